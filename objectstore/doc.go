@@ -1,0 +1,86 @@
+// Package objectstore keeps the state of objects in one Pebble database: each
+// object owns a key range, and no key of one object is visible to another. It is
+// the only package that knows Pebble, and shows nothing of it.
+//
+// # How a write becomes durable
+//
+// Pebble shows a batch to readers before it is synced and cannot take it back.
+// So it never gets to see a write early:
+//
+//	Segment ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
+//	(one turn)              (generations of the Range)                     outputs leave
+//
+// A [Segment] is what an object wrote and emitted since it took the turn. HandOver
+// merges it into the range's filling generation: the last value of each key, and
+// the outputs in order. One goroutine per store, the committer, swaps the filling
+// generations of all ranges that have one into a record, makes that durable, drops
+// the generations from memory and releases their outputs. One record is in flight
+// at a time. While it is, hand-overs gather in the next one: an object that
+// overwrites a key a thousand times during one sync costs one row.
+//
+// # What holds
+//
+// History. HandOver is the only point at which a segment becomes history. Begin,
+// Fence and HandOver take the same lock, so one of them is first. What was handed
+// over before a fence stays: the next life reads it and waits behind it. What
+// comes after is refused and never happened. Generations belong to the range, not
+// to a life. FenceDropping alone takes hand-overs back, whole generations of them,
+// which is what a power cut at that moment could have done.
+//
+// Reading. A read looks at the segment, filling, in flight and Pebble, in this
+// order. A generation leaves memory only after its record is readable in Pebble,
+// and an iterator copies the part in memory first and opens Pebble's iterator
+// second, so a row is seen in one place at least. After a DeleteAll the layers
+// below it are not read.
+//
+// Outputs. An output waits for everything the object handed over before it, by
+// whatever life, and not for what comes later. It joins the newest undurable
+// generation that is gated, which is one that holds a write that is not NoWait.
+// If there is none it leaves at once. A Sync output waits for NoWait writes as
+// well. The outputs of a range are released in the order of their hand-over,
+// always: one goroutine releases at a time, and an output that could leave still
+// queues behind those that are waiting or leaving.
+//
+// Durable views. Only the committer writes, and a [Snapshot] is taken between two
+// records: it shows nothing that a power cut could take back. A range's own reads
+// do show such state, which is why their outputs wait.
+//
+// Alarms. An object's slot and its entries in the alarm indexes change in one
+// record. The entry to remove is that of the slot which Pebble holds when the
+// record is built: a slot set a thousand times in between costs one entry.
+//
+// Failure. A failed sync fails the store, not an object: the log's error is final,
+// and what was being written stays visible to readers. So nothing more is
+// written, every output is released with [ErrFenced], hand-overs are refused, and
+// the database is closed at once, before a rotation of its memtable would take the
+// process down. What was in flight may be found when the store is opened again. A
+// panic of the engine on the committer is not recovered: whoever goes on after it
+// serves data that is not on the disk.
+//
+// # What may not be assumed
+//
+// A Clean range is clean at that moment only. Two ranges' outputs have no order
+// between them, even in one record. A snapshot taken after an output was released
+// shows its writes; one taken after HandOver returned need not.
+//
+// # Goroutines and locks
+//
+// The committer is the only goroutine of this package, besides the call of
+// Options.OnFail. Locks are taken in the order Range.mu, queue.mu; none is held
+// while there is I/O, while an output is released or while a callback runs.
+// Waiting is done on channels, so that a store works in a synctest bubble.
+//
+// # Keys
+//
+//	h                                      host record
+//	a <due, 8 bytes> <class> 0 <name> 0    alarm index
+//	b <class> 0 <name> 0                   alarms that are also delivered at boot
+//	i <class> 0 <name> 0                   object half imported
+//	o <class> 0 <name> 0 c <key>           row of a collection
+//	o <class> 0 <name> 0 k <key>           row of the key-value space
+//	o <class> 0 <name> 0 m s               alarm slot
+//
+// Names have no control characters, so the zero byte ends them and keeps their
+// order. Records of this package begin with a version byte, and an unknown one is
+// [ErrFormat]. Values of rows are the caller's.
+package objectstore

@@ -1,0 +1,35 @@
+package objectstore
+
+import "log/slog"
+
+// Options tunes a Store. A nil *Options, and the zero Options, mean the defaults.
+type Options struct {
+	// FS is where the store lives. Nil means the disk.
+	FS *FS
+	// Logger gets the engine's messages. Nil discards them.
+	Logger *slog.Logger
+	// Cache is the size of the block cache in bytes. Zero means 64 MiB.
+	Cache int64
+	// MemTable is the size of a memtable in bytes. Zero means 64 MiB.
+	MemTable int64
+	// MaxObjectBytes and MaxHostBytes bound what is handed over and not yet
+	// durable; Throttle waits beyond them. Zero means 8 MiB and 256 MiB.
+	MaxObjectBytes int64
+	MaxHostBytes   int64
+	// ReserveBytes is the free disk space below which Put returns ErrNoSpace.
+	// Zero means 64 MiB; negative means none.
+	ReserveBytes int64
+	// ReadOnly opens a store that no host is using, to check or export it.
+	ReadOnly bool
+	// OnFail is called once, on a goroutine of its own, when the store has
+	// failed. The store refuses everything by then.
+	OnFail func(error)
+	// OnAlarms gets the changes of slots in the order in which they became
+	// durable: after the sync, before the outputs of the same record are
+	// released. The committer calls it; it must not block, and may keep the slice.
+	OnAlarms func([]AlarmChange)
+	// Hook is a seam for tests that schedule the committer, which calls it with
+	// "record" before it takes a record and "durable" after the sync. Nil in
+	// production.
+	Hook func(stage string)
+}
