@@ -1,35 +1,128 @@
 package objectstore
 
+import (
+	"math/rand/v2"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
 // FS is a file system for a store: the disk, or memory that can crash. It counts,
-// holds and fails what a test asks it to.
-type FS struct{}
+// holds and fails what a test asks it to. All methods may be called from any
+// goroutine.
+type FS struct {
+	base vfs.FS
+	mem  *vfs.MemFS // nil for the disk
+
+	mu         sync.Mutex // guards the rest; not held during I/O or a callback
+	syncs      int64
+	writes     int64
+	failSyncs  error
+	failWrites error
+	onWrite    func(op string, path string, n int64) error
+	held       chan struct{} // closed on release; nil unless syncs are held
+	free       *uint64       // nil: what base says
+}
 
 // NewMemFS returns an empty file system in memory that knows what was synced.
-func NewMemFS() *FS { return nil }
+func NewMemFS() *FS { return newMemFS(vfs.NewCrashableMem()) }
+
+func newMemFS(m *vfs.MemFS) *FS { return &FS{base: m, mem: m} }
 
 // DiskFS returns the disk with counters and faults. Production leaves Options.FS nil.
-func DiskFS() *FS { return nil }
+func DiskFS() *FS { return &FS{base: vfs.Default} }
 
 // Crash returns what a power cut would leave of a file system in memory: all that
 // was synced and, of the rest, unsyncedPercent of the blocks, chosen by seed.
-// The original goes on unharmed. On a DiskFS it returns nil.
-func (f *FS) Crash(unsyncedPercent int, seed uint64) *FS { return nil }
+// The original goes on unharmed, and its faults are not inherited. On a DiskFS it
+// returns nil.
+func (f *FS) Crash(unsyncedPercent int, seed uint64) *FS {
+	if f.mem == nil {
+		return nil
+	}
+	return newMemFS(f.mem.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: unsyncedPercent,
+		RNG:                 rand.New(rand.NewPCG(seed, seed)),
+	}))
+}
 
 // Syncs counts the syncs of the write-ahead log since the start.
-func (f *FS) Syncs() int64 { return 0 }
+func (f *FS) Syncs() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.syncs
+}
 
 // FailSyncs makes every later sync of the write-ahead log fail with err; nil heals.
-func (f *FS) FailSyncs(err error) {}
+func (f *FS) FailSyncs(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failSyncs = err
+}
 
-// FailWrites makes every later write of any file fail with err; nil heals.
-func (f *FS) FailWrites(err error) {}
+// FailWrites makes every later operation that changes the file system fail with
+// err; nil heals.
+func (f *FS) FailWrites(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failWrites = err
+}
 
-// OnWrite calls fn before each operation that changes the file system, with a
-// number that counts them from 1. Its error becomes that of the operation.
-func (f *FS) OnWrite(fn func(op string, path string, n int64) error) {}
+// OnWrite calls fn before each operation that changes the file system, syncs
+// included, with a number that counts them from 1. Its error becomes that of the
+// operation. fn may be called from several goroutines at once.
+func (f *FS) OnWrite(fn func(op string, path string, n int64) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onWrite, f.writes = fn, 0
+}
 
-// HoldSyncs blocks syncs of the write-ahead log until release is called.
-func (f *FS) HoldSyncs() (release func()) { return func() {} }
+// HoldSyncs blocks syncs of the write-ahead log until release is called. The
+// syncs that are held count when they go on.
+func (f *FS) HoldSyncs() (release func()) {
+	held := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = held
+	return sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.held == held {
+			f.held = nil
+		}
+		close(held)
+	})
+}
 
-// SetFree pretends that so much space is free.
-func (f *FS) SetFree(bytes uint64) {}
+// SetFree pretends that so many bytes are free.
+func (f *FS) SetFree(bytes uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free = &bytes
+}
+
+// write is called before an operation that changes the file system.
+func (f *FS) write(op, path string) error {
+	f.mu.Lock()
+	f.writes++
+	n, fn, err := f.writes, f.onWrite, f.failWrites
+	f.mu.Unlock()
+	if err == nil && fn != nil {
+		err = fn(op, path, n)
+	}
+	return err
+}
+
+// sync is called before a sync of the write-ahead log.
+func (f *FS) sync() error {
+	f.mu.Lock()
+	held := f.held
+	f.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncs++
+	return f.failSyncs
+}

@@ -1,34 +1,174 @@
 package objectstore
 
-// Bounds selects rows of one space. An empty bound is no bound. Rows must meet
-// all of them; if none can, Scan does no I/O. Reverse does not swap Start and
-// End. Start together with After, and a negative Limit, are errors.
-type Bounds struct {
-	Space   Space
-	Start   []byte // first key, inclusive
-	After   []byte // keys after this one
-	End     []byte // keys before this one
-	Prefix  []byte // keys that begin so
-	Reverse bool   // from the last to the first
-	Limit   int    // at most so many rows; zero means all
-}
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+)
 
 // Iterator walks over rows. It is not for concurrent use.
-type Iterator struct{}
+type Iterator struct {
+	store   *Store
+	reverse bool
+	left    int // rows that may still be returned; negative: all
+
+	rows []row // what was found in memory, in the order of the walk
+
+	base       *cursor // Pebble's part; nil if there is none or no more
+	started    bool    // base has a position
+	pending    bool    // baseKey and baseValue have not been returned yet
+	skip       int     // bytes of Pebble's keys before the row's
+	baseKey    []byte  // with the space; reused
+	baseValue  []byte
+	key, value []byte // the current row
+	err        error
+}
+
+// Scan iterates over the rows within b in the order of their keys, as they are
+// now: later writes of the segment do not show. The caller closes the iterator.
+func (s *Segment) Scan(b Bounds) *Iterator {
+	it := &Iterator{store: s.r.store, reverse: b.Reverse, left: b.Limit, skip: len(s.r.prefix)}
+	if b.Limit == 0 {
+		it.left = -1
+	}
+	lower, upper, ok, err := b.span()
+	if err != nil {
+		it.err = err
+		return it
+	}
+	if !ok {
+		return it
+	}
+	if it.err = s.r.store.refusal(); it.err != nil {
+		return it
+	}
+	// Memory first: a generation that leaves it in between is in Pebble by then.
+	var below bool
+	it.rows, below = s.overlay(lower, upper, &b)
+	if below {
+		p := s.r.prefix
+		from, to := append(p[:len(p):len(p)], lower...), append(p[:len(p):len(p)], upper...)
+		it.base, it.err = s.r.store.cursor(s.r.store.db, from, to)
+	}
+	return it
+}
 
 // Next moves to the next row, the first time to the first. It returns false at
 // the end and on an error.
-func (it *Iterator) Next() bool { return false }
+func (it *Iterator) Next() bool {
+	it.forget()
+	if it.err != nil || it.left == 0 {
+		return false
+	}
+	for {
+		if it.base != nil && !it.pending {
+			if !it.fill() && it.err != nil {
+				return false
+			}
+		}
+		if len(it.rows) == 0 && !it.pending {
+			return false
+		}
+		if it.merge() {
+			it.left--
+			return true
+		}
+	}
+}
+
+// merge takes the next row of memory and Pebble, of which memory's is the newer.
+// It returns false if that row is deleted.
+func (it *Iterator) merge() bool {
+	c := -1
+	if len(it.rows) == 0 {
+		c = 1
+	} else if it.pending {
+		c = bytes.Compare(it.rows[0].key, it.baseKey)
+		if it.reverse {
+			c = -c
+		}
+	}
+	if c > 0 {
+		it.key, it.value = it.baseKey, it.baseValue
+		it.pending = false
+		return true
+	}
+	if c == 0 {
+		it.pending = false
+	}
+	r := it.rows[0]
+	it.rows = it.rows[1:]
+	it.key, it.value = r.key, r.value
+	return !r.deleted
+}
+
+// fill copies Pebble's next row. The copy outlives the engine's own memory, which
+// goes when the store closes.
+func (it *Iterator) fill() bool {
+	move := (*pebble.Iterator).Next
+	switch {
+	case !it.started && it.reverse:
+		move = (*pebble.Iterator).Last
+	case !it.started:
+		move = (*pebble.Iterator).First
+	case it.reverse:
+		move = (*pebble.Iterator).Prev
+	}
+	it.started = true
+	it.pending, it.err = it.base.step(move, it)
+	if !it.pending {
+		it.drop()
+	}
+	return it.pending
+}
+
+// see implements rowSink.
+func (it *Iterator) see(key, value []byte) {
+	it.baseKey = append(it.baseKey[:0], key[it.skip:]...)
+	it.baseValue = append(it.baseValue[:0], value...)
+}
+
+// forget ends the life of the slices that Key and Value returned.
+func (it *Iterator) forget() {
+	if mangle {
+		scribble(it.key)
+		scribble(it.value)
+		if !it.pending {
+			it.baseKey, it.baseValue = nil, nil
+		}
+	}
+	it.key, it.value = nil, nil
+}
 
 // Key returns the row's key, valid until the next call of Next or Close.
-func (it *Iterator) Key() []byte { return nil }
+func (it *Iterator) Key() []byte {
+	if len(it.key) == 0 {
+		return nil
+	}
+	return it.key[1:]
+}
 
 // Value returns the row's value, valid until the next call of Next or Close.
-func (it *Iterator) Value() []byte { return nil }
+func (it *Iterator) Value() []byte { return it.value }
 
 // Err returns the error that ended the iteration, if one did: ErrFenced when the
 // store was closed meanwhile.
-func (it *Iterator) Err() error { return nil }
+func (it *Iterator) Err() error { return it.err }
 
 // Close ends the iteration and returns Err. Closing twice is allowed.
-func (it *Iterator) Close() error { return nil }
+func (it *Iterator) Close() error {
+	it.forget()
+	it.left, it.rows, it.pending = 0, nil, false
+	it.drop()
+	return it.err
+}
+
+func (it *Iterator) drop() {
+	if it.base == nil {
+		return
+	}
+	if err := it.base.close(); it.err == nil {
+		it.err = err
+	}
+	it.base = nil
+}

@@ -1,6 +1,10 @@
 package objectstore
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
 
 // Options tunes a Store. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
@@ -32,4 +36,36 @@ type Options struct {
 	// "record" before it takes a record and "durable" after the sync. Nil in
 	// production.
 	Hook func(stage string)
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range []struct {
+		field *int64
+		value int64
+	}{
+		{&d.Cache, 64 << 20},
+		{&d.MemTable, 64 << 20},
+		{&d.MaxObjectBytes, 8 << 20},
+		{&d.MaxHostBytes, 256 << 20},
+		{&d.ReserveBytes, 64 << 20},
+	} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	return d
+}
+
+func (o *Options) vfs() vfs.FS {
+	if o.FS == nil {
+		return vfs.Default
+	}
+	return &faultyFS{FS: o.FS.base, f: o.FS}
 }

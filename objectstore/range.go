@@ -1,49 +1,226 @@
 package objectstore
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // Range is one object's key range and its writes that are not durable yet. The
 // caller keeps at most one Range per ID. All methods may be called from any
 // goroutine.
-type Range struct{}
+type Range struct {
+	// Fixed from the start.
+	store   *Store
+	id      ID
+	prefix  []byte // of all keys of the object
+	bad     error  // the ID is not allowed: nothing is handed over
+	onClean func()
+
+	// mu guards the rest. It is taken before queue.mu, and never held during I/O
+	// or while an output is released. What is done under it is short, so that a
+	// hand-over does not wait for a record.
+	mu        sync.Mutex
+	owner     Epoch       // zero: none
+	filling   *generation // nil if nothing was handed over since the last record
+	inflight  *generation // nil unless it is part of the record in flight
+	queued    bool        // the committer will come for filling
+	out       []emission  // may leave; in order, before those of inflight and filling
+	releasing bool        // somebody releases out, or has been asked to
+	wantClean bool        // whoever makes the range clean lets the committer call onClean
+}
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
 // reference to a Range that is clean.
-func (s *Store) Range(id ID) *Range { return nil }
+func (s *Store) Range(id ID) *Range {
+	return &Range{store: s, id: id, prefix: appendObject(nil, id), bad: id.Validate()}
+}
+
+// OnClean sets f, which the committer calls without a lock each time the range
+// becomes clean. By then it may be dirty again: f asks Clean. Set it before use,
+// once.
+func (r *Range) OnClean(f func()) { r.onClean = f }
 
 // Begin makes e the owner: from now on hand-overs of every other epoch are refused.
-func (r *Range) Begin(e Epoch) {}
+func (r *Range) Begin(e Epoch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owner = e
+}
 
 // Fence leaves the range without an owner. What was handed over stays history,
 // and its outputs leave when they may.
-func (r *Range) Fence() {}
+func (r *Range) Fence() { r.Begin(Epoch{}) }
 
 // FenceDropping is Fence as a power cut would do it: what was handed over and is
 // in no record yet is dropped, whole, and its outputs are released with
 // ErrFenced by the caller's goroutine. A record in flight lands.
-func (r *Range) FenceDropping() {}
+func (r *Range) FenceDropping() {
+	r.mu.Lock()
+	r.owner = Epoch{}
+	g := r.filling
+	r.filling = nil
+	clean := g != nil && r.becameCleanLocked()
+	r.mu.Unlock()
+	if g == nil {
+		return
+	}
+	r.store.undurable.sub(g.bytes())
+	release(g.outs, ErrFenced)
+	if clean {
+		r.store.queue.visit(visit{r: r})
+	}
+}
 
 // HandOver makes the segment history, unless its epoch is not the owner
 // (ErrFenced) or the store has failed (an error that is both ErrFenced and the
 // failure). On success the segment is empty again, ready for use, and each of
 // its outputs will be released exactly once, in order; outputs that wait for
-// nothing are released before HandOver returns. On failure the segment is
+// nothing are released before HandOver returns, or by a goroutine that is
+// releasing outputs of the range at this moment. On failure the segment is
 // untouched: the caller discards it and owns its outputs.
-func (r *Range) HandOver(s *Segment) error { return nil }
+func (r *Range) HandOver(s *Segment) error {
+	r.mu.Lock()
+	if err := r.admitLocked(s); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	lead := r.takeLocked(s)
+	r.mu.Unlock()
+	s.emptied()
+	if lead {
+		r.lead()
+	}
+	return nil
+}
+
+// admitLocked decides whether the segment may become history, and reserves a
+// place with the committer if it has writes.
+func (r *Range) admitLocked(s *Segment) error {
+	switch {
+	case r.bad != nil:
+		return r.bad
+	case s.r != r || s.epoch != r.owner || r.owner == Epoch{}:
+		return ErrFenced
+	}
+	if err := r.store.refusal(); err != nil {
+		return err
+	}
+	if !s.g.dirty() {
+		return nil
+	}
+	if r.store.opts.ReadOnly {
+		return ErrReadOnlyStore
+	}
+	if !r.queued {
+		// Fails if the store has failed or closed meanwhile: whoever ends it shuts
+		// the queue before it looks for what is undurable.
+		if !r.store.queue.add(r) {
+			return r.store.refusal()
+		}
+		r.queued = true
+	}
+	return nil
+}
+
+// takeLocked moves the segment's writes and outputs into the range. It returns
+// true if the caller has to release outputs.
+func (r *Range) takeLocked(s *Segment) (lead bool) {
+	g := s.g
+	outs := g.outs
+	if g.dirty() {
+		r.store.undurable.add(r.fillLocked(s))
+		if r.filling == g {
+			s.g = r.store.queue.spare()
+			if g.gated {
+				return false
+			}
+			g.outs = nil
+		}
+	}
+	for _, e := range outs {
+		to := r.joinLocked(e)
+		*to = append(*to, e)
+	}
+	if r.filling != g {
+		g.reset()
+	}
+	if len(r.out) == 0 || r.releasing {
+		return false
+	}
+	r.releasing = true
+	return true
+}
+
+// fillLocked adds the segment's writes to the filling generation, which they
+// become if there is none. It returns by how much that grew.
+func (r *Range) fillLocked(s *Segment) int64 {
+	if r.filling == nil {
+		r.filling = s.g
+		s.g.segments = 1
+		return s.g.bytes()
+	}
+	before := r.filling.bytes()
+	r.filling.absorb(s.g)
+	return r.filling.bytes() - before
+}
+
+// joinLocked returns the list that an output joins: the newest generation that it
+// has to wait for, or that holds outputs which leave before it.
+func (r *Range) joinLocked(e emission) *[]emission {
+	for _, g := range [...]*generation{r.filling, r.inflight} {
+		if g != nil && (e.sync || g.gated || len(g.outs) > 0) {
+			return &g.outs
+		}
+	}
+	return &r.out
+}
 
 // Clean says that nothing of the range is undurable and nothing unreleased.
-func (r *Range) Clean() bool { return false }
+func (r *Range) Clean() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clean := r.cleanLocked()
+	if !clean {
+		// Whoever asked hears of it when it changes.
+		r.wantClean = true
+	}
+	return clean
+}
+
+func (r *Range) cleanLocked() bool {
+	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing
+}
+
+// undurableLocked is what the range counts for against Options.MaxObjectBytes.
+func (r *Range) undurableLocked() int64 {
+	var n int64
+	for _, g := range [...]*generation{r.filling, r.inflight} {
+		if g != nil {
+			n += g.bytes()
+		}
+	}
+	return n
+}
 
 // Throttle waits while the range, or the store, holds more undurable bytes than
 // Options allow. It returns ErrFenced when the store fails, else the ctx's error.
-func (r *Range) Throttle(ctx context.Context) error { return nil }
-
-// OnClean sets f, which the committer calls without a lock each time the range
-// becomes clean. By then it may be dirty again: f asks Clean. Set it before use,
-// once.
-func (r *Range) OnClean(f func()) {}
-
-// Output is something that leaves an object. It is released exactly once, by
-// the committer or by the goroutine that hands over. With an error it must not
-// leave. Release is constant work, never blocks and runs no user code.
-type Output interface{ Release(err error) }
+func (r *Range) Throttle(ctx context.Context) error {
+	for {
+		if err := r.store.refusal(); err != nil {
+			return err
+		}
+		// Taken before looking, so that a record that lands in between is not missed.
+		landed := r.store.undurable.changed()
+		r.mu.Lock()
+		mine := r.undurableLocked()
+		r.mu.Unlock()
+		if mine <= r.store.opts.MaxObjectBytes && r.store.undurable.load() <= r.store.opts.MaxHostBytes {
+			return nil
+		}
+		select {
+		case <-landed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -35,65 +35,174 @@ const (
 
 // Segment is the writes and outputs of an object since it took the turn. It is
 // not for concurrent use. After a hand-over it is empty and may be used again.
-type Segment struct{}
-
-// Savepoint is a place in a segment to roll back to. It is valid until the
-// segment is handed over, discarded or rolled back beyond it.
-type Savepoint struct{}
+//
+// A segment does not ask whether its life is still the owner of the range:
+// HandOver decides that.
+type Segment struct {
+	r       *Range
+	epoch   Epoch
+	g       *generation // never nil
+	undo    []undo      // what Rollback needs; empty unless saved
+	saved   bool        // Begin was called since the segment was last empty
+	serial  uint64      // counts the times the segment was emptied: tells old savepoints
+	scratch []byte      // a key under construction
+}
 
 // NewSegment returns an empty segment of the life e.
-func (r *Range) NewSegment(e Epoch) *Segment { return nil }
+func (r *Range) NewSegment(e Epoch) *Segment {
+	return &Segment{r: r, epoch: e, g: new(generation)}
+}
+
+// key builds the whole key of a row; what follows the range's prefix is its key
+// in a write set. It is valid until the next call.
+func (s *Segment) key(sp Space, key []byte) []byte {
+	s.scratch = append(s.scratch[:0], s.r.prefix...)
+	s.scratch = append(append(s.scratch, byte(sp)), key...)
+	return s.scratch
+}
 
 // Get returns the value of a key as the segment sees it: its own writes, then
 // what was handed over, then what is durable. The slice is the caller's.
-func (s *Segment) Get(sp Space, key []byte) (value []byte, ok bool, err error) { return }
+func (s *Segment) Get(sp Space, key []byte) (value []byte, ok bool, err error) {
+	k := s.key(sp, key)
+	r, below := s.g.lookup(k[len(s.r.prefix):])
+	switch {
+	case r != nil:
+		return r.get()
+	case !below:
+		return nil, false, nil
+	}
+	return s.r.get(k)
+}
+
+func (r *row) get() ([]byte, bool, error) {
+	if r.deleted {
+		return nil, false, nil
+	}
+	return append(make([]byte, 0, len(r.value)), r.value...), true, nil
+}
 
 // Put writes a row. It copies key and value. With noWait no output waits for
 // this write. Errors: *LimitError, ErrNoSpace, ErrReadOnlyStore.
-func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error { return nil }
+func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error {
+	if len(value) > MaxValue {
+		return &LimitError{What: "value", Size: len(value), Limit: MaxValue}
+	}
+	if err := s.r.store.space.check(); err != nil {
+		return err
+	}
+	return s.write(sp, key, value, false, noWait)
+}
 
-// Delete removes a row, whether it exists or not.
-func (s *Segment) Delete(sp Space, key []byte, noWait bool) error { return nil }
+// Delete removes a row, whether it exists or not. Errors: *LimitError,
+// ErrReadOnlyStore.
+func (s *Segment) Delete(sp Space, key []byte, noWait bool) error {
+	return s.write(sp, key, nil, true, noWait)
+}
+
+func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error {
+	switch {
+	case len(key) == 0 || len(key) > MaxKey:
+		return &LimitError{What: "key", Size: len(key), Limit: MaxKey}
+	case s.r.store.opts.ReadOnly:
+		return ErrReadOnlyStore
+	}
+	k := s.key(sp, key)[len(s.r.prefix):]
+	// Only a segment that could reach the limit pays for the exact sum.
+	if s.g.set.bytes+rowSize(k, len(value)) > MaxSegment {
+		if n := s.g.set.sizeWith(k, len(value)); n > MaxSegment {
+			return &LimitError{What: "segment", Size: n, Limit: MaxSegment}
+		}
+	}
+	gated := s.g.gated
+	at, old, had := s.g.set.set(k, value, deleted, !s.saved)
+	s.g.gated = gated || !noWait
+	if s.saved {
+		s.undo = append(s.undo, undo{kind: undoRow, at: at, old: old, had: had, gated: gated})
+	}
+	return nil
+}
 
 // DeleteAll removes all rows of all spaces, and the alarm.
-func (s *Segment) DeleteAll() error { return nil }
-
-// Scan iterates over the rows within b in the order of their keys, as they are
-// now: later writes of the segment do not show. The caller closes the iterator.
-func (s *Segment) Scan(b Bounds) *Iterator { return nil }
+func (s *Segment) DeleteAll() error {
+	if s.r.store.opts.ReadOnly {
+		return ErrReadOnlyStore
+	}
+	if s.saved {
+		s.undo = append(s.undo, undo{kind: undoClear, before: &generation{
+			set: s.g.set, cleared: s.g.cleared, gated: s.g.gated, slot: s.g.slot,
+		}})
+		s.g.set = writeSet{}
+	} else {
+		s.g.set.reset()
+	}
+	s.g.cleared, s.g.gated = true, true
+	s.g.slot = slotChange{changed: true}
+	return nil
+}
 
 // Slot returns the object's alarm as the segment sees it.
-func (s *Segment) Slot() (Slot, bool, error) { return Slot{}, false, nil }
+func (s *Segment) Slot() (Slot, bool, error) {
+	if c := s.g.slot; c.changed {
+		return c.slot, c.set, nil
+	}
+	return s.r.slot()
+}
 
-// SetSlot sets the object's alarm. Its entry in the index goes into the same record.
-func (s *Segment) SetSlot(Slot) {}
+// SetSlot sets the object's alarm. Its entry in the index goes into the same
+// record. On a store opened read-only the hand-over is refused.
+func (s *Segment) SetSlot(slot Slot) {
+	s.changeSlot(slotChange{changed: true, set: true, slot: slot.rounded()})
+}
 
 // ClearSlot removes the object's alarm.
-func (s *Segment) ClearSlot() {}
+func (s *Segment) ClearSlot() { s.changeSlot(slotChange{changed: true}) }
+
+func (s *Segment) changeSlot(c slotChange) {
+	if s.saved {
+		s.undo = append(s.undo, undo{kind: undoSlot, slot: s.g.slot, gated: s.g.gated})
+	}
+	s.g.slot, s.g.gated = c, true
+}
 
 // Emit adds an output. It will wait for everything the object has handed over by
 // the hand-over of this segment, NoWait writes excepted.
-func (s *Segment) Emit(o Output) {}
+func (s *Segment) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
 
 // Sync is Emit, but o waits for NoWait writes too.
-func (s *Segment) Sync(o Output) {}
-
-// Begin marks a place to roll back to. Savepoints nest; one that is not rolled
-// back needs nothing.
-func (s *Segment) Begin() Savepoint { return Savepoint{} }
-
-// Rollback undoes all since Begin: writes, slot changes and outputs. It returns
-// the outputs, unreleased.
-func (s *Segment) Rollback(Savepoint) []Output { return nil }
+func (s *Segment) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
 
 // Discard empties the segment and returns its outputs, unreleased.
-func (s *Segment) Discard() []Output { return nil }
+func (s *Segment) Discard() []Output {
+	outs := outputs(s.g.outs)
+	s.g.reset()
+	s.emptied()
+	return outs
+}
+
+// emptied makes earlier savepoints stale.
+func (s *Segment) emptied() {
+	clear(s.undo)
+	s.undo, s.saved = s.undo[:0], false
+	s.serial++
+}
 
 // Empty says that the segment has neither writes nor outputs.
-func (s *Segment) Empty() bool { return false }
+func (s *Segment) Empty() bool { return !s.g.dirty() && len(s.g.outs) == 0 }
 
 // Dirty says that the segment has writes.
-func (s *Segment) Dirty() bool { return false }
+func (s *Segment) Dirty() bool { return s.g.dirty() }
 
 // Bytes is what the segment's writes count for: keys, values and a little each.
-func (s *Segment) Bytes() int { return 0 }
+func (s *Segment) Bytes() int { return int(s.g.bytes()) }
+
+func outputs(es []emission) []Output {
+	if len(es) == 0 {
+		return nil
+	}
+	outs := make([]Output, len(es))
+	for i, e := range es {
+		outs[i] = e.out
+	}
+	return outs
+}

@@ -17,6 +17,12 @@ type Slot struct {
 	AtBoot bool
 }
 
+// rounded returns the slot as it will be read back.
+func (s Slot) rounded() Slot {
+	s.Due = time.UnixMilli(dueMS(s.Due)).UTC()
+	return s
+}
+
 // AlarmChange is a durable change of an object's slot. When Set is false the
 // slot was cleared, and Slot is zero.
 type AlarmChange struct {

@@ -2,45 +2,104 @@ package objectstore
 
 import (
 	"context"
-	"io"
-	"iter"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // Snapshot is the durable state at one moment between two records. It never
-// shows what could still be lost. It may be used from any goroutine.
-type Snapshot struct{}
-
-// Snapshot waits for the record in flight to land and freezes the durable state.
-// The caller closes it.
-func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) { return nil, nil }
-
-// Close lets the snapshot go. Closing twice is allowed.
-func (sn *Snapshot) Close() {}
-
-// Classes yields the classes that have objects, in order.
-func (sn *Snapshot) Classes() iter.Seq2[string, error] { return nil }
-
-// Objects yields the objects of a class whose names follow after, in order of
-// their names. It seeks once per object, however many rows that has. Objects
-// half imported are left out.
-func (sn *Snapshot) Objects(class, after string) iter.Seq2[ID, error] { return nil }
-
-// Exists says whether the object has a row or an alarm, and is not half imported.
-func (sn *Snapshot) Exists(id ID) (bool, error) { return false, nil }
-
-// Slot returns the object's alarm.
-func (sn *Snapshot) Slot(id ID) (Slot, bool, error) { return Slot{}, false, nil }
-
-// Alarms returns up to limit entries of the alarm index that follow after, in
-// order of due time and ID, and the position of the last one returned (after
-// itself if there is none).
-func (sn *Snapshot) Alarms(after AlarmPos, limit int) ([]Alarm, AlarmPos, error) {
-	return nil, AlarmPos{}, nil
+// shows what could still be lost. Its methods
+// may be called from any goroutine, except that Close comes after them.
+type Snapshot struct {
+	store *Store
+	at    *pebble.Snapshot // not touched outside the door
 }
 
-// BootAlarms returns up to limit alarms with AtBoot of objects that follow after,
-// in order of ID. The zero ID is before the first.
-func (sn *Snapshot) BootAlarms(after ID, limit int) ([]Alarm, error) { return nil, nil }
+// openSnapshots lists the snapshots that have to be closed before Pebble is.
+type openSnapshots struct {
+	mu   sync.Mutex
+	open map[*Snapshot]struct{}
+}
 
-// Export writes the object's rows and alarm as a stream that Import reads.
-func (sn *Snapshot) Export(id ID, w io.Writer) error { return nil }
+// Snapshot waits for the record in flight to land and freezes the durable state.
+// The caller closes it. Errors: ctx's, ErrFenced.
+func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	if !s.door.enter() {
+		return nil, s.refusal()
+	}
+	defer s.door.leave()
+	sn := &Snapshot{store: s, at: s.db.NewSnapshot()}
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
+	if s.snapshots.open == nil {
+		s.snapshots.open = make(map[*Snapshot]struct{})
+	}
+	s.snapshots.open[sn] = struct{}{}
+	return sn, nil
+}
+
+// acquire waits until no record is in flight and keeps it so until release.
+func (s *Store) acquire(ctx context.Context) error {
+	select {
+	case s.between <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.refusal(); err != nil {
+		s.release()
+		return err
+	}
+	return nil
+}
+
+func (s *Store) release() { <-s.between }
+
+// Close lets the snapshot go. Closing twice is allowed.
+func (sn *Snapshot) Close() {
+	s := sn.store
+	if !s.door.enter() {
+		return // the store closes it
+	}
+	defer s.door.leave()
+	s.snapshots.mu.Lock()
+	_, open := s.snapshots.open[sn]
+	delete(s.snapshots.open, sn)
+	s.snapshots.mu.Unlock()
+	if open {
+		// Closing a snapshot twice is its only error.
+		_ = sn.at.Close()
+	}
+}
+
+// closeAll closes what is left open. The door is shut by now.
+func (o *openSnapshots) closeAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for sn := range o.open {
+		_ = sn.at.Close()
+	}
+	clear(o.open)
+}
+
+// get reads a key. Once the snapshot is closed it returns ErrFenced.
+func (sn *Snapshot) get(key []byte) ([]byte, bool, error) {
+	if !sn.store.door.enter() {
+		return nil, false, sn.store.refusal()
+	}
+	defer sn.store.door.leave()
+	if !sn.isOpen() {
+		return nil, false, ErrFenced
+	}
+	return getCopy(sn.at, key)
+}
+
+func (sn *Snapshot) isOpen() bool {
+	sn.store.snapshots.mu.Lock()
+	defer sn.store.snapshots.mu.Unlock()
+	_, ok := sn.store.snapshots.open[sn]
+	return ok
+}

@@ -1,16 +1,21 @@
 package objectstore
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Errors of Open. ErrFormat also marks a value of an unknown version.
+// Errors of Open. ErrFormat also marks a record of an unknown version.
 var (
 	// ErrLocked says that another host has the store open.
 	ErrLocked = errors.New("objectstore: locked by another host")
-	// ErrFormat says that the store was written in a format this build does not read.
+	// ErrFormat says that something was written in a format this build does not read.
 	ErrFormat = errors.New("objectstore: unknown format")
 	// ErrForeign says that the directory holds something that is not a store.
 	ErrForeign = errors.New("objectstore: not a store")
@@ -33,47 +38,125 @@ var (
 
 // Store is the objects of one host, in one directory. All methods may be called
 // from any goroutine.
-type Store struct{}
+type Store struct {
+	// Fixed by Open.
+	opts       Options
+	dir        string
+	fs         vfs.FS
+	lock       io.Closer
+	db         *pebble.DB // used inside the door, and by the committer
+	log        recordLog
+	opened     time.Time
+	generation uint64
+	clean      bool
+	done       chan struct{} // closed when the committer has closed the database
+	closeErr   error         // of that; read after done
 
-// Open opens the store in dir, and makes it if dir is empty or absent.
-func Open(dir string, o *Options) (*Store, error) { return nil, nil }
+	// between is held by whoever needs that no record is in flight: a channel,
+	// since it is held during I/O.
+	between chan struct{}
 
-// Close commits everything handed over, writes the mark of a clean end and
-// closes the store. Calls after it, and later hand-overs, are refused with
-// ErrFenced. It returns the error that the store failed with, if it did. Closing
-// twice is allowed.
-func (s *Store) Close() error { return nil }
+	lives  atomic.Uint64
+	alarms atomic.Uint64
+	ended  atomic.Pointer[ending] // nil while open
+	// recordSince is when the record in flight was taken, in nanoseconds after
+	// opened, plus one; zero if there is none. Written by the committer.
+	recordSince atomic.Int64
+	counts      struct{ records, segments, bytes atomic.Int64 }
 
-// Abandon closes the store without draining it and without the clean mark, as
-// near to a crash as a process can come and live on. What was handed over and is
-// in no record yet is dropped; its outputs are released with ErrFenced.
-func (s *Store) Abandon() {}
+	queue     queue
+	undurable gauge
+	space     spaceGuard
+	door      door
+	cursors   openCursors
+	snapshots openSnapshots
+	importing importSet
+}
 
-// Err says why the store failed; nil if it did not.
-func (s *Store) Err() error { return nil }
+// Open opens the store in dir, and makes it if dir is empty or absent. Errors:
+// ErrLocked, ErrForeign, ErrFormat, with ReadOnly ErrAbsent, or the disk's.
+func Open(dir string, o *Options) (*Store, error) {
+	opts := o.withDefaults()
+	s := &Store{
+		opts:    opts,
+		dir:     dir,
+		fs:      opts.vfs(),
+		opened:  time.Now(),
+		done:    make(chan struct{}),
+		between: make(chan struct{}, 1),
+		queue:   queue{wake: make(chan struct{}, 1)},
+		door:    door{drained: make(chan struct{}, 1)},
+	}
+	var err error
+	if s.lock, err = claimDir(s.fs, dir, opts.ReadOnly); err != nil {
+		return nil, err
+	}
+	engine, release := engineOptions(&opts, s.fs)
+	s.db, err = pebble.Open(s.fs.PathJoin(dir, dbName), engine)
+	release()
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
+	}
+	s.log = localLog{s.db}
+	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened}
+	s.space.look()
+	c := &committer{s: s}
+	if err := c.begin(); err != nil {
+		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.closeDB())
+	}
+	go c.run()
+	return s, nil
+}
+
+// begin reads what the last host left and starts a new host generation.
+func (c *committer) begin() error {
+	s := c.s
+	v, ok, err := getCopy(s.db, []byte{keyHost})
+	if err != nil {
+		return err
+	}
+	last := hostRecord{clean: true}
+	if ok {
+		if last, err = decodeHostRecord(v); err != nil {
+			return err
+		}
+	}
+	s.clean = last.clean
+	s.generation = last.generation + 1
+	if err := s.importing.load(s); err != nil {
+		return err
+	}
+	if s.opts.ReadOnly {
+		return nil
+	}
+	return c.writeHost(hostRecord{generation: s.generation})
+}
 
 // Generation is the host generation of this Open: one more than that of the last.
-func (s *Store) Generation() uint64 { return 0 }
+func (s *Store) Generation() uint64 { return s.generation }
 
 // Clean says whether the last host closed the store. It is true of a new store.
-func (s *Store) Clean() bool { return false }
+func (s *Store) Clean() bool { return s.clean }
 
 // NewEpoch numbers a new life.
-func (s *Store) NewEpoch() Epoch { return Epoch{} }
+func (s *Store) NewEpoch() Epoch { return Epoch{Host: s.generation, Life: s.lives.Add(1)} }
 
 // NewAlarmGeneration returns a number that is larger than all it returned before,
-// in this and in earlier hosts on the store.
-func (s *Store) NewAlarmGeneration() uint64 { return 0 }
+// in this and in earlier hosts on the store: the host generation in the upper 24
+// bits, a counter in the lower 40.
+func (s *Store) NewAlarmGeneration() uint64 { return s.generation<<40 | s.alarms.Add(1) }
 
 // Stalled is how long the record in flight has been in flight; zero if there is none.
-func (s *Store) Stalled() time.Duration { return 0 }
-
-// Stats counts what the store has done since Open.
-func (s *Store) Stats() Stats { return Stats{} }
-
-// Importing says whether an import of the object has begun and not been
-// completed. Such an object has part of its rows and must not be run. No I/O.
-func (s *Store) Importing(id ID) bool { return false }
+func (s *Store) Stalled() time.Duration {
+	since := s.recordSince.Load()
+	if since == 0 {
+		return 0
+	}
+	return max(0, time.Since(s.opened)-time.Duration(since-1))
+}
 
 // Stats counts what a store has done since Open.
 type Stats struct {
@@ -83,4 +166,19 @@ type Stats struct {
 	Undurable int64 // bytes handed over and not durable, now
 }
 
-var _ = context.Background
+// Stats counts what the store has done since Open. Each number is right for
+// itself; they are not read at one moment.
+func (s *Store) Stats() Stats {
+	return Stats{
+		Records:   s.counts.records.Load(),
+		Segments:  s.counts.segments.Load(),
+		Bytes:     s.counts.bytes.Load(),
+		Undurable: s.undurable.load(),
+	}
+}
+
+func (s *Store) hook(stage string) {
+	if s.opts.Hook != nil {
+		s.opts.Hook(stage)
+	}
+}

@@ -1,0 +1,221 @@
+package objectstore
+
+import (
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+const (
+	// maxRecord is where a record stops growing, in bytes. Its last generation may
+	// carry it beyond that.
+	maxRecord = 1 << 20
+	// maxRounds is how often the committer goes round the ranges whose outputs keep
+	// coming before it takes the next record.
+	maxRounds = 8
+)
+
+// committer makes records and releases outputs. All of it belongs to the
+// goroutine that runs it.
+type committer struct {
+	s     *Store
+	tail  uint64
+	work  work     // taken from the queue and not done
+	busy  []*Range // whose outputs keep coming: still the committer's to release
+	rec   record   // the one in flight; its lists are reused
+	spent []*generation
+}
+
+// run commits until the store is closed or fails, and then closes the database.
+func (c *committer) run() {
+	defer close(c.s.done)
+	for {
+		c.s.queue.take(&c.work)
+		c.visit()
+		c.rounds()
+		switch {
+		case c.work.abort:
+			c.end(false)
+			return
+		case len(c.work.dirty) > 0:
+			if !c.commit() {
+				c.end(false)
+				return
+			}
+		case len(c.busy) > 0:
+		case c.work.shut:
+			c.end(true)
+			return
+		default:
+			<-c.s.queue.wake
+		}
+	}
+}
+
+// commit makes one record durable and lets go what waited for it. It returns
+// false if the store has failed.
+func (c *committer) commit() bool {
+	c.s.hook("record")
+	// What came during the hook belongs to this record.
+	c.s.queue.take(&c.work)
+	if c.work.abort {
+		return true
+	}
+	if !c.append() {
+		return false
+	}
+	if len(c.rec.parts) > 0 {
+		c.s.hook("durable")
+		c.landed()
+	}
+	return true
+}
+
+// append takes a record and makes it durable. Snapshots are taken before or
+// after, never between. It returns false if the store has failed.
+func (c *committer) append() bool {
+	s, rec := c.s, &c.rec
+	s.between <- struct{}{}
+	defer func() { <-s.between }()
+
+	clear(rec.parts)
+	*rec = record{db: s.db, log: s.opts.Logger, parts: rec.parts[:0]}
+	size := c.collect()
+	if len(rec.parts) == 0 {
+		return true
+	}
+	s.recordSince.Store(int64(time.Since(s.opened)) + 1)
+	defer s.recordSince.Store(0)
+	rec.batch = s.db.NewBatch(pebble.WithInitialSizeBytes(size))
+	err := rec.encode()
+	if err == nil {
+		rec.size = int64(rec.batch.Len())
+		c.tail, err = s.log.Append(s.generation, c.tail, rec)
+	}
+	if err == nil {
+		err = rec.batch.Close()
+	}
+	if err != nil {
+		// The batch is left to the engine, which may still hold on to it.
+		s.fail(err)
+		c.drop(rec.parts)
+		return false
+	}
+	return true
+}
+
+// collect swaps filling generations to in flight, whole ones, until the record
+// is large enough. It returns about how many bytes they take.
+func (c *committer) collect() (size int) {
+	n := 0
+	for _, r := range c.work.dirty {
+		if size >= maxRecord {
+			break
+		}
+		n++
+		r.mu.Lock()
+		r.queued = false
+		g := r.filling
+		r.filling = nil
+		r.inflight = g
+		r.mu.Unlock()
+		if g == nil {
+			continue // a fence dropped it
+		}
+		c.rec.parts = append(c.rec.parts, part{r: r, g: g})
+		size += g.set.bytes + len(g.set.rows)*len(r.prefix)
+	}
+	left := copy(c.work.dirty, c.work.dirty[n:])
+	clear(c.work.dirty[left:])
+	c.work.dirty = c.work.dirty[:left]
+	return size
+}
+
+// landed drops a durable record from memory and releases what waited for it.
+func (c *committer) landed() {
+	s := c.s
+	var freed, segments int64
+	for i := range c.rec.parts {
+		p := &c.rec.parts[i]
+		freed += p.g.bytes()
+		segments += int64(p.g.segments)
+		p.land()
+		c.spent = append(c.spent, p.g)
+	}
+	s.undurable.sub(freed)
+	s.counts.records.Add(1)
+	s.counts.segments.Add(segments)
+	s.counts.bytes.Add(c.rec.size)
+	s.space.wrote(c.rec.size)
+	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
+		s.opts.OnAlarms(c.rec.changes)
+	}
+	for _, p := range c.rec.parts {
+		if p.lead {
+			c.release(p.r)
+		}
+	}
+	s.queue.recycle(c.spent)
+	clear(c.spent)
+	c.spent = c.spent[:0]
+}
+
+// land lets a durable generation leave memory. Its outputs queue behind those
+// that may leave already.
+func (p *part) land() {
+	r := p.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inflight = nil
+	if len(r.out) == 0 && !r.releasing {
+		r.out, p.g.outs = p.g.outs, r.out
+	} else {
+		r.out = append(r.out, p.g.outs...)
+	}
+	if p.lead = !r.releasing; p.lead {
+		r.releasing = true
+	} else {
+		r.wantClean = true
+	}
+}
+
+// release releases what may leave of a range that the committer is releasing.
+// One pass: a range that is never done must not hold up the others.
+func (c *committer) release(r *Range) {
+	more, clean := r.pass(true)
+	if more {
+		c.busy = append(c.busy, r)
+	}
+	if clean {
+		r.onClean()
+	}
+}
+
+// visit does what was asked for besides committing.
+func (c *committer) visit() {
+	for _, v := range c.work.visits {
+		if v.release {
+			c.busy = append(c.busy, v.r)
+			continue
+		}
+		v.r.mu.Lock()
+		clean := v.r.becameCleanLocked()
+		v.r.mu.Unlock()
+		if clean {
+			v.r.onClean()
+		}
+	}
+	clear(c.work.visits)
+	c.work.visits = c.work.visits[:0]
+}
+
+// rounds goes on releasing where outputs keep coming, for a while.
+func (c *committer) rounds() {
+	for i := 0; i < maxRounds && len(c.busy) > 0; i++ {
+		round := c.busy
+		c.busy = nil
+		for _, r := range round {
+			c.release(r)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ending is why a store refuses everything.
+type ending struct {
+	failure error // nil if it was closed
+	refusal error // what callers get: ErrFenced and the reason
+}
+
+// refusal returns nil while the store is open, then an error that is ErrFenced.
+func (s *Store) refusal() error {
+	if e := s.ended.Load(); e != nil {
+		return e.refusal
+	}
+	return nil
+}
+
+// Err says why the store failed; nil if it did not.
+func (s *Store) Err() error {
+	if e := s.ended.Load(); e != nil {
+		return e.failure
+	}
+	return nil
+}
+
+// fail makes the store refuse everything from now on. Only the committer calls it.
+func (s *Store) fail(cause error) {
+	failure := fmt.Errorf("objectstore: store failed: %w", cause)
+	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
+	s.queue.end(true)
+	s.undurable.wake()
+	s.opts.Logger.Error("store failed", "err", cause)
+}
+
+// shutDown makes the store refuse everything, unless it does already, and waits
+// until it is closed.
+func (s *Store) shutDown(abort bool) {
+	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
+	s.queue.end(abort)
+	s.undurable.wake()
+	<-s.done
+}
+
+// Close commits everything handed over, writes the mark of a clean end and
+// closes the store. Calls after it, and later hand-overs, are refused with
+// ErrFenced. It returns the error that the store failed with, if it did. Closing
+// twice is allowed.
+func (s *Store) Close() error {
+	s.shutDown(false)
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return s.closeErr
+}
+
+// Abandon closes the store without draining it and without the clean mark, as
+// near to a crash as a process can come and live on. What was handed over and is
+// in no record yet is dropped; its outputs are released with ErrFenced. It waits
+// for a record in flight.
+func (s *Store) Abandon() { s.shutDown(true) }
+
+// drop takes back what was handed over and will not become durable here.
+func (c *committer) drop(parts []part) {
+	refusal := c.s.refusal()
+	for _, p := range parts {
+		p.r.mu.Lock()
+		g := p.g
+		if p.r.inflight == g {
+			p.r.inflight = nil
+		}
+		p.r.mu.Unlock()
+		c.s.undurable.sub(g.bytes())
+		release(g.outs, refusal)
+	}
+}
+
+// end closes the store. With drained everything handed over is durable, and the
+// mark of a clean end is written.
+func (c *committer) end(drained bool) {
+	s := c.s
+	for {
+		s.queue.take(&c.work)
+		c.dropQueued()
+		c.visit()
+		c.rounds()
+		if len(c.busy) == 0 && s.queue.leave() {
+			break
+		}
+	}
+	if drained && !s.opts.ReadOnly {
+		if err := c.writeHost(hostRecord{generation: s.generation, clean: true}); err != nil {
+			s.fail(err)
+		}
+	}
+	failure := s.Err()
+	if failure != nil && s.opts.OnFail != nil {
+		go s.opts.OnFail(failure)
+	}
+	// After a failed sync this must not wait for anything but running calls: a
+	// rotation of the memtable would end the process.
+	s.closeErr = s.closeDB()
+}
+
+// dropQueued drops filling generations. There are none after a drain.
+func (c *committer) dropQueued() {
+	for _, r := range c.work.dirty {
+		r.mu.Lock()
+		r.queued = false
+		g := r.filling
+		r.filling = nil
+		r.mu.Unlock()
+		if g != nil {
+			c.drop([]part{{r: r, g: g}})
+		}
+	}
+	clear(c.work.dirty)
+	c.work.dirty = c.work.dirty[:0]
+}
+
+// writeHost writes the host record, in a record of its own.
+func (c *committer) writeHost(h hostRecord) error {
+	rec := &record{batch: c.s.db.NewBatch()}
+	if err := rec.batch.Set([]byte{keyHost}, h.encode(), nil); err != nil {
+		return err
+	}
+	var err error
+	if c.tail, err = c.s.log.Append(h.generation, c.tail, rec); err != nil {
+		return err
+	}
+	return rec.batch.Close()
+}
+
+// closeDB waits until nobody is in the database, and closes it.
+func (s *Store) closeDB() error {
+	s.door.shut()
+	s.cursors.closeAll()
+	s.snapshots.closeAll()
+	err := s.db.Close()
+	return errors.Join(err, s.lock.Close())
+}

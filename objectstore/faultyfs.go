@@ -1,0 +1,155 @@
+package objectstore
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// faultyFS shows an FS to Pebble. What it does not mention goes to the base.
+type faultyFS struct {
+	vfs.FS
+	f *FS
+}
+
+// Unwrap keeps Pebble from reaching the base behind our back.
+func (v *faultyFS) Unwrap() vfs.FS { return nil }
+
+func (v *faultyFS) file(f vfs.File, err error, name string) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &faultyFile{File: f, f: v.f, name: name, wal: strings.HasSuffix(name, ".log")}, nil
+}
+
+func (v *faultyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := v.f.write("create", name); err != nil {
+		return nil, err
+	}
+	f, err := v.FS.Create(name, c)
+	return v.file(f, err, name)
+}
+
+func (v *faultyFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if err := v.f.write("open", name); err != nil {
+		return nil, err
+	}
+	f, err := v.FS.OpenReadWrite(name, c, o...)
+	return v.file(f, err, name)
+}
+
+func (v *faultyFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := v.f.write("reuse", to); err != nil {
+		return nil, err
+	}
+	f, err := v.FS.ReuseForWrite(from, to, c)
+	return v.file(f, err, to)
+}
+
+func (v *faultyFS) OpenDir(name string) (vfs.File, error) {
+	f, err := v.FS.OpenDir(name)
+	return v.file(f, err, name)
+}
+
+func (v *faultyFS) Link(from, to string) error {
+	if err := v.f.write("link", to); err != nil {
+		return err
+	}
+	return v.FS.Link(from, to)
+}
+
+func (v *faultyFS) Remove(name string) error {
+	if err := v.f.write("remove", name); err != nil {
+		return err
+	}
+	return v.FS.Remove(name)
+}
+
+func (v *faultyFS) RemoveAll(name string) error {
+	if err := v.f.write("remove", name); err != nil {
+		return err
+	}
+	return v.FS.RemoveAll(name)
+}
+
+func (v *faultyFS) Rename(from, to string) error {
+	if err := v.f.write("rename", to); err != nil {
+		return err
+	}
+	return v.FS.Rename(from, to)
+}
+
+func (v *faultyFS) MkdirAll(name string, perm os.FileMode) error {
+	if err := v.f.write("mkdir", name); err != nil {
+		return err
+	}
+	return v.FS.MkdirAll(name, perm)
+}
+
+func (v *faultyFS) Lock(name string) (io.Closer, error) { return v.FS.Lock(name) }
+
+func (v *faultyFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	v.f.mu.Lock()
+	free := v.f.free
+	v.f.mu.Unlock()
+	if free != nil {
+		return vfs.DiskUsage{AvailBytes: *free, TotalBytes: *free}, nil
+	}
+	return v.FS.GetDiskUsage(path)
+}
+
+// faultyFile is a file that was opened for writing, or a directory.
+type faultyFile struct {
+	vfs.File
+	f    *FS
+	name string
+	wal  bool
+}
+
+func (f *faultyFile) Write(p []byte) (int, error) {
+	if err := f.f.write("write", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.f.write("write", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.WriteAt(p, off)
+}
+
+func (f *faultyFile) Sync() error {
+	if err := f.syncing(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *faultyFile) SyncData() error {
+	if err := f.syncing(); err != nil {
+		return err
+	}
+	return f.File.SyncData()
+}
+
+// SyncTo may sync everything, so it counts as a sync.
+func (f *faultyFile) SyncTo(length int64) (bool, error) {
+	if err := f.syncing(); err != nil {
+		return false, err
+	}
+	return f.File.SyncTo(length)
+}
+
+func (f *faultyFile) syncing() error {
+	if err := f.f.write("sync", f.name); err != nil {
+		return err
+	}
+	if f.wal {
+		return f.f.sync()
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package objectstore
+
+// emission is an output and what it waits for.
+type emission struct {
+	out  Output
+	sync bool // waits for NoWait writes too
+}
+
+// slotChange is what a generation does to the alarm slot.
+type slotChange struct {
+	changed bool
+	set     bool // false: cleared
+	slot    Slot // zero unless set
+}
+
+// markChange is what a generation does to the importing mark.
+type markChange byte
+
+const (
+	markKept markChange = iota
+	markSet
+	markCleared
+)
+
+// generation is writes that become durable together, and the outputs that leave
+// after them. It begins as the content of a segment, owned by the segment's user.
+// As a range's filling generation it is guarded by Range.mu. In flight, its
+// writes no longer change and need no lock; its outputs stay under Range.mu.
+type generation struct {
+	set      writeSet
+	cleared  bool // nothing below this generation is read
+	gated    bool // holds a write that outputs wait for
+	slot     slotChange
+	mark     markChange
+	segments int
+	outs     []emission
+}
+
+func (g *generation) dirty() bool {
+	return len(g.set.rows) > 0 || g.cleared || g.slot.changed || g.mark != markKept
+}
+
+// bytes is what the generation counts for against the limits on undurable data.
+func (g *generation) bytes() int64 {
+	n := int64(g.set.bytes)
+	if g.cleared || g.slot.changed {
+		n += rowOverhead
+	}
+	return n
+}
+
+// absorb puts the writes of the younger s on top of g. Outputs are the caller's.
+func (g *generation) absorb(s *generation) {
+	if s.cleared {
+		g.set.reset()
+		g.cleared = true
+	}
+	for i := range s.set.rows {
+		r := &s.set.rows[i]
+		g.set.set(r.key, r.value, r.deleted, true)
+	}
+	if s.slot.changed {
+		g.slot = s.slot
+	}
+	if s.mark != markKept {
+		g.mark = s.mark
+	}
+	g.gated = g.gated || s.gated
+	g.segments++
+}
+
+// lookup finds a key. below says that older layers are to be asked.
+func (g *generation) lookup(key []byte) (r *row, below bool) {
+	if at := g.set.find(key); at >= 0 {
+		return &g.set.rows[at], false
+	}
+	return nil, !g.cleared
+}
+
+// reset empties g for its next use.
+func (g *generation) reset() {
+	g.set.reset()
+	outs := g.outs
+	clear(outs)
+	if cap(outs) > maxSpareRows {
+		outs = nil
+	}
+	*g = generation{set: g.set, outs: outs[:0]}
+}

@@ -1,0 +1,140 @@
+package objectstore
+
+import (
+	"bytes"
+	"iter"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// walker is a cursor over a snapshot with copies of the current row.
+type walker struct {
+	*cursor
+	key, value []byte
+}
+
+func (w *walker) see(key, value []byte) {
+	w.key = append(w.key[:0], key...)
+	w.value = append(w.value[:0], value...)
+}
+
+func (w *walker) next() (bool, error) { return w.step((*pebble.Iterator).Next, w) }
+
+func (w *walker) seek(key []byte) (bool, error) {
+	return w.step(func(it *pebble.Iterator) bool { return it.SeekGE(key) }, w)
+}
+
+func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
+	if !sn.isOpen() {
+		return nil, ErrFenced
+	}
+	c, err := sn.store.cursor(sn.at, lower, upper)
+	if err != nil {
+		return nil, err
+	}
+	return &walker{cursor: c}, nil
+}
+
+// Classes yields the classes that have objects, in order. It seeks once per
+// class.
+func (sn *Snapshot) Classes() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for id, err := range sn.skip([]byte{keyObject}, func(id ID) []byte {
+			return append(append([]byte{keyObject}, id.Class...), nameEnd+1)
+		}) {
+			if !yield(id.Class, err) {
+				return
+			}
+		}
+	}
+}
+
+// Objects yields the objects of a class whose names follow after, in order of
+// their names. It seeks once per object, however many rows that has. Objects
+// half imported are left out.
+func (sn *Snapshot) Objects(class, after string) iter.Seq2[ID, error] {
+	prefix := append(append([]byte{keyObject}, class...), nameEnd)
+	if after != "" {
+		prefix = pastObject(ID{Class: class, Name: after})
+	}
+	return func(yield func(ID, error) bool) {
+		for id, err := range sn.skip(prefix, pastObject) {
+			if err == nil && id.Class != class {
+				return
+			}
+			if err == nil && sn.store.Importing(id) {
+				continue
+			}
+			if !yield(id, err) {
+				return
+			}
+		}
+	}
+}
+
+// pastObject is the first key after all keys of an object.
+func pastObject(id ID) []byte {
+	b := appendObject(nil, id)
+	b[len(b)-1] = nameEnd + 1
+	return b
+}
+
+// skip yields the object of the first key from start, then that of the first key
+// from past(object), and so on.
+func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error] {
+	return func(yield func(ID, error) bool) {
+		w, err := sn.walk(start, []byte{keyObject + 1})
+		if err != nil {
+			yield(ID{}, err)
+			return
+		}
+		defer w.close()
+		for {
+			ok, err := w.seek(start)
+			if err != nil {
+				yield(ID{}, err)
+				return
+			}
+			if !ok {
+				return
+			}
+			id, _, ok := splitID(w.key[1:])
+			if !ok {
+				// Check names it. Everything else goes on behind it.
+				start = append(bytes.Clone(w.key), 0)
+				continue
+			}
+			if !yield(id, nil) {
+				return
+			}
+			start = past(id)
+		}
+	}
+}
+
+// Exists says whether the object has a row or an alarm, and is not half imported.
+func (sn *Snapshot) Exists(id ID) (bool, error) {
+	if sn.store.Importing(id) {
+		return false, nil
+	}
+	return sn.hasRows(id)
+}
+
+func (sn *Snapshot) hasRows(id ID) (bool, error) {
+	w, err := sn.walk(appendObject(nil, id), pastObject(id))
+	if err != nil {
+		return false, err
+	}
+	defer w.close()
+	return w.step((*pebble.Iterator).First, w)
+}
+
+// Slot returns the object's alarm.
+func (sn *Snapshot) Slot(id ID) (Slot, bool, error) {
+	v, ok, err := sn.get(slotKey(id))
+	if !ok || err != nil {
+		return Slot{}, false, err
+	}
+	s, err := decodeSlot(v)
+	return s, err == nil, err
+}

@@ -1,0 +1,93 @@
+package objectstore
+
+import (
+	"bytes"
+	"slices"
+)
+
+// layer is the part of a write set that a scan looks at.
+type layer struct {
+	set   *writeSet
+	order []int32 // of the rows within the scan's bounds, by key
+}
+
+// within returns the rows of w from lower to before upper, by key.
+func (w *writeSet) within(lower, upper []byte) []int32 {
+	order := w.sorted()
+	find := func(key []byte) int {
+		at, _ := slices.BinarySearchFunc(order, key, func(i int32, key []byte) int {
+			return bytes.Compare(w.rows[i].key, key)
+		})
+		return at
+	}
+	return order[find(lower):find(upper)]
+}
+
+// first is the layer's next row in the scan's direction.
+func (l *layer) first(reverse bool) *row {
+	i := l.order[0]
+	if reverse {
+		i = l.order[len(l.order)-1]
+	}
+	return &l.set.rows[i]
+}
+
+func (l *layer) drop(reverse bool) {
+	if reverse {
+		l.order = l.order[:len(l.order)-1]
+		return
+	}
+	l.order = l.order[1:]
+}
+
+// mergeLayers copies the rows of all layers, newest layer first, in the scan's
+// direction. Of rows with the same key the newest is taken. Deleted rows are
+// taken too, since they hide what is below. With a limit, no more rows are copied
+// than could be asked for.
+func mergeLayers(layers []layer, reverse bool, limit int) []row {
+	layers = slices.DeleteFunc(layers, func(l layer) bool { return len(l.order) == 0 })
+	var merged []row
+	var memory writeSet
+	for live := 0; len(layers) > 0 && (limit == 0 || live < limit); {
+		best := layers[0].first(reverse)
+		for i := range layers[1:] {
+			r := layers[1+i].first(reverse)
+			if c := bytes.Compare(r.key, best.key); c < 0 && !reverse || c > 0 && reverse {
+				best = r
+			}
+		}
+		merged = append(merged, row{key: memory.copy(best.key), value: memory.copy(best.value), deleted: best.deleted})
+		if !best.deleted {
+			live++
+		}
+		key := merged[len(merged)-1].key
+		for i := range layers {
+			if bytes.Equal(layers[i].first(reverse).key, key) {
+				layers[i].drop(reverse)
+			}
+		}
+		layers = slices.DeleteFunc(layers, func(l layer) bool { return len(l.order) == 0 })
+	}
+	return merged
+}
+
+// overlay copies the rows that a scan of the segment finds in memory. below says
+// that Pebble is to be read as well.
+func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
+	layers := make([]layer, 0, 3)
+	add := func(g *generation) (below bool) {
+		layers = append(layers, layer{set: &g.set, order: g.set.within(lower, upper)})
+		return !g.cleared
+	}
+	below = add(s.g)
+	if below {
+		s.r.mu.Lock()
+		defer s.r.mu.Unlock()
+		for _, g := range [...]*generation{s.r.filling, s.r.inflight} {
+			if g != nil && below {
+				below = add(g)
+			}
+		}
+	}
+	return mergeLayers(layers, b.Reverse, b.Limit), below
+}

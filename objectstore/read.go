@@ -1,0 +1,77 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// get reads a row below the segment: filling, in flight, then Pebble. Pebble
+// comes last, since a generation leaves memory after it is readable there.
+func (r *Range) get(key []byte) ([]byte, bool, error) {
+	if err := r.store.refusal(); err != nil {
+		return nil, false, err
+	}
+	inRange := key[len(r.prefix):]
+	r.mu.Lock()
+	for _, g := range [...]*generation{r.filling, r.inflight} {
+		if g == nil {
+			continue
+		}
+		w, below := g.lookup(inRange)
+		if w == nil && below {
+			continue
+		}
+		defer r.mu.Unlock()
+		if w == nil {
+			return nil, false, nil
+		}
+		return w.get()
+	}
+	r.mu.Unlock()
+	return r.store.load(key)
+}
+
+// slot reads the alarm slot below the segment.
+func (r *Range) slot() (Slot, bool, error) {
+	if err := r.store.refusal(); err != nil {
+		return Slot{}, false, err
+	}
+	r.mu.Lock()
+	for _, g := range [...]*generation{r.filling, r.inflight} {
+		if g != nil && g.slot.changed {
+			defer r.mu.Unlock()
+			return g.slot.slot, g.slot.set, nil
+		}
+	}
+	r.mu.Unlock()
+	v, ok, err := r.store.load(append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))
+	if !ok || err != nil {
+		return Slot{}, false, err
+	}
+	s, err := decodeSlot(v)
+	return s, err == nil, err
+}
+
+// load reads what Pebble has, which may not be durable yet.
+func (s *Store) load(key []byte) ([]byte, bool, error) {
+	if !s.door.enter() {
+		return nil, false, s.refusal()
+	}
+	defer s.door.leave()
+	return getCopy(s.db, key)
+}
+
+// getCopy reads a key of a database or snapshot into memory of its own.
+func getCopy(from pebble.Reader, key []byte) ([]byte, bool, error) {
+	v, closer, err := from.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("objectstore: reading: %w", err)
+	}
+	out := append(make([]byte, 0, len(v)), v...)
+	return out, true, closer.Close()
+}

@@ -1,0 +1,170 @@
+package objectstore
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// maxPointDeletes is how many keys a DeleteAll deletes one by one. A range
+// tombstone is cheaper to write beyond it, but slows the reads of every object
+// that it lies in a memtable with.
+const maxPointDeletes = 1000
+
+// record is generations that become durable together, as one Pebble batch. It
+// belongs to the committer.
+type record struct {
+	db    *pebble.DB
+	log   *slog.Logger
+	batch *pebble.Batch
+	parts []part
+	// changes are the alarm slots that the record changes, in the order of parts.
+	changes []AlarmChange
+	size    int64 // of the batch, in bytes
+}
+
+// part is one range's generation.
+type part struct {
+	r *Range
+	g *generation
+	// lead says that the committer is to release the range's outputs.
+	lead bool
+}
+
+// encode writes all parts into the batch. It reads Pebble, which holds all that
+// is below the record: one record is in flight at a time.
+func (rec *record) encode() error {
+	for _, p := range rec.parts {
+		if err := rec.encodePart(p.r, p.g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rec *record) encodePart(r *Range, g *generation) error {
+	if g.slot.changed {
+		if err := rec.removeSlot(r, g); err != nil {
+			return err
+		}
+	}
+	// Before the rows, which are younger than the deletion.
+	if g.cleared {
+		if err := rec.deleteAll(r); err != nil {
+			return err
+		}
+	}
+	if err := rec.setMark(r, g.mark); err != nil {
+		return err
+	}
+	for i := range g.set.rows {
+		if err := rec.row(r.prefix, &g.set.rows[i], g.cleared); err != nil {
+			return err
+		}
+	}
+	return rec.setSlot(r, g)
+}
+
+func (rec *record) row(prefix []byte, w *row, cleared bool) error {
+	n := len(prefix)
+	if w.deleted {
+		if cleared {
+			return nil
+		}
+		d := rec.batch.DeleteDeferred(n + len(w.key))
+		copy(d.Key[copy(d.Key, prefix):], w.key)
+		return d.Finish()
+	}
+	d := rec.batch.SetDeferred(n+len(w.key), len(w.value))
+	copy(d.Key[copy(d.Key, prefix):], w.key)
+	copy(d.Value, w.value)
+	return d.Finish()
+}
+
+// deleteAll deletes what Pebble has of a range.
+func (rec *record) deleteAll(r *Range) error {
+	end := prefixEnd(r.prefix)
+	it, err := rec.db.NewIter(&pebble.IterOptions{LowerBound: r.prefix, UpperBound: end})
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	for ok := it.First(); ok && len(keys) <= maxPointDeletes; ok = it.Next() {
+		keys = append(keys, append([]byte(nil), it.Key()...))
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return err
+	}
+	if len(keys) > maxPointDeletes {
+		return rec.batch.DeleteRange(r.prefix, end, nil)
+	}
+	for _, k := range keys {
+		if err := rec.batch.Delete(k, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rec *record) setMark(r *Range, m markChange) error {
+	switch m {
+	case markSet:
+		return rec.batch.Set(importingKey(r.id), []byte{indexVersion}, nil)
+	case markCleared:
+		return rec.batch.Delete(importingKey(r.id), nil)
+	}
+	return nil
+}
+
+// removeSlot removes the slot that Pebble has, and its index entries.
+func (rec *record) removeSlot(r *Range, g *generation) error {
+	v, ok, err := getCopy(rec.db, slotKey(r.id))
+	if err != nil {
+		return err
+	}
+	if ok || g.slot.set {
+		rec.changes = append(rec.changes, AlarmChange{ID: r.id, Slot: g.slot.slot, Set: g.slot.set})
+	}
+	if !ok {
+		return nil
+	}
+	old, err := decodeSlot(v)
+	if err != nil {
+		// Its index entries cannot be found; a delivery compares them with the slot.
+		rec.log.Error("alarm slot cannot be read, replacing it", "object", r.id.String(), "err", err)
+		return nil
+	}
+	if err := rec.batch.Delete(alarmKey(dueMS(old.Due), r.id), nil); err != nil {
+		return err
+	}
+	if old.AtBoot {
+		if err := rec.batch.Delete(bootKey(r.id), nil); err != nil {
+			return err
+		}
+	}
+	if !g.slot.set {
+		return rec.batch.Delete(slotKey(r.id), nil)
+	}
+	return nil
+}
+
+// setSlot writes the new slot and its index entries.
+func (rec *record) setSlot(r *Range, g *generation) error {
+	if !g.slot.set {
+		return nil
+	}
+	s := g.slot.slot
+	due := dueMS(s.Due)
+	entry := indexEntry{dueMS: due, generation: s.Generation}.encode()
+	if err := rec.batch.Set(slotKey(r.id), encodeSlot(s), nil); err != nil {
+		return err
+	}
+	if err := rec.batch.Set(alarmKey(due, r.id), entry, nil); err != nil {
+		return err
+	}
+	if s.AtBoot {
+		return rec.batch.Set(bootKey(r.id), entry, nil)
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package objectstore
+
+import "github.com/cockroachdb/pebble/v2"
+
+// recordLog is where records become history for good. There is one way in, so
+// that a log on other machines can take the place of the local one.
+type recordLog interface {
+	// Append makes a record durable and readable, in this order for whoever looks
+	// from outside, and returns the log's new tail. epoch and tail are the
+	// committer's: a log shared with other hosts refuses both when they are stale.
+	// After an error the store fails. Only the committer calls it.
+	Append(epoch, tail uint64, r *record) (uint64, error)
+	// Valid says whether outputs may leave: that no other host can have taken over.
+	// Any goroutine may ask.
+	Valid() bool
+}
+
+// localLog is the log that is Pebble's own.
+type localLog struct{ db *pebble.DB }
+
+// Append does not use Apply with Sync, which ends the process when the sync
+// fails: the error of SyncWait is the one that can be handled.
+func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
+	if err := l.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
+		return tail, err
+	}
+	if err := r.batch.SyncWait(); err != nil {
+		return tail, err
+	}
+	return tail + 1, nil
+}
+
+// Valid is true: the directory's lock keeps other hosts out.
+func (localLog) Valid() bool { return true }

@@ -1,0 +1,67 @@
+package objectstore
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// ErrNoSpace is decided by looks at the disk that are this far apart.
+const (
+	spaceLookBytes = 1 << 20                // written, while there is space
+	spaceLookEvery = time.Second            // while there is space
+	spaceLookAgain = 100 * time.Millisecond // while there is none
+)
+
+// spaceGuard knows whether the disk has the reserve left. A full disk fails
+// syncs, and with them the store, so writes are refused before that.
+type spaceGuard struct {
+	fs      vfs.FS
+	dir     string
+	reserve int64
+	since   time.Time // the start of looked's clock
+
+	full   atomic.Bool
+	looked atomic.Int64 // when, in nanoseconds after since
+
+	written int64 // since the last look; the committer's
+}
+
+// check returns ErrNoSpace while the disk is full. It looks again now and then,
+// since without writes nobody else does.
+func (g *spaceGuard) check() error {
+	if !g.full.Load() {
+		return nil
+	}
+	last := g.looked.Load()
+	now := int64(time.Since(g.since))
+	if now-last >= int64(spaceLookAgain) && g.looked.CompareAndSwap(last, now) {
+		g.look()
+	}
+	if g.full.Load() {
+		return ErrNoSpace
+	}
+	return nil
+}
+
+// wrote is the committer's: it looks when enough was written, or time has passed.
+func (g *spaceGuard) wrote(n int64) {
+	g.written += n
+	now := int64(time.Since(g.since))
+	if g.written < spaceLookBytes && now-g.looked.Load() < int64(spaceLookEvery) {
+		return
+	}
+	g.written = 0
+	g.looked.Store(now)
+	g.look()
+}
+
+func (g *spaceGuard) look() {
+	if g.reserve < 0 {
+		return
+	}
+	u, err := g.fs.GetDiskUsage(g.dir)
+	// A file system that cannot tell is taken to have space.
+	g.full.Store(err == nil && u.AvailBytes < uint64(g.reserve))
+}

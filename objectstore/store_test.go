@@ -1,0 +1,102 @@
+package objectstore
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const dir = "/store"
+
+// open opens a store on fs, which is closed when the test ends.
+func open(t testing.TB, fs *FS, o Options) *Store {
+	t.Helper()
+	o.FS = fs
+	s, err := Open(dir, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Abandon)
+	return s
+}
+
+// live is an object with a life: its range, its epoch and a segment.
+type live struct {
+	*Range
+	*Segment
+	e Epoch
+}
+
+func (s *Store) live(class, name string) live {
+	r := s.Range(ID{class, name})
+	e := s.NewEpoch()
+	r.Begin(e)
+	return live{Range: r, Segment: r.NewSegment(e), e: e}
+}
+
+// released is an output that tells a channel of its release.
+type released chan error
+
+func (r released) Release(err error) { r <- err }
+
+func newReleased() released { return make(released, 1) }
+
+// commit hands the segment over and waits until it is durable.
+func (l live) commit(t testing.TB) {
+	t.Helper()
+	done := newReleased()
+	l.Sync(done)
+	if err := l.HandOver(l.Segment); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l live) put(t testing.TB, key, value string) {
+	t.Helper()
+	if err := l.Put(SpaceKV, []byte(key), []byte(value), false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l live) want(t testing.TB, key, value string) {
+	t.Helper()
+	v, ok, err := l.Get(SpaceKV, []byte(key))
+	if err != nil || !ok || string(v) != value {
+		t.Fatalf("Get(%q) = %q, %v, %v; want %q", key, v, ok, err, value)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	if s.Generation() != 1 || !s.Clean() {
+		t.Fatalf("new store: generation %d, clean %v", s.Generation(), s.Clean())
+	}
+	o := s.live("counter", "a")
+	o.put(t, "n", "1")
+	o.commit(t)
+	o.put(t, "n", "2")
+	if err := o.HandOver(o.Segment); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = open(t, fs, Options{})
+	if s.Generation() != 2 || !s.Clean() {
+		t.Fatalf("after Close: generation %d, clean %v", s.Generation(), s.Clean())
+	}
+	s.live("counter", "a").want(t, "n", "2")
+	s.Abandon()
+
+	s = open(t, fs, Options{})
+	if s.Generation() != 3 || s.Clean() {
+		t.Fatalf("after Abandon: generation %d, clean %v", s.Generation(), s.Clean())
+	}
+}

@@ -1,0 +1,159 @@
+package objectstore
+
+import (
+	"bytes"
+	"slices"
+)
+
+const (
+	// linearRows is how many rows are searched one by one; a map costs more below it.
+	linearRows = 8
+	// rowOverhead is what a row counts for besides its key and value.
+	rowOverhead = 32
+	// Beyond these a write set is too large to be kept for reuse.
+	maxSpareRows  = 256
+	maxSpareArena = 64 << 10
+)
+
+// row is the last write to a key. Its key begins with the space.
+type row struct {
+	key     []byte
+	value   []byte
+	deleted bool
+}
+
+// rowSize counts a row whose value has valueLen bytes.
+func rowSize(key []byte, valueLen int) int { return len(key) + valueLen + rowOverhead }
+
+// writeSet is the last write to each key, with copies of keys and values in an
+// arena. Owned by whoever owns the generation around it.
+type writeSet struct {
+	rows  []row            // in the order of the first write
+	index map[string]int32 // key to row; nil up to linearRows rows
+	order []int32          // rows by key, as far as scans have needed it: the rows below len(order)
+	arena []byte           // the chunk that copies go to; older chunks live through the rows
+	bytes int              // what the rows count for
+}
+
+func (w *writeSet) find(key []byte) int {
+	if w.index != nil {
+		if i, ok := w.index[string(key)]; ok {
+			return int(i)
+		}
+		return -1
+	}
+	for i := range w.rows {
+		if bytes.Equal(w.rows[i].key, key) {
+			return i
+		}
+	}
+	return -1
+}
+
+// set writes a row. The old value's memory is overwritten if inPlace, which is
+// right as long as nobody holds on to it. It returns the row's place and, if the
+// row was there already, what it was.
+func (w *writeSet) set(key, value []byte, deleted, inPlace bool) (at int, old row, had bool) {
+	at = w.find(key)
+	if at < 0 {
+		w.rows = append(w.rows, row{key: w.copy(key), value: w.copy(value), deleted: deleted})
+		at = len(w.rows) - 1
+		w.bytes += rowSize(key, len(value))
+		w.addToIndex(at)
+		return at, row{}, false
+	}
+	r := &w.rows[at]
+	old = *r
+	w.bytes += len(value) - len(r.value)
+	if inPlace && len(value) <= cap(r.value) {
+		r.value = append(r.value[:0], value...)
+	} else {
+		r.value = w.copy(value)
+	}
+	r.deleted = deleted
+	return at, old, true
+}
+
+// sizeWith is what the set would count for after a write.
+func (w *writeSet) sizeWith(key []byte, valueLen int) int {
+	if at := w.find(key); at >= 0 {
+		return w.bytes + valueLen - len(w.rows[at].value)
+	}
+	return w.bytes + rowSize(key, valueLen)
+}
+
+func (w *writeSet) addToIndex(at int) {
+	if w.index == nil {
+		if len(w.rows) <= linearRows {
+			return
+		}
+		w.index = make(map[string]int32, 4*linearRows)
+		for i := range w.rows {
+			w.index[string(w.rows[i].key)] = int32(i)
+		}
+		return
+	}
+	w.index[string(w.rows[at].key)] = int32(at)
+}
+
+// restore undoes the last write to the row at.
+func (w *writeSet) restore(at int, old row, had bool) {
+	r := &w.rows[at]
+	if had {
+		w.bytes += len(old.value) - len(r.value)
+		*r = old
+		return
+	}
+	// Undone in reverse order, so a new row is the last one.
+	w.bytes -= rowSize(r.key, len(r.value))
+	if w.index != nil {
+		delete(w.index, string(r.key))
+	}
+	w.rows[at] = row{}
+	w.rows = w.rows[:at]
+	if len(w.order) > at {
+		w.order = w.order[:0]
+	}
+}
+
+// copy puts b into the arena. The result has no room to grow into its neighbour.
+func (w *writeSet) copy(b []byte) []byte {
+	if len(b) == 0 {
+		return []byte{}
+	}
+	if cap(w.arena)-len(w.arena) < len(b) {
+		w.arena = make([]byte, 0, max(256, len(b), min(2*cap(w.arena), maxSpareArena)))
+	}
+	n := len(w.arena)
+	w.arena = append(w.arena, b...)
+	return w.arena[n:len(w.arena):len(w.arena)]
+}
+
+// sorted returns the rows' places in the order of their keys. A few new rows are
+// inserted into the order of before; many are sorted.
+func (w *writeSet) sorted() []int32 {
+	fresh := len(w.rows) - len(w.order)
+	byKey := func(a, b int32) int { return bytes.Compare(w.rows[a].key, w.rows[b].key) }
+	if fresh > linearRows {
+		for i := len(w.order); i < len(w.rows); i++ {
+			w.order = append(w.order, int32(i))
+		}
+		slices.SortFunc(w.order, byKey)
+		return w.order
+	}
+	for i := int32(len(w.order)); int(i) < len(w.rows); i++ {
+		at, _ := slices.BinarySearchFunc(w.order, i, byKey)
+		w.order = slices.Insert(w.order, at, i)
+	}
+	return w.order
+}
+
+// reset empties the set, keeping memory worth keeping.
+func (w *writeSet) reset() {
+	if cap(w.rows) > maxSpareRows || cap(w.arena) > maxSpareArena {
+		*w = writeSet{}
+		return
+	}
+	clear(w.rows)
+	*w = writeSet{rows: w.rows[:0], order: w.order[:0], arena: w.arena[:0]}
+}
