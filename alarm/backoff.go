@@ -1,0 +1,30 @@
+package alarm
+
+import "time"
+
+const (
+	backoffFirst = 2 * time.Second
+	backoffSteps = 5
+)
+
+// Backoff is how long to wait after the failure of run number attempt, counted from
+// zero: 2 s, doubling up to 64 s, longer by the share jitter.
+func Backoff(attempt int, jitter float64) time.Duration {
+	d := backoffFirst << min(max(attempt, 0), backoffSteps)
+	return d + time.Duration(float64(d)*jitter)
+}
+
+// Delays of a delivery that was cut off by no fault of its own.
+const (
+	againFirst = time.Millisecond
+	againMost  = time.Second
+)
+
+// againAfter is how long a delivery waits that has been cut off tries times in a
+// row: at first not at all.
+func againAfter(tries int) time.Duration {
+	if tries <= 1 {
+		return 0
+	}
+	return min(againFirst<<min(tries-2, 10), againMost)
+}

@@ -1,0 +1,307 @@
+package alarm
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Config is what a Scheduler needs of the world. Zero numbers mean the defaults.
+type Config struct {
+	// Window reads the durable index in order of due time and object, after a
+	// position; fewer than limit mean the end.
+	Window func(ctx context.Context, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error)
+	// Boot reads the alarms that are delivered when the host starts as well, in
+	// order of object. Nil if there are none.
+	Boot func(ctx context.Context, after objectstore.ID, limit int) ([]objectstore.Alarm, error)
+	// Deliver starts a delivery, which ends with Done. It must not block.
+	Deliver func(objectstore.Alarm)
+	// Raise counts the coming runs of due alarms durably and returns those to
+	// deliver. With suspects, it takes those whose runs were so counted before; else
+	// it leaves those out.
+	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error)
+	// Unclean says that the host before this one did not close: what is due now may
+	// be what ended it.
+	Unclean bool
+	// OnError is told of failed reads, which are tried again after a second.
+	OnError func(error)
+	// Limit bounds the alarms in memory; 8,192.
+	Limit int
+	// Concurrency bounds the deliveries that are out; 256.
+	Concurrency int
+	// Group bounds what one Raise gets, and how many are delivered at boot at a time; 256.
+	Group int
+	// Look is how often the wall clock is looked at, at least: it may jump, and the
+	// machine may have been asleep. 30 s.
+	Look time.Duration
+}
+
+// Scheduler delivers alarms when they are due: never early by the wall clock, at
+// least once, at most one of an object at a time. One goroutine does the work. All
+// methods may be called from any goroutine.
+type Scheduler struct {
+	cfg  Config
+	now  func() time.Time // the wall clock
+	ctx  context.Context
+	stop context.CancelFunc
+	wake chan struct{} // holds one token while the inbox has something new
+	done chan struct{}
+
+	mu      sync.Mutex
+	inbox   []message
+	started bool
+	size    int       // of the queue, for Pending
+	next    time.Time // of the queue, for Pending
+
+	// Owned by the goroutine.
+	queue    queue
+	out      map[objectstore.ID]*delivery
+	horizon  objectstore.AlarmPos
+	last     objectstore.Alarm // at the horizon
+	complete bool              // nothing is beyond the horizon
+	retryAt  time.Time         // no read before this, after one failed
+	boot     bootPass
+}
+
+// message is a durable change, or the end of a delivery.
+type message struct {
+	change objectstore.AlarmChange
+	ended  *objectstore.Alarm
+	again  bool
+}
+
+// delivery is an alarm that is out.
+type delivery struct {
+	*entry
+	next    *objectstore.AlarmChange // the newest change since it went out
+	suspect bool
+}
+
+// NewScheduler returns a scheduler that has not started.
+func NewScheduler(c Config) *Scheduler {
+	setDefault(&c.Limit, 8192)
+	setDefault(&c.Concurrency, 256)
+	setDefault(&c.Group, 256)
+	setDefault(&c.Look, 30*time.Second)
+	s := &Scheduler{
+		cfg: c, now: func() time.Time { return time.Now().Round(0) },
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		queue: queue{byID: map[objectstore.ID]*entry{}}, out: map[objectstore.ID]*delivery{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Start starts the goroutine, once. After Stop it does nothing.
+func (s *Scheduler) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started || s.ctx.Err() != nil {
+		return
+	}
+	s.started = true
+	go s.run()
+}
+
+// Stop ends the goroutine and waits for it. Deliveries that are out go on; their
+// Done is ignored.
+func (s *Scheduler) Stop() {
+	s.mu.Lock()
+	s.stop()
+	started := s.started
+	s.mu.Unlock()
+	if started {
+		<-s.done
+	}
+}
+
+// Changed notes durable changes of slots, in order.
+func (s *Scheduler) Changed(cs []objectstore.AlarmChange) {
+	ms := make([]message, len(cs))
+	for i, c := range cs {
+		ms[i] = message{change: c}
+	}
+	s.post(ms...)
+}
+
+// Done notes that a delivery has ended. With again it was cut off by no fault of its
+// own, and is delivered again unless the alarm was changed meanwhile.
+func (s *Scheduler) Done(a objectstore.Alarm, again bool) {
+	s.post(message{ended: &a, again: again})
+}
+
+func (s *Scheduler) post(ms ...message) {
+	s.mu.Lock()
+	s.inbox = append(s.inbox, ms...)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Pending returns how many alarms wait in memory, and when the next one is due.
+func (s *Scheduler) Pending() (inMemory int, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size, s.next
+}
+
+// run is the scheduler goroutine.
+func (s *Scheduler) run() {
+	defer close(s.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	s.boot.start = s.now()
+	for s.ctx.Err() == nil {
+		s.read()
+		s.refill()
+		s.deliver()
+		timer.Reset(s.rest())
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// read empties the inbox.
+func (s *Scheduler) read() {
+	s.mu.Lock()
+	ms := s.inbox
+	s.inbox = nil
+	s.mu.Unlock()
+	for _, m := range ms {
+		if m.ended != nil {
+			s.ended(*m.ended, m.again)
+		} else {
+			s.apply(m.change)
+		}
+	}
+	s.trim()
+}
+
+// apply brings a durable change to where its alarm is.
+func (s *Scheduler) apply(c objectstore.AlarmChange) {
+	if d := s.out[c.ID]; d != nil {
+		d.next = &c
+		return
+	}
+	s.queue.remove(c.ID)
+	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation}
+	if c.Set && (s.complete || compare(a, s.last) <= 0) {
+		s.queue.put(&entry{Alarm: a, at: a.Due})
+	}
+}
+
+// ended takes a delivery back.
+func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
+	d := s.out[a.ID]
+	if d == nil || d.Generation != a.Generation {
+		return
+	}
+	delete(s.out, a.ID)
+	s.boot.ended(d)
+	switch {
+	case d.next != nil && d.next.Slot.Generation != a.Generation:
+		s.apply(*d.next)
+	case again:
+		d.tries++
+		d.at = s.now().Add(againAfter(d.tries))
+		s.queue.put(d.entry)
+	}
+}
+
+// trim keeps memory within its limit by moving the horizon nearer.
+func (s *Scheduler) trim() {
+	if len(s.queue.order) <= s.cfg.Limit {
+		return
+	}
+	s.last = s.queue.shrink(s.cfg.Limit / 2)
+	s.horizon = s.last.Pos()
+	s.complete = false
+}
+
+// refill reads the index beyond the horizon while memory holds few alarms.
+func (s *Scheduler) refill() {
+	for !s.complete && len(s.queue.order) < s.cfg.Limit/4 && !s.now().Before(s.retryAt) && s.ctx.Err() == nil {
+		limit := s.cfg.Limit / 2
+		as, pos, err := s.cfg.Window(s.ctx, s.horizon, limit)
+		if err != nil {
+			s.failed(err)
+			return
+		}
+		for _, a := range as {
+			if s.out[a.ID] == nil && s.queue.byID[a.ID] == nil {
+				s.queue.put(&entry{Alarm: a, at: a.Due})
+			}
+			s.last = a
+		}
+		s.horizon = pos
+		s.complete = len(as) < limit
+		s.read()
+		if len(as) > 0 && s.last.Due.After(s.now()) {
+			return
+		}
+	}
+}
+
+func (s *Scheduler) failed(err error) {
+	s.retryAt = s.now().Add(time.Second)
+	if s.cfg.OnError != nil && s.ctx.Err() == nil {
+		s.cfg.OnError(err)
+	}
+}
+
+// deliver sends out what is due.
+func (s *Scheduler) deliver() {
+	s.deliverBoot()
+	now := s.now()
+	for len(s.out) < s.cfg.Concurrency {
+		e := s.queue.first()
+		if e == nil || e.at.After(now) {
+			break
+		}
+		if s.cfg.Unclean && e.tries == 0 && !e.Due.After(s.boot.start) {
+			s.deliverRaised()
+			continue
+		}
+		s.send(s.queue.take(), false)
+	}
+	s.deliverSuspect()
+	s.mu.Lock()
+	s.size, s.next = len(s.queue.order), time.Time{}
+	if e := s.queue.first(); e != nil {
+		s.next = e.at
+	}
+	s.mu.Unlock()
+}
+
+func (s *Scheduler) send(e *entry, suspect bool) {
+	s.out[e.ID] = &delivery{entry: e, suspect: suspect}
+	s.cfg.Deliver(e.Alarm)
+}
+
+// rest is how long the goroutine may sleep: until the next alarm, and not longer
+// than the wall clock can be trusted.
+func (s *Scheduler) rest() time.Duration {
+	d := s.cfg.Look
+	if e := s.queue.first(); e != nil && len(s.out) < s.cfg.Concurrency {
+		d = min(d, e.at.Sub(s.now()))
+	}
+	if wait := s.retryAt.Sub(s.now()); wait > 0 {
+		d = min(d, wait)
+	} else if !s.complete && len(s.queue.order) < s.cfg.Limit/4 && s.last.Due.Before(s.now()) {
+		d = 0
+	}
+	return max(d, 0)
+}

@@ -1,0 +1,107 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+)
+
+// Call is a call to an object: what Host.Do needs to know of it.
+type Call struct {
+	// Op names the operation in errors, metrics and stacks.
+	Op string
+	// Size is the number of bytes of the encoded payload, zero if it is not encoded.
+	Size int
+	// Fn runs while the object's turn is held. It may run to its end after the
+	// caller has gone.
+	Fn func(ctx context.Context, instance any) error
+}
+
+// Do delivers a call to the object id and returns when its answer may leave: when
+// everything that the object wrote before is durable. Inside a turn it is an
+// Await: the turn is passed on, and the call is sent once what the caller's
+// object wrote is durable.
+//
+// The error is nil or an *Error, which says whether Fn ran.
+func (h *Host) Do(ctx context.Context, id ID, c Call) error {
+	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: make(chan error, 1)}
+	ev.turn.ev = ev
+	ev.parent = eventOf(ctx)
+	if ev.parent != nil {
+		ev.depth = ev.parent.depth + 1
+	}
+	if t := turnOf(ctx); t != nil {
+		return h.callFrom(ctx, t, id, ev)
+	}
+	if err := h.send(id, ev); err != nil {
+		return refusal(id, c.Op, err)
+	}
+	return ev.wait(ctx, id)
+}
+
+// refusal is the error of a call that never entered a queue.
+func refusal(id ID, op string, err error) error {
+	ev := event{op: op, obj: &object{id: id}}
+	return ev.failure(err, RanNo)
+}
+
+// send enqueues ev at the object id, which it brings into memory if need be.
+func (h *Host) send(id ID, ev *event) error {
+	class, ok := h.classes[id.Class]
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	}
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	for {
+		err := h.objectOf(id, class).enqueue(ev, ev.parent != nil || ev.kind != kindCall)
+		if err != errGone {
+			return err
+		}
+	}
+}
+
+// callOut is the output by which a call from inside a turn enters the callee's queue.
+type callOut struct {
+	host *Host
+	from *life
+	id   ID
+	ev   *event
+}
+
+// Release enqueues the call at the callee, or answers it with why it cannot be.
+func (c *callOut) Release(err error) {
+	if err == nil {
+		err = c.from.cause() // a call of an ended life no longer starts
+	}
+	if c.ev.answered.Load() {
+		return // its caller has gone
+	}
+	if err == nil {
+		err = c.host.send(c.id, c.ev)
+	}
+	if err != nil {
+		if c.ev.answered.CompareAndSwap(false, true) {
+			c.ev.done <- refusal(c.id, c.ev.op, err)
+		}
+	}
+}
+
+// callFrom is Do for a caller that holds a turn.
+func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err error) {
+	if _, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev}); err != nil {
+		return refusal(id, ev.op, err)
+	}
+	defer func() {
+		if back := t.takeBack(); back != nil {
+			err = &Error{Op: ev.op, ID: id, Err: back, Reset: true}
+		}
+	}()
+	t.ev.obj.at(t.ev, PlaceAwait)
+	select {
+	case err := <-ev.done:
+		return err
+	case <-ctx.Done():
+		return ev.abandon(ctx, id)
+	}
+}

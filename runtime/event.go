@@ -1,0 +1,213 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// maxDepth bounds a chain of calls from object to object, as workerd bounds the
+// nesting of critical sections.
+const maxDepth = 64
+
+type eventKind uint8
+
+const (
+	kindCall       eventKind = iota
+	kindAlarm                // a delivery of the object's alarm
+	kindBackground           // State.Go
+	kindConstruct            // the constructor
+)
+
+// event is one thing delivered to an object. One allocation: it is also its
+// turn's home, its context and its output.
+type event struct {
+	turn turn
+
+	// Fixed when it is made.
+	op     string
+	kind   eventKind
+	size   int    // bytes of its encoded payload
+	parent *event // the event that called, for the chain
+	depth  int
+	fn     func(ctx context.Context, instance any) error
+	obj    *object
+	alarm  objectstore.Alarm // kindAlarm
+
+	// Set when it starts, by the granting side before the runner sees it.
+	life *life
+	seq  uint64 // number of this event within the object, for points
+
+	// Owned by the event's own goroutine.
+	err error // of the handler
+
+	// points counts the visits to each place; nil unless the policy asks.
+	points *[len(places)]atomic.Uint64
+
+	// Guarded by obj.mu.
+	left       bool // its caller has gone before it started, or it was refused late
+	prev, succ *event
+	queued     time.Duration
+	begun      time.Duration
+	verified   bool // an alarm whose generation has been compared
+	dropAlarm  bool // Abort asked for the alarm to be dropped
+	zombie     bool // counted as running in an ended life
+
+	sent     atomic.Pointer[object] // in whose queue it was put
+	handed   atomic.Bool            // its last segment was handed over: the output answers
+	answered atomic.Bool
+	done     chan error // capacity 1; nil for events nobody waits for
+}
+
+// answer tells the caller, once.
+func (ev *event) answer(err error) {
+	if ev.answered.CompareAndSwap(false, true) && ev.done != nil {
+		ev.done <- err
+	}
+}
+
+// Release lets the result leave. The event is the output of its own last segment.
+func (ev *event) Release(err error) {
+	if ev.kind == kindAlarm {
+		ev.obj.alarmReleased(ev, err)
+	}
+	if err != nil {
+		ev.answer(ev.failure(err, RanUnknown))
+		return
+	}
+	ev.obj.at(ev, PlaceRelease)
+	ev.answer(ev.failure(ev.err, RanYes))
+}
+
+// wait returns the event's answer, or leaves it behind when ctx ends.
+func (ev *event) wait(ctx context.Context, id ID) error {
+	select {
+	case err := <-ev.done:
+		return err
+	case <-ctx.Done():
+		return ev.abandon(ctx, id)
+	}
+}
+
+// abandon is what a caller gets whose ctx ended before the answer came. The call
+// may still wait behind the caller's own gate, and then never enters a queue.
+func (ev *event) abandon(ctx context.Context, id ID) error {
+	if !ev.answered.CompareAndSwap(false, true) {
+		return <-ev.done // it came at the last moment
+	}
+	e := &Error{Op: ev.op, ID: id, Err: context.Cause(ctx)}
+	if o := ev.sent.Load(); o != nil && !o.leave(ev) {
+		e.Ran, e.Retryable = RanNo, true
+	}
+	return e
+}
+
+// run runs the event of a granted turn in its life, on this goroutine, and
+// returns the next turn for this goroutine to run.
+func (o *object) run(t *turn) (next *turn) {
+	ev := t.ev
+	l := ev.life
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		// A panic or Goexit: the segment never happened, and the life ends.
+		p := &PanicError{Value: recover(), Stack: debug.Stack()}
+		drop(l.segment, ErrFenced)
+		o.fence(l, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
+		next = o.finish(ev)
+		if p.Value == nil && next != nil {
+			o.host.spawn(o, next) // this goroutine ends here
+		}
+	}()
+	o.at(ev, PlaceStart)
+	if l.dead.Load() {
+		ev.answer(ev.failure(l.why, RanUnknown))
+	} else {
+		o.handle(ev)
+	}
+	returned = true
+	return o.finish(ev)
+}
+
+// handle runs the handler and hands its last segment over.
+func (o *object) handle(ev *event) {
+	l := ev.life
+	if ev.kind == kindAlarm {
+		o.at(ev, PlaceAlarm)
+		o.handleAlarm(ev)
+	} else {
+		ev.err = ev.fn((*eventCtx)(ev), l.instance)
+	}
+	l.segment.Emit(ev)
+	// A refused segment releases its outputs, this event among them, with the error.
+	ev.handed.Store(true)
+	_ = l.handOver(&ev.turn)
+}
+
+// finish ends an event: the turn is over, and goes to the next in order, which is
+// returned if it needs a goroutine.
+func (o *object) finish(ev *event) (next *turn) {
+	o.mu.Lock()
+	l := ev.life
+	l.unlinkLocked(ev)
+	ev.turn.state.Store(turnOver)
+	if ev.zombie {
+		o.host.zombieEnded(ev)
+	}
+	o.count--
+	if o.alarm == ev {
+		o.alarm = nil
+	}
+	o.last = o.host.now()
+	next = o.startLocked(l, l.lane.passLocked())
+	o.mu.Unlock()
+	o.host.eventEnded(ev)
+	return next
+}
+
+// startLocked makes a granted fresh turn the life's running event.
+func (o *object) startLocked(l *life, t *turn) *turn {
+	if t == nil {
+		return nil
+	}
+	ev := t.ev
+	o.bytes -= ev.size
+	o.events++
+	ev.seq = o.events
+	ev.life = l
+	ev.begun = o.host.now()
+	t.fresh = false
+	o.host.count(ev)
+	l.linkLocked(ev)
+	return t
+}
+
+func (l *life) linkLocked(ev *event) {
+	ev.succ = l.started
+	if l.started != nil {
+		l.started.prev = ev
+	}
+	l.started = ev
+}
+
+func (l *life) unlinkLocked(ev *event) {
+	if ev.prev != nil {
+		ev.prev.succ = ev.succ
+	} else if l.started == ev {
+		l.started = ev.succ
+	}
+	if ev.succ != nil {
+		ev.succ.prev = ev.prev
+	}
+	ev.prev, ev.succ = nil, nil
+}
+
+// errGone says that an object left the table before an event could enter its
+// queue: look it up again.
+var errGone = errors.New("object has left memory")

@@ -1,0 +1,96 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+)
+
+// Exclusive keeps every other event out while fn runs, inside fn's Awaits too;
+// only an Enter of this event gets in. It nests. It is blockConcurrencyWhile of
+// workerd (api/actor-state.c++), with one difference: an error of fn is only
+// returned and does not end the incarnation. Longer than Limits.Exclusive (30 s),
+// and the incarnation is fenced.
+//
+// Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
+func Exclusive(ctx context.Context, fn func(context.Context) error) error {
+	t := turnOf(ctx)
+	if t == nil {
+		return ErrNoTurn
+	}
+	if err := t.use(); err != nil {
+		return err
+	}
+	if t.transactions > 0 {
+		t.done()
+		return ErrInTransaction
+	}
+	o, l := t.ev.obj, t.ev.life
+	o.mu.Lock()
+	nested := l.exclusive != nil
+	outer := t.lane
+	if !nested {
+		l.openLocked(t)
+	}
+	o.mu.Unlock()
+	t.done()
+	if !nested {
+		defer l.closeExclusive(t, outer)
+	}
+	return fn(ctx)
+}
+
+// openLocked opens an exclusive section for the event of t, which holds the turn:
+// from now on its Awaits pass the turn on only to turns of its own.
+func (l *life) openLocked(t *turn) {
+	l.exclusive = t.ev
+	l.exclusives = l.obj.host.now()
+	t.lane = &lane{holder: t}
+}
+
+func (l *life) closeExclusive(t *turn, outer *lane) {
+	l.obj.mu.Lock()
+	defer l.obj.mu.Unlock()
+	l.exclusive = nil
+	t.lane = outer
+}
+
+// errRolledBack is what the outputs of a transaction get that did not happen.
+var errRolledBack = errors.New("dohost: transaction rolled back")
+
+// Transaction runs fn and, if fn returns an error or panics, takes back all that
+// it did: writes, the alarm, and effects. It nests. Nothing that would give up
+// the turn is possible inside (ErrInTransaction).
+//
+// Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrFenced.
+func Transaction(ctx context.Context, fn func(context.Context) error) (err error) {
+	t := turnOf(ctx)
+	if t == nil {
+		return ErrNoTurn
+	}
+	if err := t.use(); err != nil {
+		return err
+	}
+	seg := t.ev.life.segment
+	save := seg.Begin()
+	t.transactions++
+	t.done()
+	kept := false
+	defer func() {
+		t.transactions--
+		if kept {
+			return
+		}
+		for _, o := range seg.Rollback(save) {
+			o.Release(errRolledBack)
+		}
+	}()
+	if err := fn(ctx); err != nil {
+		return err
+	}
+	t.ev.obj.at(t.ev, PlaceTransaction)
+	if err := t.heldErr(); err != nil {
+		return err
+	}
+	kept = true
+	return nil
+}

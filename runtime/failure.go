@@ -1,0 +1,190 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// These errors say that the object did not run. The call may be repeated.
+var (
+	// ErrOverloaded says that the object's queue is full by count, by bytes or by age.
+	ErrOverloaded = errors.New("dohost: object overloaded")
+	// ErrClosed says that the host takes no more calls.
+	ErrClosed = errors.New("dohost: host closed")
+	// ErrDeadlock says that the call leads back into an Exclusive section, or a
+	// constructor, that waits for it.
+	ErrDeadlock = errors.New("dohost: call leads back into an exclusive section that waits for it")
+	// ErrConstructor says that the object's constructor failed, now or a moment ago.
+	ErrConstructor = errors.New("dohost: constructor failed")
+	// ErrNoClass says that no class of that name is bound.
+	ErrNoClass = errors.New("dohost: no such class")
+	// ErrNoMethod says that the class exposes no method of that name.
+	ErrNoMethod = errors.New("dohost: no such method")
+)
+
+// ErrFenced says that the incarnation has ended. Whether a call that gets it
+// took effect is unknown; a write that gets it did not.
+var ErrFenced = objectstore.ErrFenced
+
+// These errors say that the runtime was used in a way it cannot serve.
+var (
+	// ErrNoTurn says that the context does not hold the turn of this incarnation.
+	ErrNoTurn = errors.New("dohost: context does not hold the object's turn")
+	// ErrTurnBusy says that two goroutines used one turn at the same moment.
+	ErrTurnBusy = errors.New("dohost: turn is in use by another goroutine")
+	// ErrInTransaction says that the operation would give up the turn, or make
+	// half of a transaction durable.
+	ErrInTransaction = errors.New("dohost: not possible inside a transaction")
+	// ErrTurnOver says that an iterator was used after its turn was given up.
+	ErrTurnOver = errors.New("dohost: iterator outlived its turn")
+	// ErrNoAlarmHandler says that the class has no alarm handler.
+	ErrNoAlarmHandler = errors.New("dohost: class has no alarm handler")
+)
+
+// Ran says whether a failed call's handler ran.
+type Ran uint8
+
+// The three answers to "did it run".
+const (
+	RanUnknown Ran = iota
+	RanNo
+	RanYes
+)
+
+// String returns "no", "yes" or "unknown".
+func (r Ran) String() string {
+	switch r {
+	case RanNo:
+		return "no"
+	case RanYes:
+		return "yes"
+	}
+	return "unknown"
+}
+
+// Error says which operation on which object failed, and what a caller may do
+// about it. The four facts are those of a Durable Object's exception in workerd
+// (jsg/util.c++): Remote, Retryable, Overloaded, Reset.
+type Error struct {
+	Op  string
+	ID  ID
+	Err error
+	// Ran says whether the handler ran.
+	Ran Ran
+	// Remote is set when the object's own code returned Err.
+	Remote bool
+	// Retryable is set when the call did not run and may be repeated.
+	Retryable bool
+	// Overloaded is set when the object or host has too much to do: do not retry at once.
+	Overloaded bool
+	// Reset is set when the incarnation ended.
+	Reset bool
+}
+
+// Error returns the operation, the object and the cause.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s %v: %v", e.Op, e.ID, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Fenced is why an incarnation ended. It is the cause of the contexts of that
+// life, and errors.Is(f, ErrFenced) holds.
+type Fenced struct {
+	// Reason is one of the Reason constants.
+	Reason Reason
+	// Place is the point at which chaos struck, or empty.
+	Place string
+	// Err is what led to it, or nil.
+	Err error
+}
+
+// Reason is a word for why an incarnation ended.
+type Reason string
+
+// The reasons.
+const (
+	ReasonIdle        Reason = "idle"
+	ReasonPressure    Reason = "pressure"
+	ReasonChaos       Reason = "chaos"
+	ReasonEvicted     Reason = "evicted"
+	ReasonPanic       Reason = "panic"
+	ReasonAborted     Reason = "aborted"
+	ReasonConstructor Reason = "constructor failed"
+	ReasonExclusive   Reason = "exclusive section took too long"
+	ReasonAlarm       Reason = "alarm handler took too long"
+	ReasonStall       Reason = "disk took too long"
+	ReasonStore       Reason = "store failed"
+	ReasonClosing     Reason = "host closing"
+)
+
+// Error names the reason and the cause.
+func (f *Fenced) Error() string {
+	reason := string(f.Reason)
+	if f.Place != "" {
+		reason += " at " + f.Place
+	}
+	if f.Err == nil {
+		return fmt.Sprintf("%v: %s", ErrFenced, reason)
+	}
+	return fmt.Sprintf("%v: %s: %v", ErrFenced, reason, f.Err)
+}
+
+// Unwrap returns ErrFenced and the cause.
+func (f *Fenced) Unwrap() []error {
+	if f.Err == nil {
+		return []error{ErrFenced}
+	}
+	return []error{ErrFenced, f.Err}
+}
+
+// PanicError is the cause of a life that ended by a panic, or by a handler that
+// exited its goroutine.
+type PanicError struct {
+	// Value is what was passed to panic; nil for a handler that called runtime.Goexit.
+	Value any
+	// Stack is the stack of the goroutine that panicked.
+	Stack []byte
+}
+
+// Error returns the panic's value.
+func (p *PanicError) Error() string {
+	if p.Value == nil {
+		return "handler exited its goroutine"
+	}
+	return fmt.Sprintf("panic: %v", p.Value)
+}
+
+func isName(err error) bool {
+	_, ok := errors.AsType[*objectstore.NameError](err)
+	return ok
+}
+
+// failure is err as the caller of ev gets it. A nil err stays nil.
+func (ev *event) failure(err error, ran Ran) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: ev.op, ID: ev.obj.id, Err: err, Ran: ran}
+	switch {
+	case ran == RanYes:
+		e.Remote = true
+	case errors.Is(err, ErrOverloaded):
+		e.Overloaded = true
+	case errors.Is(err, ErrConstructor):
+		e.Reset = true
+	case errors.Is(err, ErrFenced):
+		e.Reset = true
+		f := &Fenced{}
+		if errors.As(err, &f) && f.Reason == ReasonExclusive {
+			e.Overloaded = true
+		}
+	case errors.Is(err, ErrDeadlock), errors.Is(err, ErrNoClass), isName(err):
+	case ran == RanNo:
+		e.Retryable = true
+	}
+	return e
+}

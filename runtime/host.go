@@ -1,0 +1,310 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Class is the code behind objects of one class name.
+type Class struct {
+	// Name is 1 to 256 bytes; it is stored with every object.
+	Name string
+	// New is the constructor. It runs before any event of a life, with the turn held.
+	New func(ctx context.Context, s *State) (instance any, err error)
+	// Alarm handles the alarm; nil for a class that sets none.
+	Alarm func(ctx context.Context, instance any, info alarm.Info) error
+	// Methods are those that callers outside the process may name. Arguments and
+	// results are JSON.
+	Methods map[string]Method
+}
+
+// Method runs a named method on encoded arguments.
+type Method func(ctx context.Context, instance any, arg []byte) (result []byte, err error)
+
+// phases of a host.
+const (
+	phaseOpen    int32 = iota
+	phaseClosing       // outside calls are refused
+	phaseClosed        // everything is fenced
+)
+
+const shardCount = 64
+
+// shard is a part of the object table.
+type shard struct {
+	mu      sync.Mutex // order: before no other lock; released before an object's is taken
+	objects map[ID]*object
+}
+
+// Host owns a store and the objects in it. All methods may be called from any
+// goroutine.
+type Host struct {
+	// Fixed after Open.
+	opts      Options
+	lis       *Listener
+	store     *objectstore.Store
+	classes   map[string]*Class
+	scheduler *alarm.Scheduler
+	sweeper   *sweeper
+	start     time.Time
+	seed      maphash.Seed
+	shards    [shardCount]shard
+
+	phase   atomic.Int32
+	active  atomic.Int64  // events queued, running and suspended
+	lives   atomic.Int64  // objects with a life in memory
+	sampled atomic.Uint64 // shards looked at for victims
+
+	mu      sync.Mutex
+	err     error               // why the store failed
+	zombies map[*event]struct{} // events that still run in ended lives
+	failed  chan struct{}       // closed when err is set
+	closing sync.Once
+	closed  error
+	done    chan struct{} // closed when Close has finished
+}
+
+// Open opens the store in dir, which it creates if need be, and starts delivering
+// alarms. Errors: objectstore's, and one for a class that is bound twice.
+func Open(dir string, opts Options, classes []Class) (*Host, error) {
+	h := &Host{
+		opts: opts.withDefaults(), classes: map[string]*Class{}, seed: maphash.MakeSeed(), start: time.Now(),
+		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
+	}
+	h.lis = &h.opts.Listener
+	for i := range classes {
+		c := &classes[i]
+		if err := (ID{Class: c.Name, Name: "x"}).Validate(); err != nil {
+			return nil, err
+		}
+		if h.classes[c.Name] != nil {
+			return nil, fmt.Errorf("dohost: class %q is bound twice", c.Name)
+		}
+		h.classes[c.Name] = c
+	}
+	for i := range h.shards {
+		h.shards[i].objects = map[ID]*object{}
+	}
+	so := h.opts.Store
+	so.OnFail = h.storeFailed
+	so.OnAlarms = func(cs []objectstore.AlarmChange) { h.scheduler.Changed(cs) }
+	h.sweeper = newSweeper(h)
+	store, err := objectstore.Open(dir, &so)
+	if err != nil {
+		return nil, err
+	}
+	h.store = store
+	h.scheduler = alarm.NewScheduler(alarm.Config{
+		Window: h.alarmWindow, Boot: h.bootAlarms, Deliver: h.deliver, Raise: h.raise,
+		Unclean: !store.Clean(), OnError: h.lis.failed,
+	})
+	h.sweeper.start()
+	h.scheduler.Start()
+	return h, nil
+}
+
+// now is the time since the host was opened, on the monotonic clock.
+func (h *Host) now() time.Duration { return time.Since(h.start) }
+
+// Store returns the host's store, for looking.
+func (h *Host) Store() *objectstore.Store { return h.store }
+
+func (h *Host) shardOf(id ID) *shard {
+	return &h.shards[maphash.Comparable(h.seed, id)%shardCount]
+}
+
+// objectOf returns the table entry of id, which it makes if there is none.
+func (h *Host) objectOf(id ID, c *Class) *object {
+	s := h.shardOf(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[id]
+	if o == nil {
+		o = &object{host: h, class: c, id: id}
+		s.objects[id] = o
+	}
+	return o
+}
+
+// lookup returns the table entry of id, or nil if the object is not in memory.
+func (h *Host) lookup(id ID) *object {
+	s := h.shardOf(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[id]
+}
+
+// forget takes an object that is gone out of the table.
+func (h *Host) forget(o *object) {
+	s := h.shardOf(o.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[o.id] == o {
+		delete(s.objects, o.id)
+	}
+}
+
+// spawn starts a runner: with a granted turn, or between lives.
+func (h *Host) spawn(o *object, t *turn) {
+	go func() {
+		if t == nil {
+			t = o.wake()
+		}
+		for t != nil {
+			t = o.run(t)
+		}
+	}()
+}
+
+// Evict ends the incarnation of id, if it has one, and says whether it had.
+func (h *Host) Evict(id ID, style Style) bool {
+	o := h.lookup(id)
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	l := o.life
+	o.mu.Unlock()
+	return o.fence(l, &Fenced{Reason: ReasonEvicted}, style)
+}
+
+// Err is why the store failed, or nil.
+func (h *Host) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// Failed is closed when the store has failed: the host is closing itself then.
+func (h *Host) Failed() <-chan struct{} { return h.failed }
+
+// storeFailed is called once by a store that refuses everything from now on.
+func (h *Host) storeFailed(err error) {
+	h.mu.Lock()
+	h.err = err
+	h.mu.Unlock()
+	close(h.failed)
+	h.lis.storeFailed(err)
+	h.phase.Store(phaseClosed)
+	h.fenceAll(&Fenced{Reason: ReasonStore, Err: err})
+	_ = h.Close() // its error is Err
+}
+
+// Close refuses outside calls, lets what runs finish for Options.Grace while it
+// still serves calls from inside, fences the rest, and closes the store. Its error
+// names handlers that did not stop, and why the store failed.
+func (h *Host) Close() error {
+	h.closing.Do(func() {
+		h.phase.CompareAndSwap(phaseOpen, phaseClosing)
+		h.scheduler.Stop()
+		h.drain()
+		h.phase.Store(phaseClosed)
+		h.fenceAll(&Fenced{Reason: ReasonClosing})
+		h.sweeper.stop()
+		stragglers := h.unwound()
+		h.closed = errors.Join(stragglers, h.Err(), h.store.Close())
+		close(h.done)
+	})
+	<-h.done
+	return h.closed
+}
+
+// drain waits until nothing is queued or running, for Grace at most.
+func (h *Host) drain() {
+	grace := time.NewTimer(h.opts.Grace)
+	defer grace.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for h.active.Load() > 0 && h.phase.Load() == phaseClosing {
+		select {
+		case <-tick.C:
+		case <-grace.C:
+			return
+		case <-h.failed:
+			return
+		}
+	}
+}
+
+// fenceAll ends every life and fails what is queued.
+func (h *Host) fenceAll(why *Fenced) {
+	for _, o := range h.all() {
+		o.mu.Lock()
+		l := o.life
+		o.mu.Unlock()
+		o.fence(l, why, StyleFence)
+	}
+}
+
+// all lists the objects in memory.
+func (h *Host) all() []*object {
+	var os []*object
+	for i := range h.shards {
+		s := &h.shards[i]
+		s.mu.Lock()
+		for _, o := range s.objects {
+			os = append(os, o)
+		}
+		s.mu.Unlock()
+	}
+	return os
+}
+
+// unwindTime is how long Close waits for fenced handlers to return.
+const unwindTime = time.Second
+
+// unwound waits for the code of ended lives and names what is still running.
+func (h *Host) unwound() error {
+	deadline := time.NewTimer(unwindTime)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := h.Zombies()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
+		}
+	}
+}
+
+// Zombies lists events that still run in ended incarnations, as "class/name op".
+func (h *Host) Zombies() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var zs []string
+	for ev := range h.zombies {
+		zs = append(zs, ev.obj.id.String()+" "+ev.op)
+	}
+	return zs
+}
+
+func (h *Host) zombieBorn(ev *event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.zombies[ev] = struct{}{}
+}
+
+func (h *Host) zombieEnded(ev *event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.zombies, ev)
+}
+
+// eventEnded accounts for an event whose goroutine has left the object's code.
+func (h *Host) eventEnded(ev *event) {
+	h.active.Add(-1)
+	h.eventEndedListen(ev)
+}

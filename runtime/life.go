@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// life is one incarnation of an object in memory. It outlives its end for as
+// long as code of its own has not unwound.
+type life struct {
+	// Fixed at birth; read by anyone.
+	obj   *object
+	epoch objectstore.Epoch
+	born  time.Duration // on the host's clock
+
+	// dead is set, once, under obj.mu; why is written before it.
+	dead atomic.Bool
+	why  *Fenced
+
+	// Owned by whoever holds the turn. No lock: the turn is the lock.
+	instance any
+	segment  *objectstore.Segment
+	state    State
+	ringing  uint64 // generation of the alarm whose handler runs, or zero
+
+	// ctx ends with the life. It is made when somebody first asks for it, so
+	// that an object whose code never waits for its end does not carry one.
+	ctxMu  sync.Mutex
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Guarded by obj.mu.
+	lane        lane
+	started     *event // started and not yet ended, newest first
+	exclusive   *event // whose Exclusive section is open, or nil
+	exclusives  time.Duration
+	watched     *turn  // the holder that the sweeper saw last, and
+	watchedAt   uint64 // at which of its segments,
+	watchedFrom time.Duration
+	reported    bool
+	holds       map[*hold]struct{} // by State.Pin
+}
+
+// cause is the error that operations of an ended life return.
+func (l *life) cause() error {
+	if !l.dead.Load() {
+		return nil
+	}
+	return l.why
+}
+
+// context returns the context that ends with the life.
+func (l *life) context() context.Context {
+	l.ctxMu.Lock()
+	defer l.ctxMu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.Background())
+		if l.dead.Load() {
+			l.cancel(l.why)
+		}
+	}
+	return l.ctx
+}
+
+// end cancels what was handed out of the life's context. The life is dead already.
+func (l *life) end() {
+	l.ctxMu.Lock()
+	cancel := l.cancel
+	l.ctxMu.Unlock()
+	if cancel != nil {
+		cancel(l.why)
+	}
+}
+
+// handOver makes the segment history, unless the life has ended. It is called
+// by the goroutine that holds the turn.
+func (l *life) handOver(t *turn) error {
+	t.segment++
+	t.seen.Add(1)
+	l.obj.at(t.ev, PlaceHandOver)
+	if l.dead.Load() {
+		drop(l.segment, l.why)
+		return l.why
+	}
+	if err := l.obj.rng.HandOver(l.segment); err != nil {
+		l.obj.host.refused(l)
+		if cause := l.cause(); cause != nil {
+			err = cause
+		}
+		drop(l.segment, err)
+		return err
+	}
+	return nil
+}
+
+// drop empties a segment that will not become history and tells its outputs.
+func drop(s *objectstore.Segment, err error) {
+	for _, o := range s.Discard() {
+		o.Release(err)
+	}
+}

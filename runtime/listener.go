@@ -1,0 +1,176 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Listener is told what a host does; it is the only way to learn it. Nil
+// functions are not called. They are called by the runtime's own goroutines, some
+// of them while an object waits: they must be quick, must not block, and must not
+// call the host.
+type Listener struct {
+	// Waking is called when a life begins, before its constructor.
+	Waking func(ID, objectstore.Epoch)
+	// Live is called when a constructor has succeeded.
+	Live func(ID, objectstore.Epoch)
+	// Fenced is called when a life has ended.
+	Fenced func(Ended)
+	// EventEnded is called when an event's code has returned.
+	EventEnded func(Event)
+	// Refused is called when a hand-over of an ended life was refused.
+	Refused func(ID, objectstore.Epoch)
+	// AlarmEnded is called when an alarm handler has returned, or the alarm's class
+	// is not bound.
+	AlarmEnded func(Alarm)
+	// AlarmStale is called when a delivery was overtaken by a newer alarm.
+	AlarmStale func(ID)
+	// TurnHeld is called when a turn has been held for longer than Limits.Turn.
+	TurnHeld func(LongTurn)
+	// StoreFailed is called once, when the store has failed.
+	StoreFailed func(error)
+	// Failed is called when background work of the host fails.
+	Failed func(error)
+	// Service is told by services on top of the runtime, through Host.Report.
+	Service func(id ID, event string, attrs ...slog.Attr)
+}
+
+// Ended describes a life that has ended.
+type Ended struct {
+	ID    ID
+	Epoch objectstore.Epoch
+	Why   *Fenced
+	Style Style
+	Age   time.Duration
+}
+
+// Event describes an event whose code has returned.
+type Event struct {
+	ID    ID
+	Epoch objectstore.Epoch
+	Op    string
+	Took  time.Duration // from its start, Awaits included
+	Err   error         // of the handler
+}
+
+// Alarm describes a run of an alarm handler.
+type Alarm struct {
+	ID        ID
+	Scheduled time.Time
+	Attempt   int
+	Err       error
+}
+
+// Tee returns a Listener that tells all of ls.
+func Tee(ls ...Listener) Listener {
+	return Listener{
+		Waking:      func(id ID, e objectstore.Epoch) { each(ls, func(l Listener) { l.waking(id, e) }) },
+		Live:        func(id ID, e objectstore.Epoch) { each(ls, func(l Listener) { call2(l.Live, id, e) }) },
+		Fenced:      func(e Ended) { each(ls, func(l Listener) { call(l.Fenced, e) }) },
+		EventEnded:  func(e Event) { each(ls, func(l Listener) { call(l.EventEnded, e) }) },
+		Refused:     func(id ID, e objectstore.Epoch) { each(ls, func(l Listener) { call2(l.Refused, id, e) }) },
+		AlarmEnded:  func(a Alarm) { each(ls, func(l Listener) { call(l.AlarmEnded, a) }) },
+		AlarmStale:  func(id ID) { each(ls, func(l Listener) { call(l.AlarmStale, id) }) },
+		TurnHeld:    func(t LongTurn) { each(ls, func(l Listener) { call(l.TurnHeld, t) }) },
+		StoreFailed: func(err error) { each(ls, func(l Listener) { call(l.StoreFailed, err) }) },
+		Failed:      func(err error) { each(ls, func(l Listener) { call(l.Failed, err) }) },
+		Service: func(id ID, event string, attrs ...slog.Attr) {
+			each(ls, func(l Listener) {
+				if l.Service != nil {
+					l.Service(id, event, attrs...)
+				}
+			})
+		},
+	}
+}
+
+func each(ls []Listener, f func(Listener)) {
+	for _, l := range ls {
+		f(l)
+	}
+}
+
+func call[A any](f func(A), a A) {
+	if f != nil {
+		f(a)
+	}
+}
+
+func call2[A, B any](f func(A, B), a A, b B) {
+	if f != nil {
+		f(a, b)
+	}
+}
+
+func (l *Listener) waking(id ID, e objectstore.Epoch) { call2(l.Waking, id, e) }
+func (l *Listener) storeFailed(err error)             { call(l.StoreFailed, err) }
+func (l *Listener) failed(err error)                  { call(l.Failed, err) }
+func (l *Listener) turnHeld(t *LongTurn)              { call(l.TurnHeld, *t) }
+func (l *Listener) alarmStale(a objectstore.Alarm)    { call(l.AlarmStale, a.ID) }
+
+func (l *Listener) alarmEnded(a objectstore.Alarm, attempt int, err error) {
+	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Attempt: attempt, Err: err})
+}
+
+func (h *Host) waking(l *life) {
+	h.lives.Add(1)
+	h.lis.waking(l.obj.id, l.epoch)
+}
+
+func (h *Host) live(l *life) { call2(h.lis.Live, l.obj.id, l.epoch) }
+
+func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id, l.epoch) }
+
+// ended accounts for a life that has ended.
+func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
+	h.lives.Add(-1)
+	if h.lis.Fenced != nil {
+		h.lis.Fenced(Ended{ID: o.id, Epoch: l.epoch, Why: why, Style: style, Age: h.now() - l.born})
+	}
+}
+
+func (h *Host) eventEndedListen(ev *event) {
+	if h.lis.EventEnded != nil {
+		h.lis.EventEnded(Event{ID: ev.obj.id, Epoch: ev.life.epoch, Op: ev.op, Took: h.now() - ev.begun, Err: ev.err})
+	}
+}
+
+// Report tells the Listener of something that a service on top of the runtime did
+// with an object.
+func (h *Host) Report(id ID, event string, attrs ...slog.Attr) {
+	if h.lis.Service != nil {
+		h.lis.Service(id, event, attrs...)
+	}
+}
+
+// Profiler labels, by which the stack of a long turn is found.
+const (
+	labelClass = "dohost_class"
+	labelOp    = "dohost_op"
+)
+
+// labels returns a context that carries the labels of an operation of a class.
+func labels(class, op string) context.Context {
+	return pprof.WithLabels(context.Background(), pprof.Labels(labelClass, class, labelOp, op))
+}
+
+// stacks returns the stacks of the goroutines that run op of a class.
+func stacks(class, op string) string {
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	var mine []string
+	for _, g := range strings.Split(all.String(), "\n\n") {
+		if strings.Contains(g, `"`+labelClass+`":"`+class+`"`) && strings.Contains(g, `"`+labelOp+`":"`+op+`"`) {
+			mine = append(mine, g)
+		}
+	}
+	return strings.Join(mine, "\n\n")
+}

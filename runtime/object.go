@@ -1,0 +1,162 @@
+package runtime
+
+import (
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// object is the table entry of an object that is in memory, between lives too
+// for as long as it has queued events or undurable writes.
+type object struct {
+	// Fixed.
+	host  *Host
+	class *Class
+	id    ID
+
+	// rng holds the undurable writes of all lives. Set under mu, and dropped by
+	// the sweeper when the object is at rest; whoever runs in a life may read it
+	// without the lock.
+	rng *objectstore.Range
+
+	// mu guards the rest, and what life.go says. Order: object.mu, then the
+	// range's lock. Two objects' locks are never held together. Never held while
+	// user code runs, during I/O, or while a channel that may be full is sent to.
+	mu      sync.Mutex
+	life    *life  // nil between lives
+	waiting lane   // events for the next life; never has a holder
+	waking  bool   // a runner is between lives
+	gone    bool   // no longer in the table
+	count   int    // events queued, running and suspended
+	bytes   int    // encoded payloads of queued events
+	events  uint64 // started so far
+
+	alarm   *event     // a delivery that is queued or runs
+	repairs []slotEdit // slot writes that the next runner makes before a life
+
+	failures  int // constructor failures in a row
+	notBefore time.Duration
+	failed    error
+
+	last    time.Duration // when the last event ended, on the host's clock
+	touched bool          // in the sweeper's list
+	filed   bool          // in the sweeper's wheel
+}
+
+// enqueue adds a fresh event. inside is set for events that come from an object's
+// own code or from the runtime, which a closing host still takes.
+func (o *object) enqueue(ev *event, inside bool) error {
+	o.mu.Lock()
+	if o.gone {
+		o.mu.Unlock()
+		return errGone
+	}
+	if err := o.admitLocked(ev, inside); err != nil {
+		o.mu.Unlock()
+		return err
+	}
+	ev.obj = o
+	ev.sent.Store(o)
+	ev.queued = o.host.now()
+	o.count++
+	o.bytes += ev.size
+	if ev.kind == kindAlarm {
+		o.alarm = ev
+	}
+	o.host.active.Add(1)
+	run := o.queueLocked(&ev.turn)
+	touch := !o.touched
+	o.touched = true
+	o.mu.Unlock()
+	if touch {
+		o.host.sweeper.touch(o)
+	}
+	if run != nil {
+		run()
+	}
+	return nil
+}
+
+// admitLocked says why an event may not enter the queue.
+func (o *object) admitLocked(ev *event, inside bool) error {
+	h := o.host
+	switch h.phase.Load() {
+	case phaseClosing:
+		if !inside {
+			return ErrClosed
+		}
+	case phaseClosed:
+		return ErrClosed
+	}
+	if ev.depth > maxDepth {
+		return ErrDeadlock
+	}
+	if l := o.life; l != nil && l.exclusive != nil {
+		for p := ev.parent; p != nil; p = p.parent {
+			if p == l.exclusive {
+				return ErrDeadlock
+			}
+		}
+	}
+	if ev.kind != kindCall {
+		return nil // deliveries and background tasks have their own bounds
+	}
+	if o.count >= h.opts.MaxEvents || o.bytes+ev.size > h.opts.MaxBytes {
+		return ErrOverloaded
+	}
+	return nil
+}
+
+// queueLocked puts a fresh turn where it belongs and returns what the caller must
+// call without the lock to get it going, or nil.
+func (o *object) queueLocked(t *turn) func() {
+	t.fresh = true
+	if l := o.life; l != nil {
+		t.lane = &l.lane
+		if l.lane.holder == nil {
+			l.lane.grantLocked(t)
+			o.startLocked(l, t)
+			return func() { o.host.spawn(o, t) }
+		}
+		l.lane.push(t)
+		return nil
+	}
+	o.waiting.push(t)
+	return o.wakeLocked()
+}
+
+// wakeLocked starts a runner between lives, if there is something for it.
+func (o *object) wakeLocked() func() {
+	if o.waking || o.life != nil || (o.waiting.head == nil && len(o.repairs) == 0) {
+		return nil
+	}
+	o.waking = true
+	return func() { o.host.spawn(o, nil) }
+}
+
+// leave takes ev out of the queue if it has not started, and says whether it had.
+func (o *object) leave(ev *event) (started bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ev.life != nil || ev.left {
+		return true
+	}
+	o.unqueueLocked(ev)
+	return false
+}
+
+// unqueueLocked marks a queued event as gone; the lane skips it.
+func (o *object) unqueueLocked(ev *event) {
+	ev.left = true
+	o.count--
+	o.bytes -= ev.size
+	o.host.active.Add(-1)
+	ev.fn = nil
+}
+
+// restingLocked says that the object has nothing to do and nothing undurable.
+func (o *object) restingLocked() bool {
+	idle := o.life == nil || o.life.lane.holder == nil
+	return idle && o.count == 0 && !o.waking && len(o.repairs) == 0 && (o.rng == nil || o.rng.Clean())
+}

@@ -1,0 +1,129 @@
+package runtime
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Options tunes a Host. Zero values mean the defaults.
+type Options struct {
+	// Store are the store's options.
+	Store objectstore.Options
+	// Grace is how long Close lets what runs finish. Zero means 30 s; negative, no time.
+	Grace time.Duration
+	// MaxEvents bounds an object's events: queued, running and suspended. Zero means 4,096.
+	MaxEvents int
+	// MaxBytes bounds the encoded payloads of an object's queued events. Zero means 64 MiB.
+	MaxBytes int
+	// MaxAge bounds how long an event is queued; it is looked at every second.
+	// Zero means 30 s; negative, no bound.
+	MaxAge time.Duration
+	// MaxLive bounds the number of objects in memory; beyond it idle ones are
+	// evicted. Zero means no bound.
+	MaxLive int
+	// Policy decides who is evicted when.
+	Policy Policy
+	// Limits are the platform's time limits.
+	Limits Limits
+	// Listener is told what the host does.
+	Listener Listener
+}
+
+// Limits are time limits whose breach ends an incarnation. They are looked at
+// every second. Zero means the default, negative means none.
+type Limits struct {
+	Exclusive time.Duration // an Exclusive section or a constructor; 30 s
+	Alarm     time.Duration // an alarm handler; 15 min
+	Stall     time.Duration // a record in flight to the disk; 30 s
+	Turn      time.Duration // a turn held: reported, not ended; 1 s
+}
+
+// Policy says which incarnations end. Its functions are pure: they are called by
+// any goroutine, without locks. Nil functions never evict.
+type Policy struct {
+	// Idle returns how long the object may be idle, given the number of its life
+	// and of the events it has had. Negative means for ever.
+	Idle func(life, events uint64) time.Duration
+	// At is asked at every point. A result other than StyleNone ends the incarnation there.
+	At func(Point) Style
+	// Shed is asked once a second how many of the live objects to evict for the
+	// sake of memory; only idle ones go.
+	Shed func(live int) int
+}
+
+// Point is a place in a life at which it can end.
+type Point struct {
+	ID    ID
+	Life  uint64 // number of the life, unique in the store
+	Event uint64 // number of the event within the object
+	Op    string // what the event does
+	Place Place
+	N     uint64        // counts the event's visits to this place, from 1
+	Age   time.Duration // of the incarnation
+}
+
+// Place is a kind of point.
+type Place uint8
+
+// The places.
+const (
+	PlaceConstruct   Place = iota // the constructor begins
+	PlaceStart                    // an event begins
+	PlaceStorage                  // a storage operation
+	PlaceTransaction              // the end of a transaction's function
+	PlaceHandOver                 // a segment is about to become history
+	PlaceAwait                    // inside an Await, without the turn
+	PlaceAlarm                    // an alarm handler begins
+	PlaceRelease                  // a result is about to leave: it is durable
+	PlaceChunk                    // a piece of a streamed response
+)
+
+var places = [...]string{"construct", "start", "storage", "transaction", "handover", "await", "alarm", "release", "chunk"}
+
+// String returns the place's name, as in the flags.
+func (p Place) String() string { return places[p] }
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Grace, 30*time.Second)
+	setDefault(&o.MaxEvents, 4096)
+	setDefault(&o.MaxBytes, 64<<20)
+	setDefault(&o.MaxAge, 30*time.Second)
+	setDefault(&o.Limits.Exclusive, 30*time.Second)
+	setDefault(&o.Limits.Alarm, 15*time.Minute)
+	setDefault(&o.Limits.Stall, 30*time.Second)
+	setDefault(&o.Limits.Turn, time.Second)
+	if o.Policy.Idle == nil {
+		o.Policy.Idle = func(_, _ uint64) time.Duration { return -1 }
+	}
+	return o
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// count gives an event its counters, if the policy wants to be asked.
+func (h *Host) count(ev *event) {
+	if h.opts.Policy.At != nil {
+		ev.points = new([len(places)]atomic.Uint64)
+	}
+}
+
+// at is a point: the policy may end the life of ev here.
+func (o *object) at(ev *event, p Place) {
+	if ev.points == nil || ev.life.dead.Load() {
+		return
+	}
+	n := ev.points[p].Add(1)
+	style := o.host.opts.Policy.At(Point{
+		ID: o.id, Life: ev.life.epoch.Host<<40 | ev.life.epoch.Life, Event: ev.seq, Op: ev.op, Place: p, N: n,
+		Age: o.host.now() - ev.life.born,
+	})
+	if style != StyleNone {
+		o.fence(ev.life, &Fenced{Reason: ReasonChaos, Place: p.String()}, style)
+	}
+}

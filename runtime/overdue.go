@@ -1,0 +1,124 @@
+package runtime
+
+import (
+	"sync"
+	"time"
+)
+
+// overdueLocked says which time limit the object's life has broken, or which turn
+// is held long enough to be reported.
+func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
+	l := o.life
+	if l == nil {
+		return nil, nil
+	}
+	lim := o.host.opts.Limits
+	if l.exclusive != nil && lim.Exclusive > 0 && now-l.exclusives > lim.Exclusive {
+		return &Fenced{Reason: ReasonExclusive}, nil
+	}
+	if ev := o.alarm; ev != nil && ev.life == l && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
+		return &Fenced{Reason: ReasonAlarm}, nil
+	}
+	if stalled && l.started != nil && !o.rng.Clean() {
+		return &Fenced{Reason: ReasonStall}, nil
+	}
+	return nil, l.longTurnLocked(now)
+}
+
+// LongTurn is a turn that one event has held, without an Await, for longer than
+// Limits.Turn.
+type LongTurn struct {
+	ID    ID
+	Op    string
+	Held  time.Duration // at least
+	Stack string        // of the goroutines that run such an event, by profiler label
+}
+
+// longTurnLocked compares the holder with what the last look saw. A turn costs
+// nothing for being watched: it counts its segments, and one that has not moved
+// between two looks has been held in between.
+func (l *life) longTurnLocked(now time.Duration) *LongTurn {
+	t := l.lane.holder
+	if t == nil || t.state.Load() != turnHeld {
+		l.watched = nil
+		return nil
+	}
+	if at := t.seen.Load(); t != l.watched || at != l.watchedAt {
+		l.watched, l.watchedAt, l.watchedFrom, l.reported = t, at, now, false
+		return nil
+	}
+	held := now - l.watchedFrom
+	if l.reported || l.obj.host.opts.Limits.Turn < 0 || held < l.obj.host.opts.Limits.Turn {
+		return nil
+	}
+	l.reported = true
+	return &LongTurn{ID: l.obj.id, Op: t.ev.op, Held: held, Stack: stacks(l.obj.class.Name, t.ev.op)}
+}
+
+// overageLocked takes events out of the queue that have waited too long.
+func (o *object) overageLocked(now time.Duration) []*event {
+	var old []*event
+	limit := o.host.opts.MaxAge
+	if limit < 0 {
+		return nil
+	}
+	queues := []*lane{&o.waiting}
+	if o.life != nil {
+		queues = append(queues, &o.life.lane)
+	}
+	for _, q := range queues {
+		for t := q.head; t != nil; t = t.next {
+			if t.fresh && !t.ev.left && t.ev.kind == kindCall && now-t.ev.queued > limit {
+				o.unqueueLocked(t.ev)
+				old = append(old, t.ev)
+			}
+		}
+	}
+	return old
+}
+
+// pin is State.Pin.
+func (l *life) pin(why string) func() {
+	o := l.obj
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l.dead.Load() {
+		return func() {}
+	}
+	p := &hold{why: why, since: o.host.now()}
+	if l.holds == nil {
+		l.holds = map[*hold]struct{}{}
+	}
+	l.holds[p] = struct{}{}
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			delete(l.holds, p)
+			o.last = o.host.now()
+		})
+	}
+}
+
+// hold is one Pin.
+type hold struct {
+	why   string
+	since time.Duration
+}
+
+// sample returns up to sampleSize objects of a shard; the order of a map is random
+// enough.
+func (h *Host) sample() []*object {
+	s := &h.shards[h.sampled.Add(1)%shardCount]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	os := make([]*object, 0, sampleSize)
+	for _, o := range s.objects {
+		if len(os) == sampleSize {
+			break
+		}
+		os = append(os, o)
+	}
+	return os
+}

@@ -1,0 +1,206 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// ID names an object: class and name.
+type ID = objectstore.ID
+
+// State is what an incarnation's code is handed: its identity, its storage, its
+// alarm, its background tasks. It dies with the incarnation. Methods that take a
+// context want one that holds the turn of this incarnation, unless they say
+// otherwise, and return ErrNoTurn, ErrTurnBusy or an error for which
+// errors.Is(err, ErrFenced) holds.
+type State struct{ life *life }
+
+// ID returns the object's class and name.
+func (s *State) ID() ID { return s.life.obj.id }
+
+// Epoch returns the number of this incarnation. Any goroutine.
+func (s *State) Epoch() objectstore.Epoch { return s.life.epoch }
+
+// Host returns the host that the object lives in. Any goroutine.
+func (s *State) Host() *Host { return s.life.obj.host }
+
+// access claims the turn for one operation.
+func (s *State) access(ctx context.Context) (*turn, error) {
+	t := turnOf(ctx)
+	if t == nil || t.ev.life != s.life {
+		if err := s.life.cause(); err != nil {
+			return nil, err
+		}
+		return nil, ErrNoTurn
+	}
+	if err := t.use(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// storage is access for an operation on storage, which is a point.
+func (s *State) storage(ctx context.Context) (*turn, error) {
+	t, err := s.access(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.life.obj.at(t.ev, PlaceStorage)
+	if err := s.life.cause(); err != nil {
+		t.done()
+		return nil, err
+	}
+	return t, nil
+}
+
+// SetAlarm sets the object's one alarm, in place of what was set. A time in the
+// past means now. Resolution is a millisecond, rounded up. Like a write it is
+// part of the segment.
+//
+// Errors: ErrNoAlarmHandler; an error for the zero time.
+func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
+	if at.IsZero() || at.UnixMilli() <= 0 {
+		return fmt.Errorf("dohost: alarm time %v is not after 1970", at)
+	}
+	if s.life.obj.class.Alarm == nil {
+		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.life.obj.id.Class)
+	}
+	t, err := s.storage(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.done()
+	if now := time.Now(); at.Before(now) {
+		at = now
+	}
+	s.life.segment.SetSlot(objectstore.Slot{Due: at, Generation: s.life.obj.host.store.NewAlarmGeneration()})
+	return nil
+}
+
+// DeleteAlarm removes the alarm, if one is set. A handler that runs goes on; if it
+// deleted its own alarm and fails, it is not tried again.
+func (s *State) DeleteAlarm(ctx context.Context) error {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.done()
+	s.life.segment.ClearSlot()
+	return nil
+}
+
+// GetAlarm returns when the alarm is due. While its handler runs there is none,
+// unless one was set meanwhile; between a failure and its retry there is.
+func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	defer t.done()
+	slot, ok, err := s.life.segment.Slot()
+	if err != nil || !ok || slot.Generation == s.life.ringing {
+		return time.Time{}, false, err
+	}
+	return slot.Due, true, nil
+}
+
+// Go runs fn as an event of its own, once what this segment writes is durable:
+// not at all if that is rolled back or lost. It holds the turn like a handler,
+// keeps the object in memory until it ends, and ends with the incarnation. Its
+// error goes to the Listener. Durable Objects call it waitUntil.
+func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
+	t, err := s.access(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.done()
+	ev := &event{op: op, kind: kindBackground, parent: t.ev, depth: 0}
+	ev.turn.ev = ev
+	ev.fn = func(ctx context.Context, _ any) error { return fn(ctx) }
+	s.life.segment.Emit(&start{life: s.life, ev: ev})
+	return nil
+}
+
+// start is the output by which a background task begins.
+type start struct {
+	life *life
+	ev   *event
+}
+
+// Release enqueues the task, unless the life has ended.
+func (s *start) Release(err error) {
+	if err == nil && !s.life.dead.Load() {
+		s.ev.parent = nil
+		// Refused only by a host that has closed; there is nobody to tell.
+		_ = s.life.obj.enqueue(s.ev, true)
+	}
+}
+
+// Emit lets f leave the object as an output of the segment: it is called with nil
+// once everything handed over before is durable, in order with the object's other
+// outputs, or with an error when it must not leave. f must be constant work, must
+// not block and must not call the object.
+//
+// Without the turn, with a context of this incarnation, f waits for what has been
+// handed over so far.
+func (s *State) Emit(ctx context.Context, f func(error)) error {
+	if ev := eventOf(ctx); ev == nil || ev.life != s.life {
+		if err := s.life.cause(); err != nil {
+			return err
+		}
+		return ErrNoTurn
+	}
+	t, err := s.access(ctx)
+	if err == nil {
+		s.life.segment.Emit(emission(f))
+		t.done()
+		return nil
+	}
+	if !errors.Is(err, ErrNoTurn) {
+		return err
+	}
+	seg := s.life.obj.rng.NewSegment(s.life.epoch)
+	seg.Emit(emission(f))
+	if err := s.life.obj.rng.HandOver(seg); err != nil {
+		seg.Discard()
+		return s.life.orFenced()
+	}
+	return nil
+}
+
+type emission func(error)
+
+// Release calls the function.
+func (e emission) Release(err error) { e(err) }
+
+// Abort ends this incarnation: nothing that the current segment did happens, its
+// callers get ErrFenced with err as the cause, and the next event begins a new
+// life. Inside an alarm handler the run counts as failed and is tried again,
+// unless dropAlarm is set; an alarm that was set meanwhile stays. It returns the
+// error that the handler should return. The counterpart in workerd is ctx.abort
+// (api/actor-state.c++).
+func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
+	ev := eventOf(ctx)
+	if ev == nil || ev.life != s.life {
+		if cause := s.life.cause(); cause != nil {
+			return cause
+		}
+		return ErrNoTurn
+	}
+	s.life.obj.mu.Lock()
+	ev.dropAlarm = dropAlarm
+	s.life.obj.mu.Unlock()
+	s.life.obj.fence(s.life, &Fenced{Reason: ReasonAborted, Err: err}, StyleFence)
+	return s.life.cause()
+}
+
+// Pin keeps the object from being evicted for idleness or memory until release is
+// called or the incarnation ends. Release may be called any number of times, from
+// any goroutine.
+func (s *State) Pin(why string) (release func()) {
+	return s.life.pin(why)
+}

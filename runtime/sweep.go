@@ -1,0 +1,259 @@
+package runtime
+
+import (
+	"sync"
+	"time"
+)
+
+// sweepEvery is how often objects with something to do are looked at.
+const sweepEvery = time.Second
+
+// sweeper looks once a second at the objects that had something to do: it
+// enforces time limits, reports long turns, and lets idle objects go. An object at
+// rest is in the wheel, in the slot of the second in which it may be evicted, and
+// costs nothing until then: an event does not move its entry; the entry is filed
+// again when it comes due.
+type sweeper struct {
+	host *Host
+	wake chan struct{}
+	quit chan struct{}
+	done chan struct{}
+
+	mu      sync.Mutex
+	touched []*object // had something to do since the last look
+	asleep  bool      // the goroutine waits for the wheel, or for a touch
+
+	// Owned by the goroutine.
+	wheel map[int64][]*object // by second on the host's clock
+	next  int64               // the first second of the wheel not yet looked at
+	filed int
+}
+
+func newSweeper(h *Host) *sweeper {
+	return &sweeper{
+		host: h, wheel: map[int64][]*object{},
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func (s *sweeper) start() { go s.run() }
+
+func (s *sweeper) stop() {
+	close(s.quit)
+	<-s.done
+}
+
+// touch notes that an object has something to do. The caller has set o.touched.
+func (s *sweeper) touch(o *object) {
+	s.mu.Lock()
+	s.touched = append(s.touched, o)
+	wake := s.asleep
+	s.asleep = false
+	s.mu.Unlock()
+	if wake {
+		s.wake <- struct{}{}
+	}
+}
+
+// run is the sweeper goroutine.
+func (s *sweeper) run() {
+	defer close(s.done)
+	timer := time.NewTimer(sweepEvery)
+	defer timer.Stop()
+	for {
+		timer.Reset(s.rest())
+		select {
+		case <-timer.C:
+		case <-s.wake:
+			continue
+		case <-s.quit:
+			return
+		}
+		s.sweep()
+	}
+}
+
+// rest is how long the goroutine may sleep: a second while anything is going on,
+// else until the first filed object comes due.
+func (s *sweeper) rest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asleep = len(s.touched) == 0
+	if !s.asleep {
+		return sweepEvery
+	}
+	if s.filed == 0 {
+		return time.Hour
+	}
+	at := s.next
+	for len(s.wheel[at]) == 0 {
+		at++
+	}
+	return max(time.Duration(at)*time.Second-s.host.now(), time.Millisecond)
+}
+
+func (s *sweeper) sweep() {
+	s.mu.Lock()
+	s.asleep = false
+	select {
+	case <-s.wake: // a touch that came between the timer and here
+	default:
+	}
+	list := s.touched
+	s.touched = nil
+	s.mu.Unlock()
+	now := s.host.now()
+	for _, o := range list {
+		s.look(o, now)
+	}
+	for ; s.next <= int64(now/time.Second); s.next++ {
+		due := s.wheel[s.next]
+		delete(s.wheel, s.next)
+		s.filed -= len(due)
+		for _, o := range due {
+			s.idle(o, now)
+		}
+	}
+	s.shed()
+}
+
+// look checks the limits of an object that had something to do, and files it if
+// it is at rest now.
+func (s *sweeper) look(o *object, now time.Duration) {
+	o.mu.Lock()
+	stalled := s.host.opts.Limits.Stall > 0 && s.host.store.Stalled() > s.host.opts.Limits.Stall
+	why, report := o.overdueLocked(now, stalled)
+	l := o.life
+	old := o.overageLocked(now)
+	resting := why == nil && o.restingLocked() && (o.failed == nil || now >= o.notBefore)
+	if resting {
+		o.touched = false
+		o.restLocked(s)
+	}
+	o.mu.Unlock()
+	if why != nil {
+		o.fence(l, why, StyleFence)
+	}
+	for _, ev := range old {
+		ev.answer(ev.failure(ErrOverloaded, RanNo))
+	}
+	if report != nil {
+		s.host.lis.turnHeld(report)
+	}
+	switch {
+	case resting && l == nil:
+		s.host.forget(o)
+	case !resting:
+		s.touch(o)
+	}
+}
+
+// restLocked lets an object that is at rest cost as little as possible.
+func (o *object) restLocked(s *sweeper) {
+	if o.life == nil {
+		o.gone = true
+		o.failed = nil
+		return
+	}
+	if !o.filed {
+		o.fileLocked(s)
+	}
+}
+
+func (o *object) fileLocked(s *sweeper) {
+	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
+	if after < 0 {
+		return
+	}
+	o.filed = true
+	// The second after the one in which it is due: never early.
+	at := max(int64((o.last+after)/time.Second)+1, s.next)
+	s.wheel[at] = append(s.wheel[at], o)
+	s.filed++
+}
+
+// idle evicts a filed object whose time has come, or files it again.
+func (s *sweeper) idle(o *object, now time.Duration) {
+	o.mu.Lock()
+	o.filed = false
+	if o.life == nil || o.touched {
+		o.mu.Unlock()
+		return // it is filed again once it is at rest
+	}
+	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
+	if len(o.life.holds) > 0 || (after >= 0 && now < o.last+after) {
+		if len(o.life.holds) > 0 {
+			o.last = now
+		}
+		o.fileLocked(s)
+		o.mu.Unlock()
+		return
+	}
+	l := o.life
+	o.mu.Unlock()
+	if after >= 0 {
+		s.host.evictIdle(o, l, ReasonIdle)
+	}
+}
+
+// evictIdle ends a life that has nothing to do, and says whether it was so.
+func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
+	o.mu.Lock()
+	if o.life != l || l == nil || !o.restingLocked() || len(l.holds) > 0 {
+		o.mu.Unlock()
+		return false
+	}
+	why := &Fenced{Reason: r}
+	o.buryLocked(l, why, true)
+	o.waking = false
+	o.gone = !o.touched && !o.filed
+	forget := o.gone
+	o.mu.Unlock()
+	l.end()
+	h.ended(o, l, why, StyleFence)
+	if forget {
+		h.forget(o)
+	}
+	return true
+}
+
+// shed evicts idle objects while there are too many, or too little memory.
+func (s *sweeper) shed() {
+	h := s.host
+	n := 0
+	if live := int(h.lives.Load()); h.opts.MaxLive > 0 && live > h.opts.MaxLive {
+		n = live - h.opts.MaxLive
+	}
+	if h.opts.Policy.Shed != nil {
+		n = max(n, h.opts.Policy.Shed(int(h.lives.Load())))
+	}
+	for range n {
+		if !h.shedOne() {
+			return
+		}
+	}
+}
+
+// sampleSize is of how many objects the least recently used is shed. Exact order
+// would need a list that every event moves its object in.
+const sampleSize = 16
+
+// shedOne evicts the least recently used of a sample of idle objects.
+func (h *Host) shedOne() bool {
+	for range 2 * shardCount {
+		var oldest *object
+		var life *life
+		var last time.Duration
+		for _, o := range h.sample() {
+			o.mu.Lock()
+			if o.life != nil && o.restingLocked() && len(o.life.holds) == 0 && (oldest == nil || o.last < last) {
+				oldest, life, last = o, o.life, o.last
+			}
+			o.mu.Unlock()
+		}
+		if oldest != nil && h.evictIdle(oldest, life, ReasonPressure) {
+			return true
+		}
+	}
+	return false
+}
