@@ -1,0 +1,131 @@
+package eviction
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Place is a place at which an incarnation can end.
+type Place string
+
+// The places, in the order in which a life comes to them.
+const (
+	Construct   Place = "construct"   // the constructor begins
+	Start       Place = "start"       // an event begins
+	Alarm       Place = "alarm"       // an alarm handler begins
+	Storage     Place = "storage"     // a storage operation
+	Transaction Place = "transaction" // the end of a transaction's function
+	HandOver    Place = "handover"    // a segment is about to become history
+	Await       Place = "await"       // inside an Await, the turn given up
+	Chunk       Place = "chunk"       // a piece of a streamed response
+	Release     Place = "release"     // a result is about to leave: it is durable
+)
+
+// Places lists all places.
+func Places() []Place {
+	return []Place{Construct, Start, Alarm, Storage, Transaction, HandOver, Await, Chunk, Release}
+}
+
+// Style is the way in which an incarnation ends.
+type Style uint8
+
+// The styles. None ends nothing.
+const (
+	None    Style = iota
+	Fence         // what was handed over stays
+	Restart       // the same, as a restart of the platform
+	Crash         // what is not on its way to the disk is lost too
+)
+
+var styles = []string{"none", "fence", "restart", "crash"}
+
+// String returns the style's name, as in the flags.
+func (s Style) String() string { return styles[s] }
+
+// Chaos ends lives at random, as a pure function of its seed and the point. The
+// zero Chaos ends none.
+type Chaos struct {
+	Seed uint64
+	// Rate is the chance per visit to a place, 0 to 1.
+	Rate float64
+	// Mean is the mean age at which a life ends, at its next place after that.
+	Mean time.Duration
+	// Places are those at which lives end; nil means all.
+	Places []Place
+	// Style is how; None means Fence.
+	Style Style
+}
+
+// Point is one visit to a place.
+type Point struct {
+	Class, Name string
+	Life        uint64 // without it the same call would end in every life, for ever
+	Event       uint64
+	Place       Place
+	N           uint64 // of the event's visits to the place
+	Age         time.Duration
+}
+
+// Active says that some point may end a life.
+func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
+
+// At says how the life ends at p, or None.
+func (c *Chaos) At(p Point) Style {
+	if !c.Active() || (c.Places != nil && !slices.Contains(c.Places, p.Place)) {
+		return None
+	}
+	life := mix(mix(c.Seed^hashStrings(p.Class, p.Name)) ^ p.Life)
+	ends := c.Mean > 0 && p.Age >= lifetime(life, c.Mean)
+	if !ends && c.Rate > 0 {
+		draw := mix(mix(mix(life^hashStrings(string(p.Place)))^p.Event) ^ p.N)
+		ends = unit(draw) < c.Rate
+	}
+	switch {
+	case !ends:
+		return None
+	case c.Style == None:
+		return Fence
+	}
+	return c.Style
+}
+
+// lifetime draws from an exponential distribution.
+func lifetime(h uint64, mean time.Duration) time.Duration {
+	return time.Duration(-math.Log1p(-unit(h)) * float64(mean))
+}
+
+// ParseChaos reads the values of the chaos flags: evict is a mean interval
+// ("200ms"), a chance per place ("0.02") or empty for none; at is a list of places
+// or empty for all; style is fence, restart or crash, or empty for fence.
+func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
+	c := Chaos{Seed: seed, Style: Fence}
+	if style != "" {
+		i := slices.Index(styles, style)
+		if i < int(Fence) {
+			return c, fmt.Errorf("chaos style %q: want one of %s", style, strings.Join(styles[Fence:], ", "))
+		}
+		c.Style = Style(i)
+	}
+	for _, name := range strings.FieldsFunc(at, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !slices.Contains(Places(), Place(name)) {
+			return c, fmt.Errorf("chaos place %q: want some of %v", name, Places())
+		}
+		c.Places = append(c.Places, Place(name))
+	}
+	if evict == "" {
+		return c, nil
+	}
+	if d, err := time.ParseDuration(evict); err == nil && d > 0 {
+		c.Mean = d
+		return c, nil
+	}
+	if p, err := strconv.ParseFloat(evict, 64); err == nil && p > 0 && p <= 1 {
+		c.Rate = p
+		return c, nil
+	}
+	return c, fmt.Errorf("chaos eviction %q: want a mean interval such as 200ms, or a chance per place above 0 and up to 1", evict)
+}

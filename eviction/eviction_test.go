@@ -1,0 +1,170 @@
+package eviction
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func point(n uint64) Point {
+	return Point{Class: "counter", Name: "a", Life: 1, Event: 1, Place: Storage, N: n}
+}
+
+func TestASeedMeansTheSameForEver(t *testing.T) {
+	c := Chaos{Seed: 42, Rate: 0.1}
+	var hits []uint64
+	for n := uint64(1); n <= 60; n++ {
+		if c.At(point(n)) != None {
+			hits = append(hits, n)
+		}
+	}
+	want := []uint64{9, 12, 14, 25, 29, 41, 42, 43, 44, 46, 47, 49, 51}
+	if len(hits) != len(want) {
+		t.Fatalf("visits that end: %v, want %v", hits, want)
+	}
+	for i := range want {
+		if hits[i] != want[i] {
+			t.Fatalf("visits that end: %v, want %v", hits, want)
+		}
+	}
+}
+
+// A draw that forgets the life would end the same call in every life, and the
+// object would never get past it.
+func TestEveryPartOfAPointCounts(t *testing.T) {
+	c := Chaos{Seed: 1, Rate: 0.5}
+	vary := map[string]func(*Point, uint64){
+		"name":  func(p *Point, i uint64) { p.Name = strings.Repeat("a", int(i%200)) },
+		"life":  func(p *Point, i uint64) { p.Life = i },
+		"event": func(p *Point, i uint64) { p.Event = i },
+		"place": func(p *Point, i uint64) { p.Place = Places()[i%uint64(len(Places()))] },
+		"n":     func(p *Point, i uint64) { p.N = i },
+	}
+	for what, set := range vary {
+		ended := map[Style]int{}
+		for i := range uint64(100) {
+			p := point(1)
+			set(&p, i)
+			ended[c.At(p)]++
+		}
+		if ended[None] == 0 || ended[Fence] == 0 {
+			t.Errorf("varying the %s never changes the answer: %v", what, ended)
+		}
+	}
+}
+
+func TestRateIsTheShareOfVisitsThatEnd(t *testing.T) {
+	const visits = 100_000
+	for _, rate := range []float64{0.01, 0.2, 1} {
+		c := Chaos{Seed: 7, Rate: rate}
+		ended := 0
+		for n := range uint64(visits) {
+			if c.At(point(n)) != None {
+				ended++
+			}
+		}
+		// Five standard deviations.
+		slack := 5 * math.Sqrt(visits*rate*(1-rate))
+		if math.Abs(float64(ended)-visits*rate) > slack {
+			t.Errorf("rate %v: %d of %d visits end", rate, ended, visits)
+		}
+	}
+}
+
+func TestMeanIsTheMeanAge(t *testing.T) {
+	c := Chaos{Seed: 7, Mean: time.Second}
+	var sum time.Duration
+	const lives = 2000
+	for life := range uint64(lives) {
+		p := point(1)
+		p.Life = life
+		for c.At(p) == None {
+			p.Age += 20 * time.Millisecond
+		}
+		sum += p.Age
+	}
+	if mean := sum / lives; mean < 900*time.Millisecond || mean > 1100*time.Millisecond {
+		t.Errorf("mean age %v, want about 1s", mean)
+	}
+}
+
+func TestOnlyNamedPlacesEnd(t *testing.T) {
+	c := Chaos{Rate: 1, Places: []Place{Await}, Style: Crash}
+	for _, place := range Places() {
+		p := point(1)
+		p.Place = place
+		if got := c.At(p); (got == Crash) != (place == Await) {
+			t.Errorf("%s: %v", place, got)
+		}
+	}
+	if (&Chaos{}).At(point(1)) != None {
+		t.Error("the zero Chaos ends a life")
+	}
+}
+
+func TestIdleStaysWithinItsBounds(t *testing.T) {
+	var low, high time.Duration = time.Hour, 0
+	for i := range uint64(10_000) {
+		d := Idle{}.After(i/10, i%10)
+		low, high = min(low, d), max(high, d)
+	}
+	if low < 70*time.Second || low > 71*time.Second || high >= 140*time.Second || high < 139*time.Second {
+		t.Errorf("draws from %v to %v, want 70s to 140s", low, high)
+	}
+	if d := (Idle{Min: -1}).After(1, 1); d >= 0 {
+		t.Errorf("for ever is %v", d)
+	}
+	if d := (Idle{Min: time.Second, Max: time.Second}).After(1, 1); d < time.Second || d >= 2*time.Second {
+		t.Errorf("one second is %v", d)
+	}
+}
+
+func TestPressureShedsOncePerCycleAndATenthAtMost(t *testing.T) {
+	p := Pressure{Budget: 100}
+	for _, c := range []struct {
+		live              int
+		heap, cycle, last uint64
+		want              int
+	}{
+		{1000, 100, 2, 1, 0},
+		{1000, 101, 2, 1, 10},
+		{1000, 1000, 2, 1, 101},
+		{1000, 1000, 2, 2, 0},
+		{1, 1000, 2, 1, 1},
+		{0, 1000, 2, 1, 0},
+	} {
+		if got := p.Shed(c.live, c.heap, c.cycle, c.last); got != c.want {
+			t.Errorf("%+v: shed %d", c, got)
+		}
+	}
+}
+
+func TestParseChaos(t *testing.T) {
+	c, err := ParseChaos("200ms", "await, start", "crash", 3)
+	if err != nil || c.Mean != 200*time.Millisecond || len(c.Places) != 2 || c.Style != Crash || c.Seed != 3 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Style != Fence {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := ParseChaos("", "", "", 0); err != nil || c.Active() {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, bad := range [][3]string{{"often"}, {"0"}, {"1.5"}, {"-1s"}, {"0.1", "lunch"}, {"0.1", "", "none"}, {"0.1", "", "soft"}} {
+		_, err := ParseChaos(bad[0], bad[1], bad[2], 0)
+		if err == nil {
+			t.Errorf("%q is accepted", bad)
+			continue
+		}
+		named := false
+		for _, v := range bad {
+			named = named || (v != "" && strings.Contains(err.Error(), strconvQuote(v)))
+		}
+		if !named {
+			t.Errorf("%q: the error does not name the value: %v", bad, err)
+		}
+	}
+}
+
+func strconvQuote(s string) string { return `"` + s + `"` }
