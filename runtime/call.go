@@ -23,12 +23,7 @@ type Call struct {
 //
 // The error is nil or an *Error, which says whether Fn ran.
 func (h *Host) Do(ctx context.Context, id ID, c Call) error {
-	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: make(chan error, 1)}
-	ev.turn.ev = ev
-	ev.parent = eventOf(ctx)
-	if ev.parent != nil {
-		ev.depth = ev.parent.depth + 1
-	}
+	ev := newCall(ctx, c)
 	if t := turnOf(ctx); t != nil {
 		return h.callFrom(ctx, t, id, ev)
 	}
@@ -36,6 +31,17 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 		return refusal(id, c.Op, err)
 	}
 	return ev.wait(ctx, id)
+}
+
+// newCall makes the event of a call that somebody waits for.
+func newCall(ctx context.Context, c Call) *event {
+	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: make(chan error, 1)}
+	ev.turn.ev = ev
+	ev.parent = eventOf(ctx)
+	if ev.parent != nil {
+		ev.depth = ev.parent.depth + 1
+	}
+	return ev
 }
 
 // refusal is the error of a call that never entered a queue.

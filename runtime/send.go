@@ -1,0 +1,37 @@
+package runtime
+
+import "context"
+
+// Sent is a call whose answer its sender collects later.
+type Sent struct {
+	ev *event
+	id ID
+}
+
+// Send is Do without waiting for the answer. The context must not hold a turn.
+func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
+	if turnOf(ctx) != nil {
+		return nil, ErrTurnBusy
+	}
+	ev := newCall(ctx, c)
+	if err := h.send(id, ev); err != nil {
+		return nil, refusal(id, c.Op, err)
+	}
+	return &Sent{ev, id}, nil
+}
+
+// Done yields the answer, once.
+func (s *Sent) Done() <-chan error { return s.ev.done }
+
+// Abandon takes the call back if it has not started, and drops its answer if it
+// has. It returns the error that says which; ctx has ended.
+func (s *Sent) Abandon(ctx context.Context) error { return s.ev.abandon(ctx, s.id) }
+
+// StateOf returns the State of the incarnation whose event ctx belongs to, or nil.
+func StateOf(ctx context.Context) *State {
+	ev := eventOf(ctx)
+	if ev == nil {
+		return nil
+	}
+	return &ev.life.state
+}
