@@ -1,0 +1,137 @@
+package dohost
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Class is the code behind the objects of one namespace, made by [Bind].
+type Class struct {
+	rt   runtime.Class
+	http func(instance any, w http.ResponseWriter, r *http.Request)
+	err  error // a mistake in Bind, reported by Open
+}
+
+// Name returns the class's stored name.
+func (c Class) Name() string { return c.rt.Name }
+
+// Methods returns the names of the exposed methods, in no order.
+func (c Class) Methods() []string {
+	var names []string
+	for n := range c.rt.Methods {
+		names = append(names, n)
+	}
+	return names
+}
+
+// Entry is one thing, besides the constructor, by which an object of type O can be
+// entered.
+type Entry[O any] func(*Class)
+
+// Bind makes a class of a namespace and a constructor. The constructor runs when an
+// object wakes, before any event, and holds the object's turn; if it fails, the
+// events that wait fail too, and the object is tried again after 100 ms, doubling
+// up to 10 s. Everything else that may enter the object is listed as an [Entry].
+func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), entries ...Entry[O]) Class {
+	c := Class{rt: runtime.Class{
+		Name:    string(ns),
+		Methods: map[string]runtime.Method{},
+		New: func(ctx context.Context, rt *runtime.State) (any, error) {
+			s := &State{rt: rt, storage: Storage{rt}}
+			return construct(ctx, s)
+		},
+	}}
+	for _, e := range entries {
+		e(&c)
+	}
+	return c
+}
+
+// ArgumentError says that the encoded argument of an exposed method cannot be read.
+type ArgumentError struct {
+	Method string
+	Err    error
+}
+
+// Error names the method.
+func (e *ArgumentError) Error() string {
+	return fmt.Sprintf("argument of %s: %v", e.Method, e.Err)
+}
+
+// Unwrap returns what is wrong with the argument.
+func (e *ArgumentError) Unwrap() error { return e.Err }
+
+// Expose lets callers outside the process name the method m. Argument and result
+// are JSON; no argument is the zero value.
+func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
+	return func(c *Class) {
+		if name == "" || c.rt.Methods[name] != nil {
+			c.err = fmt.Errorf("dohost: class %q exposes method %q twice, or without a name", c.rt.Name, name)
+			return
+		}
+		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return nil, err
+			}
+			var in In
+			if len(arg) > 0 {
+				if err := json.Unmarshal(arg, &in); err != nil {
+					return nil, &ArgumentError{name, err}
+				}
+			}
+			out, err := m(o, ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(out)
+		}
+	}
+}
+
+// AlarmInfo tells an alarm handler when the alarm was due, and how many of its runs
+// have failed before.
+type AlarmInfo = alarm.Info
+
+// OnAlarm handles the object's alarm. A handler that fails runs again after 2 s,
+// doubling, with up to 25 % of jitter, seven times in all. An eviction repeats a
+// run without counting it. Without an Await, a Call or a Sync in it, what a handler
+// does to its own object happens exactly once; with them each part between is
+// atomic, and a crash repeats the handler over what its earlier parts wrote.
+func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
+	return func(c *Class) {
+		c.rt.Alarm = func(ctx context.Context, instance any, info alarm.Info) error {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return err
+			}
+			return m(o, ctx, info)
+		}
+	}
+}
+
+// OnHTTP handles HTTP requests to the object, as an http.Handler does. The request's
+// context holds the turn. Each flushed piece of the response waits for the writes
+// before it, and flushing, like reading the request's body, is an [Await].
+func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
+	return func(c *Class) {
+		c.http = func(instance any, w http.ResponseWriter, r *http.Request) {
+			if o, err := instanceOf[O](instance); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			} else {
+				m(o, w, r)
+			}
+		}
+	}
+}
+
+// ByReference lets callers in the process and objects of this class share what they
+// pass each other, unencoded. Neither may change it afterwards.
+func ByReference[O any]() Entry[O] {
+	return func(c *Class) { c.rt.ByReference = true }
+}

@@ -1,0 +1,95 @@
+package dohost
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	goruntime "runtime"
+	"strings"
+	"sync"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// Call runs the method m of the object and returns its result when everything the
+// object wrote is durable. Argument and result cross by copy: types without
+// pointers as they are, others through msgpack, which carries exported fields
+// only, unless the class is bound ByReference.
+//
+// Inside a turn Call is an [Await]: other events may use the calling object
+// meanwhile, and the call leaves once what the caller wrote is durable.
+//
+// A caller whose ctx ends takes a queued call with it (Ran is RanNo), or loses the
+// answer of a started one (RanUnknown); the method runs on. Every error is an
+// [*Error]; with RanYes it is what the method returned.
+func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
+	var none Out
+	byRef := s.host.ByReference(s.id.Class)
+	arg, err := carry(in, byRef)
+	if err != nil {
+		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanNo}
+	}
+	var result carried[Out]
+	err = s.host.Do(ctx, s.id, runtime.Call{
+		Op:   methodName(m),
+		Size: len(arg.data),
+		Fn: func(ctx context.Context, instance any) error {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return err
+			}
+			in, err := arg.get()
+			if err != nil {
+				return err
+			}
+			out, err := m(o, ctx, in)
+			if err != nil {
+				return err
+			}
+			result, err = carry(out, byRef)
+			return err
+		},
+	})
+	if err != nil {
+		return none, err
+	}
+	return result.get()
+}
+
+// Do runs fn with the object, as [Call] runs a method. What fn shares with its
+// caller is the caller's to guard: fn may run on after Do has returned with an error.
+func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
+	return s.host.Do(ctx, s.id, runtime.Call{Op: "Do", Fn: func(ctx context.Context, instance any) error {
+		o, err := instanceOf[O](instance)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, o)
+	}})
+}
+
+// instanceOf gives a wrong type in a Namespace an error instead of a panic.
+func instanceOf[O any](instance any) (*O, error) {
+	if o, ok := instance.(*O); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("dohost: the class is bound to %T, the namespace says *%v", instance, reflect.TypeFor[O]())
+}
+
+// methodNames remembers the names of methods by their code's address.
+var methodNames sync.Map // uintptr to string
+
+// methodName is the name of a method expression, for errors and metrics.
+func methodName(m any) string {
+	pc := reflect.ValueOf(m).Pointer()
+	if name, ok := methodNames.Load(pc); ok {
+		return name.(string)
+	}
+	name := "Call"
+	if f := goruntime.FuncForPC(pc); f != nil {
+		name = f.Name()[strings.LastIndexByte(f.Name(), '.')+1:]
+		name = strings.TrimSuffix(name, "-fm")
+	}
+	methodNames.Store(pc, name)
+	return name
+}

@@ -1,0 +1,90 @@
+package dohost
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// valueFormat is the first byte of every stored value: msgpack follows.
+const valueFormat = 1
+
+// encode is the one encoding of values that are stored or cross between objects.
+func encode[T any](v T) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte(valueFormat)
+	e := msgpack.NewEncoder(&b)
+	e.UseCompactInts(true)
+	e.SetSortMapKeys(true)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("dohost: encode %T: %w", v, err)
+	}
+	return b.Bytes(), nil
+}
+
+func decode[T any](data []byte) (v T, err error) {
+	if len(data) == 0 || data[0] != valueFormat {
+		return v, fmt.Errorf("%w: value of format %v, this version knows %d", ErrFormat, data[:min(len(data), 1)], valueFormat)
+	}
+	if err := msgpack.Unmarshal(data[1:], &v); err != nil {
+		return v, fmt.Errorf("dohost: decode %T: %w", v, err)
+	}
+	return v, nil
+}
+
+// flatTypes remembers which types share no memory when they are copied.
+var flatTypes sync.Map // reflect.Type to bool
+
+// flat says that a copy of a T is independent of it.
+func flat[T any]() bool {
+	t := reflect.TypeFor[T]()
+	if known, ok := flatTypes.Load(t); ok {
+		return known.(bool)
+	}
+	f := isFlat(t)
+	flatTypes.Store(t, f)
+	return f
+}
+
+func isFlat(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Chan, reflect.Func, reflect.Interface, reflect.UnsafePointer:
+		return false
+	case reflect.Array:
+		return isFlat(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if !isFlat(f.Type) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// carried is a value on its way from one object to another: itself if it is flat,
+// else its encoding.
+type carried[T any] struct {
+	value T
+	data  []byte // nil: value is as it was
+}
+
+// carry takes a copy of v, which may change afterwards.
+func carry[T any](v T, byReference bool) (carried[T], error) {
+	if byReference || flat[T]() {
+		return carried[T]{value: v}, nil
+	}
+	data, err := encode(v)
+	return carried[T]{data: data}, err
+}
+
+// get returns the receiver's own value.
+func (c carried[T]) get() (T, error) {
+	if c.data == nil {
+		return c.value, nil
+	}
+	return decode[T](c.data)
+}

@@ -1,0 +1,61 @@
+package dohost
+
+import (
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// These errors say that the object did not run.
+var (
+	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full
+	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
+	ErrDeadlock    = runtime.ErrDeadlock    // the call leads back into an Exclusive section that waits for it
+	ErrConstructor = runtime.ErrConstructor // the object's constructor failed, now or a moment ago
+	ErrNoClass     = runtime.ErrNoClass     // no such class is bound
+	ErrNoMethod    = runtime.ErrNoMethod    // the class exposes no such method
+)
+
+// ErrFenced says that the object ran in an incarnation that has ended. Whether the
+// call took effect is unknown; a storage operation that gets it did nothing.
+var ErrFenced = runtime.ErrFenced
+
+// These errors say that the API was used in a way it cannot serve.
+var (
+	ErrNoTurn         = runtime.ErrNoTurn         // the context does not hold this object's turn
+	ErrTurnBusy       = runtime.ErrTurnBusy       // two goroutines used one turn at the same moment
+	ErrInTransaction  = runtime.ErrInTransaction  // not possible inside a transaction
+	ErrTurnOver       = runtime.ErrTurnOver       // an iterator was used after its turn was given up
+	ErrNoAlarmHandler = runtime.ErrNoAlarmHandler // the class has no OnAlarm entry
+)
+
+// These errors are about the store.
+var (
+	ErrNoSpace = objectstore.ErrNoSpace // the disk is nearly full: writes are refused early
+	ErrLocked  = objectstore.ErrLocked  // another host has the directory
+	ErrFormat  = objectstore.ErrFormat  // written by a version that this one does not know
+	ErrForeign = objectstore.ErrForeign // the directory holds something else
+	ErrExists  = objectstore.ErrExists  // an import wants an absent object
+)
+
+// Error says which operation on which object failed, whether it ran, and what a
+// caller may do. Every error of Call, Do and Invoke is one.
+type Error = runtime.Error
+
+// Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
+type Fenced = runtime.Fenced
+
+// LimitError says that a key, a value or a segment is too large.
+type LimitError = objectstore.LimitError
+
+// NameError says that a class or an object's name is not allowed.
+type NameError = objectstore.NameError
+
+// Ran says whether a failed call's handler ran.
+type Ran = runtime.Ran
+
+// The three answers to "did it run".
+const (
+	RanUnknown = runtime.RanUnknown
+	RanNo      = runtime.RanNo
+	RanYes     = runtime.RanYes
+)

@@ -1,0 +1,174 @@
+package dohost
+
+import (
+	"context"
+	"io"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Options tunes a Host. A nil *Options, and the zero Options, mean the defaults.
+type Options struct {
+	// IdleAfter is for how long an object may have nothing to do before it is
+	// evicted. Zero means a draw from 70 to 140 s, as Durable Objects have it; else
+	// the draw is from IdleAfter to twice that; negative means never.
+	IdleAfter time.Duration
+	// Grace is how long Close lets handlers finish. Zero means 30 s; negative, no time.
+	Grace time.Duration
+	// MaxEvents bounds an object's events, queued, running and suspended. Zero means 4,096.
+	MaxEvents int
+	// MaxBytes bounds the encoded arguments that wait for an object. Zero means 64 MiB.
+	MaxBytes int
+	// MaxAge bounds how long an event waits for an object. Zero means 30 s; negative, no bound.
+	MaxAge time.Duration
+	// MaxLive bounds the objects in memory: beyond it idle ones are evicted. Zero means no bound.
+	MaxLive int
+	// HeapBudget is the live heap, in bytes, beyond which idle objects are evicted.
+	// Zero means no bound.
+	HeapBudget uint64
+	// TimeScale divides the platform's times (idle eviction, limits of handlers), not
+	// those that objects ask for. Zero means 1.
+	TimeScale float64
+	// Chaos ends incarnations at random. The zero Chaos ends none.
+	Chaos eviction.Chaos
+	// Listener is told what the host does. The zero value listens to nothing.
+	Listener Listener
+	// Logger gets the storage engine's messages. Nil discards them.
+	Logger *slog.Logger
+	// FS is where the store lives. Nil means the disk.
+	FS *objectstore.FS
+}
+
+// Listener is told what a host does: log, metrics and tests are listeners.
+type Listener = runtime.Listener
+
+// Tee returns a Listener that tells all of ls.
+func Tee(ls ...Listener) Listener { return runtime.Tee(ls...) }
+
+// Style is the way in which an incarnation is ended.
+type Style = runtime.Style
+
+// The styles of eviction: Fence keeps what the object has written, and Crash loses
+// what is not on its way to the disk, as a power cut does.
+const (
+	Fence   = runtime.StyleFence
+	Restart = runtime.StyleRestart
+	Crash   = runtime.StyleCrash
+)
+
+// Host owns a directory and runs the objects in it. Its methods may be called from
+// any goroutine.
+type Host struct {
+	rt      *runtime.Host
+	classes map[string]Class
+}
+
+// Open opens the store in dir, creating it if need be, and starts delivering the
+// alarms that are due. Close it in the end.
+//
+// Errors: [ErrLocked], [ErrFormat], [ErrForeign], and mistakes in classes.
+func Open(dir string, o *Options, classes ...Class) (*Host, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	h := &Host{classes: map[string]Class{}}
+	var rts []runtime.Class
+	for _, c := range classes {
+		if c.err != nil {
+			return nil, c.err
+		}
+		h.classes[c.rt.Name] = c
+		rts = append(rts, c.rt)
+	}
+	rt, err := runtime.Open(dir, o.runtime(), rts)
+	if err != nil {
+		return nil, err
+	}
+	h.rt = rt
+	return h, nil
+}
+
+func (h *Host) runtimeHost() *runtime.Host { return h.rt }
+
+// Close refuses new calls, lets what runs finish for Options.Grace while it serves
+// calls from inside, fences the rest and closes the store. Its error names handlers
+// that did not stop, and why the store failed, if it has. It may be called more than
+// once.
+func (h *Host) Close() error { return h.rt.Close() }
+
+// Err is why the store failed, or nil. A store that failed to sync acknowledges
+// nothing more, and the host closes itself; what was acknowledged is there when it
+// is opened again.
+func (h *Host) Err() error { return h.rt.Err() }
+
+// Failed is closed when the store has failed.
+func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
+
+// Invoke calls an exposed method by name, with JSON.
+//
+// Errors: an [*Error] with [ErrNoClass], [ErrNoMethod], [*ArgumentError] or what the
+// method returned.
+func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
+	m, err := h.rt.Method(id.Class, method)
+	if err != nil {
+		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
+	}
+	var out []byte
+	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Fn: func(ctx context.Context, instance any) (err error) {
+		out, err = m(ctx, instance, arg)
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Evict ends the object's incarnation, if it has one, and says whether it had.
+func (h *Host) Evict(id ID, s Style) bool { return h.rt.Evict(id, s) }
+
+// Objects yields the durable objects of a class in order of name, after a name, or
+// of all classes if class is empty. It wakes none of them.
+func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, error] {
+	return func(yield func(ID, error) bool) {
+		sn, err := h.rt.Store().Snapshot(ctx)
+		if err != nil {
+			yield(ID{}, err)
+			return
+		}
+		defer sn.Close()
+		for id, err := range sn.Objects(class, after) {
+			if !yield(id, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Exists says whether the object has anything durable. It does not wake it.
+func (h *Host) Exists(ctx context.Context, id ID) (bool, error) {
+	sn, err := h.rt.Store().Snapshot(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer sn.Close()
+	return sn.Exists(id)
+}
+
+// Export writes the object's durable state to w. It does not wake it.
+func (h *Host) Export(ctx context.Context, id ID, w io.Writer) error {
+	sn, err := h.rt.Store().Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer sn.Close()
+	return sn.Export(id, w)
+}
+
+// Backup makes a copy of the store in dir, which must not exist, as of now.
+func (h *Host) Backup(ctx context.Context, dir string) error { return h.rt.Store().Backup(ctx, dir) }

@@ -1,0 +1,31 @@
+package dohost
+
+import "github.com/dohost/dohost/runtime"
+
+// Namespace is the stored name of a class whose objects are values of type O. It
+// is meant to be a constant:
+//
+//	const Counters dohost.Namespace[Counter] = "counter"
+type Namespace[O any] string
+
+// Locator finds objects: a *Host, or the *State of an object that calls another.
+type Locator interface{ runtimeHost() *runtime.Host }
+
+// Get returns a stub for the object of that name. It does no I/O and cannot fail;
+// the object comes into being with its first write.
+func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
+	return Stub[O]{host: l.runtimeHost(), id: ID{Class: string(n), Name: name}}
+}
+
+// Stub addresses an object. It is a small value, which may be copied and kept for
+// as long as its host is open.
+type Stub[O any] struct {
+	host *runtime.Host
+	id   ID
+}
+
+// ID returns the object's class and name.
+func (s Stub[O]) ID() ID { return s.id }
+
+// ID names an object: class and name.
+type ID = runtime.ID

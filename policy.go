@@ -1,0 +1,62 @@
+package dohost
+
+import (
+	"runtime/metrics"
+	"time"
+
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// runtime translates the options.
+func (o *Options) runtime() runtime.Options {
+	scale := o.TimeScale
+	if scale <= 0 {
+		scale = 1
+	}
+	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) / scale) }
+	idle := eviction.Idle{Min: scaled(o.IdleAfter)}
+	if o.IdleAfter == 0 {
+		idle.Min = scaled(70 * time.Second)
+	}
+	ro := runtime.Options{
+		Store: objectstore.Options{FS: o.FS, Logger: o.Logger},
+		Grace: o.Grace, MaxEvents: o.MaxEvents, MaxBytes: o.MaxBytes, MaxAge: o.MaxAge, MaxLive: o.MaxLive,
+		Limits: runtime.Limits{
+			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
+		},
+		Listener: o.Listener,
+		Policy:   runtime.Policy{Idle: idle.After},
+	}
+	if o.Chaos.Active() {
+		ro.Policy.At = chaosAt(o.Chaos)
+	}
+	if o.HeapBudget > 0 {
+		ro.Policy.Shed = shedder(eviction.Pressure{Budget: o.HeapBudget})
+	}
+	return ro
+}
+
+func chaosAt(c eviction.Chaos) func(runtime.Point) runtime.Style {
+	return func(p runtime.Point) runtime.Style {
+		return runtime.Style(c.At(eviction.Point{
+			Class: p.ID.Class, Name: p.ID.Name, Life: p.Life, Event: p.Event,
+			Place: eviction.Place(p.Place.String()), N: p.N, Age: p.Age,
+		}))
+	}
+}
+
+// shedder compares the live heap with the budget, once per garbage collection. The
+// runtime calls it from one goroutine.
+func shedder(p eviction.Pressure) func(live int) int {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	var last uint64
+	return func(live int) int {
+		metrics.Read(samples)
+		heap, cycle := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		n := p.Shed(live, heap, cycle, last)
+		last = cycle
+		return n
+	}
+}

@@ -1,0 +1,68 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// RetryOptions tunes [Retry]. Nil means the defaults.
+type RetryOptions struct {
+	// Idempotent says that fn may take effect twice: then a call with an unknown
+	// outcome is tried again too.
+	Idempotent bool
+	// Attempts bounds the calls of fn. Zero means 5.
+	Attempts int
+	// Base is the first delay, which doubles; the delay is drawn from zero to that.
+	// Zero means 50 ms.
+	Base time.Duration
+	// Window is the time after which no attempt begins. Zero means 10 s.
+	Window time.Duration
+}
+
+// Retry calls fn until it succeeds, or fails in a way that must not be repeated:
+// it tries again only what did not run and may be repeated, and with Idempotent
+// what may have run, but never what an object's own code returned, and never an
+// overloaded object, which needs less to do and not more. Durable Objects give the
+// same advice on .retryable and .overloaded.
+func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error) error {
+	var opts RetryOptions
+	if o != nil {
+		opts = *o
+	}
+	if opts.Attempts == 0 {
+		opts.Attempts = 5
+	}
+	if opts.Base == 0 {
+		opts.Base = 50 * time.Millisecond
+	}
+	if opts.Window == 0 {
+		opts.Window = 10 * time.Second
+	}
+	start := time.Now()
+	for attempt := 1; ; attempt++ {
+		err := fn(ctx)
+		if err == nil || attempt == opts.Attempts || !opts.repeatable(err) {
+			return err
+		}
+		delay := rand.N(opts.Base << min(attempt-1, 20))
+		if time.Since(start)+delay > opts.Window {
+			return err
+		}
+		if Sleep(ctx, delay) != nil {
+			return err
+		}
+	}
+}
+
+func (o RetryOptions) repeatable(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok || e.Overloaded || e.Ran == RanYes:
+		return false
+	case e.Ran == RanNo:
+		return e.Retryable
+	}
+	return o.Idempotent
+}

@@ -1,0 +1,73 @@
+package dohost
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// State is what an incarnation's code is handed: identity, storage, alarm and
+// background tasks. It ends with the incarnation. Methods that take a context want
+// one that holds the object's turn, unless they say otherwise, and return
+// [ErrNoTurn], [ErrTurnBusy] or [ErrFenced].
+type State struct {
+	rt      *runtime.State
+	storage Storage
+}
+
+func (s *State) runtimeHost() *runtime.Host { return s.rt.Host() }
+
+// ID returns the object's class and name. Any goroutine.
+func (s *State) ID() ID { return s.rt.ID() }
+
+// Storage returns the object's storage. Any goroutine; its methods want the turn.
+func (s *State) Storage() *Storage { return &s.storage }
+
+// SetAlarm sets the object's one alarm in place of what was set. A time in the past
+// means now. The alarm is part of what the event writes; it survives restarts, fires
+// without a request, never early, and at least once: see [OnAlarm].
+//
+// Errors: [ErrNoAlarmHandler], and one for a time before 1970.
+func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt.SetAlarm(ctx, at) }
+
+// GetAlarm returns when the alarm is due. While its handler runs there is none,
+// unless one was set meanwhile; between a failure and its retry there is.
+func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
+	return s.rt.GetAlarm(ctx)
+}
+
+// DeleteAlarm removes the alarm. A handler that runs goes on, and is not tried again.
+func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt.DeleteAlarm(ctx) }
+
+// Go runs fn as an event of its own, once what this event writes is durable, and
+// not at all if that is rolled back or lost. It keeps the object in memory and ends
+// with the incarnation. name stands in errors and logs. Durable Objects call it
+// waitUntil.
+func (s *State) Go(ctx context.Context, name string, fn func(context.Context) error) error {
+	return s.rt.Go(ctx, name, fn)
+}
+
+// Emit lets f leave the object: it is called with nil once everything handed over
+// before is durable, in order with the object's other outputs, or with an error if
+// it must not leave. It must be constant work, must not block and must not call the
+// object. A context of this incarnation without the turn will do.
+func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt.Emit(ctx, f) }
+
+// Pin keeps the object in memory, idle as it may be, until release is called or the
+// incarnation ends. why shows in Pins. Any goroutine; release any number of times.
+func (s *State) Pin(why string) (release func()) { return s.rt.Pin(why) }
+
+// AbortOptions says what else Abort does.
+type AbortOptions struct {
+	// DropAlarm drops the alarm whose handler runs, instead of trying it again. An
+	// alarm that was set meanwhile stays.
+	DropAlarm bool
+}
+
+// Abort ends this incarnation: what the event did since its last Await never
+// happened, callers get [ErrFenced] with cause, and the next event begins a new
+// incarnation. It returns the error that the handler should return.
+func (s *State) Abort(ctx context.Context, cause error, o *AbortOptions) error {
+	return s.rt.Abort(ctx, cause, o != nil && o.DropAlarm)
+}

@@ -1,0 +1,181 @@
+package dohost
+
+import (
+	"context"
+	"iter"
+
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Storage is an object's own range of the store: ordered keys, and typed values.
+// Keys are 1 to 2,048 bytes and sort by bytes; values encode to at most 2 MiB, and
+// what one event writes between Awaits to at most 16 MiB ([*LimitError]). Writes of
+// an event are atomic, and durable before anything leaves the object.
+type Storage struct{ rt *runtime.State }
+
+const kv = objectstore.SpaceKV
+
+// Get returns the value of a key.
+func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
+	data, ok, err := s.rt.Get(ctx, kv, []byte(key))
+	if err != nil || !ok {
+		return v, false, err
+	}
+	v, err = decode[T](data)
+	return v, err == nil, err
+}
+
+// Put writes a key.
+func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
+	return put(ctx, s, key, v, false)
+}
+
+// PutNoWait is Put, but nothing waits for this write to be durable: it may be lost
+// in a crash although later answers have left. Durable Objects call it
+// allowUnconfirmed.
+func PutNoWait[T any](ctx context.Context, s *Storage, key string, v T) error {
+	return put(ctx, s, key, v, true)
+}
+
+func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) error {
+	data, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return s.rt.Put(ctx, kv, []byte(key), data, noWait)
+}
+
+// GetMany returns the values of up to 128 keys; keys that are not there are not in
+// the map.
+func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string]T, error) {
+	if err := batchLimit(len(keys)); err != nil {
+		return nil, err
+	}
+	found := make(map[string]T, len(keys))
+	for _, k := range keys {
+		v, ok, err := Get[T](ctx, s, k)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found[k] = v
+		}
+	}
+	return found, nil
+}
+
+// PutMany writes up to 128 keys.
+func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error {
+	if err := batchLimit(len(values)); err != nil {
+		return err
+	}
+	for k, v := range values {
+		if err := Put(ctx, s, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func batchLimit(n int) error {
+	if n > runtime.MaxBatch {
+		return &LimitError{What: "batch", Size: n, Limit: runtime.MaxBatch}
+	}
+	return nil
+}
+
+// Delete removes a key and says whether it was there.
+func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
+	return s.rt.Delete(ctx, kv, []byte(key), false)
+}
+
+// DeleteMany removes up to 128 keys and returns how many were there.
+func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, err error) {
+	if err := batchLimit(len(keys)); err != nil {
+		return 0, err
+	}
+	for _, k := range keys {
+		existed, err := s.Delete(ctx, k)
+		if err != nil {
+			return deleted, err
+		}
+		if existed {
+			deleted++
+		}
+	}
+	return deleted, nil
+}
+
+// DeleteAll removes everything that the object has stored, its alarm included.
+//
+// Errors: [ErrInTransaction].
+func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt.DeleteAll(ctx) }
+
+// Sync makes what the event wrote history and returns when all that the object has
+// written is durable, PutNoWait included. The turn is held meanwhile.
+//
+// Errors: [ErrInTransaction].
+func (s *Storage) Sync(ctx context.Context) error {
+	if runtime.StateOf(ctx) != s.rt {
+		return ErrNoTurn
+	}
+	return runtime.Sync(ctx)
+}
+
+// ListOptions selects keys: those that satisfy all of it.
+type ListOptions struct {
+	Prefix string
+	Start  string // the first key; with After an error
+	After  string // the key before the first
+	End    string // the key after the last
+	// Reverse walks from the last key to the first. Start and End keep their meaning.
+	Reverse bool
+	// Limit bounds the number of keys. Zero means no bound.
+	Limit int
+}
+
+// Item is a key and its value.
+type Item[T any] struct {
+	Key   string
+	Value T
+}
+
+// All yields the selected keys in order, as they are when the loop starts. The loop
+// must not give up the turn: the step after an Await or Call yields [ErrTurnOver].
+func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {
+	return func(yield func(Item[T], error) bool) {
+		for row, err := range s.rt.Scan(ctx, o.bounds()) {
+			var it Item[T]
+			if err == nil {
+				it.Key = string(row.Key)
+				it.Value, err = decode[T](row.Value)
+			}
+			if !yield(it, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// List returns the selected keys and values, for loops that give up the turn.
+func List[T any](ctx context.Context, s *Storage, o *ListOptions) ([]Item[T], error) {
+	var items []Item[T]
+	for it, err := range All[T](ctx, s, o) {
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+func (o *ListOptions) bounds() objectstore.Bounds {
+	b := objectstore.Bounds{Space: kv}
+	if o == nil {
+		return b
+	}
+	b.Prefix, b.Start, b.After, b.End = []byte(o.Prefix), []byte(o.Start), []byte(o.After), []byte(o.End)
+	b.Reverse, b.Limit = o.Reverse, o.Limit
+	return b
+}
