@@ -1,6 +1,12 @@
 package objectstore
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
 
 // Problem is something Check found wrong.
 type Problem struct {
@@ -10,7 +16,12 @@ type Problem struct {
 }
 
 // String returns one line.
-func (p Problem) String() string { return p.Detail }
+func (p Problem) String() string {
+	if p.Object == (ID{}) {
+		return fmt.Sprintf("key %q: %s", p.Key, p.Detail)
+	}
+	return fmt.Sprintf("%s: key %q: %s", p.Object, p.Key, p.Detail)
+}
 
 // CheckStats counts what Check read.
 type CheckStats struct {
@@ -27,5 +38,154 @@ type CheckStats struct {
 // agree both ways. It reports what it finds and returns an error only if it could
 // not go on.
 func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, error) {
-	return CheckStats{}, nil
+	sn, err := s.Snapshot(ctx)
+	if err != nil {
+		return CheckStats{}, err
+	}
+	defer sn.Close()
+	w, err := sn.walk(nil, nil)
+	if err != nil {
+		return CheckStats{}, err
+	}
+	defer w.close()
+	c := &checker{sn: sn, w: w, report: report}
+	if _, ok, err := sn.get([]byte{keyHost}); err != nil {
+		return c.stats, err
+	} else if !ok {
+		c.problem(ID{}, "no host record")
+	}
+	ok, err := w.step((*pebble.Iterator).First, w)
+	for ; ok && err == nil; ok, err = w.next() {
+		if err := ctx.Err(); err != nil {
+			return c.stats, err
+		}
+		c.stats.Bytes += int64(len(w.key) + len(w.value))
+		if err := c.key(); err != nil {
+			return c.stats, err
+		}
+	}
+	return c.stats, err
+}
+
+// checker looks at one key after the other.
+type checker struct {
+	sn     *Snapshot
+	w      *walker
+	report func(Problem)
+	stats  CheckStats
+	last   []byte // the prefix of the last object
+}
+
+func (c *checker) problem(id ID, detail string, args ...any) {
+	c.stats.Problems++
+	c.report(Problem{Object: id, Key: bytes.Clone(c.w.key), Detail: fmt.Sprintf(detail, args...)})
+}
+
+func (c *checker) key() error {
+	key := c.w.key
+	switch {
+	case key[0] == keyHost && len(key) == 1:
+		if _, err := decodeHostRecord(c.w.value); err != nil {
+			c.problem(ID{}, "%v", err)
+		}
+	case key[0] == keyAlarm:
+		due, id, ok := splitAlarmKey(key)
+		if !ok || id.Validate() != nil {
+			c.problem(ID{}, "alarm index key cannot be decoded")
+			return nil
+		}
+		return c.indexEntry(id, &due)
+	case key[0] == keyBoot:
+		id, rest, ok := splitID(key[1:])
+		if !ok || len(rest) > 0 || id.Validate() != nil {
+			c.problem(ID{}, "boot index key cannot be decoded")
+			return nil
+		}
+		return c.indexEntry(id, nil)
+	case key[0] == keyImporting:
+		id, rest, ok := splitID(key[1:])
+		if !ok || len(rest) > 0 || id.Validate() != nil {
+			c.problem(ID{}, "importing mark cannot be decoded")
+			return nil
+		}
+		c.stats.Importing++
+	case key[0] == keyObject:
+		return c.objectKey()
+	default:
+		c.problem(ID{}, "key of no known kind")
+	}
+	return nil
+}
+
+func (c *checker) objectKey() error {
+	id, rest, ok := splitID(c.w.key[1:])
+	if !ok {
+		c.problem(ID{}, "object key cannot be decoded")
+		return nil
+	}
+	if prefix := c.w.key[:len(c.w.key)-len(rest)]; !bytes.Equal(prefix, c.last) {
+		c.last = append(c.last[:0], prefix...)
+		c.stats.Objects++
+		if err := id.Validate(); err != nil {
+			c.problem(id, "%v", err)
+		}
+	}
+	switch {
+	case bytes.Equal(rest, slotRow):
+		c.stats.Alarms++
+		return c.slot(id)
+	case len(rest) > 1 && (Space(rest[0]) == SpaceKV || Space(rest[0]) == SpaceCollection):
+		c.stats.Rows++
+	default:
+		c.problem(id, "row of no known kind")
+	}
+	return nil
+}
+
+// slot looks for the index entries that a slot must have.
+func (c *checker) slot(id ID) error {
+	slot, err := decodeSlot(c.w.value)
+	if err != nil {
+		c.problem(id, "%v", err)
+		return nil
+	}
+	_, ok, err := c.sn.get(alarmKey(dueMS(slot.Due), id))
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.problem(id, "alarm is not in the index: it will not fire")
+	}
+	_, ok, err = c.sn.get(bootKey(id))
+	if err != nil {
+		return err
+	}
+	if !ok && slot.AtBoot {
+		c.problem(id, "alarm is not in the boot index")
+	}
+	return nil
+}
+
+// indexEntry looks for the slot that an index entry must have. due is that of an
+// alarm index key; nil for the boot index.
+func (c *checker) indexEntry(id ID, due *int64) error {
+	e, err := decodeIndexEntry(c.w.value)
+	if err != nil {
+		c.problem(id, "%v", err)
+		return nil
+	}
+	slot, ok, err := c.sn.Slot(id)
+	switch {
+	case err != nil && c.sn.store.refusal() != nil:
+		return err
+	case err != nil:
+		// The slot's own key is where that is reported.
+	case !ok:
+		c.problem(id, "index entry without an alarm")
+	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation || due != nil && *due != e.dueMS:
+		c.problem(id, "index entry differs from the alarm")
+	case due == nil && !slot.AtBoot:
+		c.problem(id, "boot index entry of an alarm that is not delivered at boot")
+	}
+	return nil
 }

@@ -152,7 +152,7 @@ func (c *committer) landed() {
 	}
 	for _, p := range c.rec.parts {
 		if p.lead {
-			c.release(p.r)
+			c.release(p.r, p.g.outs)
 		}
 	}
 	s.queue.recycle(c.spent)
@@ -160,29 +160,26 @@ func (c *committer) landed() {
 	c.spent = c.spent[:0]
 }
 
-// land lets a durable generation leave memory. Its outputs queue behind those
-// that may leave already.
+// land lets a durable generation leave memory. Its outputs may leave: the
+// committer releases them, unless somebody is releasing already, behind whose
+// outputs they queue.
 func (p *part) land() {
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inflight = nil
-	if len(r.out) == 0 && !r.releasing {
-		r.out, p.g.outs = p.g.outs, r.out
-	} else {
-		r.out = append(r.out, p.g.outs...)
-	}
 	if p.lead = !r.releasing; p.lead {
 		r.releasing = true
-	} else {
-		r.wantClean = true
+		return
 	}
+	r.out = append(r.out, p.g.outs...)
+	r.wantClean = true
 }
 
-// release releases what may leave of a range that the committer is releasing.
-// One pass: a range that is never done must not hold up the others.
-func (c *committer) release(r *Range) {
-	more, clean := r.pass(true)
+// release releases outputs of a range that the committer is releasing. One pass:
+// a range that is never done must not hold up the others.
+func (c *committer) release(r *Range, outs []emission) {
+	more, clean := r.pass(outs, true)
 	if more {
 		c.busy = append(c.busy, r)
 	}
@@ -215,7 +212,7 @@ func (c *committer) rounds() {
 		round := c.busy
 		c.busy = nil
 		for _, r := range round {
-			c.release(r)
+			c.release(r, r.leaving())
 		}
 	}
 }

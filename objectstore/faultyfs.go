@@ -44,6 +44,8 @@ func (v *faultyFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.
 	if err := v.f.write("reuse", to); err != nil {
 		return nil, err
 	}
+	v.f.crash.RLock()
+	defer v.f.crash.RUnlock()
 	f, err := v.FS.ReuseForWrite(from, to, c)
 	return v.file(f, err, to)
 }
@@ -88,7 +90,11 @@ func (v *faultyFS) MkdirAll(name string, perm os.FileMode) error {
 	return v.FS.MkdirAll(name, perm)
 }
 
-func (v *faultyFS) Lock(name string) (io.Closer, error) { return v.FS.Lock(name) }
+func (v *faultyFS) Lock(name string) (io.Closer, error) {
+	v.f.crash.RLock()
+	defer v.f.crash.RUnlock()
+	return v.FS.Lock(name)
+}
 
 func (v *faultyFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 	v.f.mu.Lock()

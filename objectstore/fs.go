@@ -14,6 +14,11 @@ type FS struct {
 	base vfs.FS
 	mem  *vfs.MemFS // nil for the disk
 
+	// crash keeps a clone from beginning while the memory file system is in an
+	// operation that takes its lock for reading twice: the clone would wait for the
+	// first and the second for the clone.
+	crash sync.RWMutex
+
 	mu         sync.Mutex // guards the rest; not held during I/O or a callback
 	syncs      int64
 	writes     int64
@@ -40,6 +45,8 @@ func (f *FS) Crash(unsyncedPercent int, seed uint64) *FS {
 	if f.mem == nil {
 		return nil
 	}
+	f.crash.Lock()
+	defer f.crash.Unlock()
 	return newMemFS(f.mem.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: unsyncedPercent,
 		RNG:                 rand.New(rand.NewPCG(seed, seed)),

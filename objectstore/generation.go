@@ -82,7 +82,7 @@ func (g *generation) reset() {
 	g.set.reset()
 	outs := g.outs
 	clear(outs)
-	if cap(outs) > maxSpareRows {
+	if cap(outs) > maxSpareOuts {
 		outs = nil
 	}
 	*g = generation{set: g.set, outs: outs[:0]}

@@ -1,37 +1,156 @@
 package objectstore
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
-// ErrExists says that an object to be imported already has rows.
-var ErrExists = errors.New("objectstore: object exists")
+// Errors of Import.
+var (
+	// ErrExists says that an object to be imported already has rows, or is being
+	// imported.
+	ErrExists = errors.New("objectstore: object exists")
+	// ErrStream says that a stream is not an export, or is damaged.
+	ErrStream = errors.New("objectstore: not a whole export")
+)
+
+// importChunk is how many bytes of rows go into one record of an import.
+const importChunk = 512 << 10
 
 // Import makes the object id out of a stream that Export wrote, whatever the
-// object was called there. The object must be absent (ErrExists), and cold until
-// Import returns. A large object takes several records; until the last one is
-// durable, and for ever if the host dies before that, Importing is true of it. A
-// new Import removes such remains first.
-func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error { return nil }
-
-// Importing says whether an import of the object has begun and not been
-// completed. Such an object has part of its rows and must not be run. No I/O.
-func (s *Store) Importing(id ID) bool { return s.importing.has(id) }
-
-// importSet is the objects that have an importing mark, or are about to get one.
-type importSet struct {
-	mu  sync.Mutex
-	ids map[ID]struct{}
+// object was called there. Its alarm gets a new generation. The object must be
+// absent (ErrExists), and cold until Import returns. A large object takes several
+// records; until the last one is durable, and for ever if the host dies before
+// that, Importing is true of it. A new Import removes such remains first. After
+// an error nothing is left, unless the store has failed.
+func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	if s.opts.ReadOnly {
+		return ErrReadOnlyStore
+	}
+	remains, ok := s.importing.begin(id)
+	if !ok {
+		return fmt.Errorf("%w: %s is being imported", ErrExists, id)
+	}
+	im := &importer{s: s, ctx: ctx, marked: remains}
+	im.r = s.Range(id)
+	e := s.NewEpoch()
+	im.r.Begin(e)
+	im.seg = im.r.NewSegment(e)
+	err := im.run(id, r)
+	if err != nil && im.marked {
+		err = errors.Join(err, im.remove())
+	}
+	s.importing.end(id, im.marked)
+	return err
 }
 
-func (m *importSet) has(id ID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.ids[id]
-	return ok
+// importer is one import under way.
+type importer struct {
+	s      *Store
+	ctx    context.Context
+	r      *Range
+	seg    *Segment
+	marked bool // the mark is durable, or may be
+
+	// The alarm comes last: it must not fire for half an object.
+	slot    Slot
+	hasSlot bool
 }
 
-func (m *importSet) load(s *Store) error { return nil }
+func (im *importer) run(id ID, r io.Reader) error {
+	if im.marked {
+		if err := im.seg.DeleteAll(); err != nil {
+			return err
+		}
+	} else if err := im.wantAbsent(id); err != nil {
+		return err
+	}
+	in := &importStream{dec: msgpack.NewDecoder(bufio.NewReader(r)), sum: newChecksum()}
+	if err := in.header(); err != nil {
+		return err
+	}
+	for {
+		if err := im.ctx.Err(); err != nil {
+			return err
+		}
+		done, err := in.frame(im)
+		if err != nil {
+			return err
+		}
+		if done {
+			break
+		}
+		if im.seg.Bytes() >= importChunk {
+			im.seg.g.mark = markSet
+			im.marked = true
+			if err := im.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	if im.hasSlot {
+		im.seg.SetSlot(im.slot)
+	}
+	if im.marked {
+		im.seg.g.mark = markCleared
+	}
+	if err := im.commit(); err != nil {
+		return err
+	}
+	im.marked = false
+	return nil
+}
+
+func (im *importer) wantAbsent(id ID) error {
+	sn, err := im.s.Snapshot(im.ctx)
+	if err != nil {
+		return err
+	}
+	defer sn.Close()
+	if has, err := sn.hasRows(id); err != nil || has {
+		if err == nil {
+			err = fmt.Errorf("%w: %s", ErrExists, id)
+		}
+		return err
+	}
+	return nil
+}
+
+// remove takes back what an import has written.
+func (im *importer) remove() error {
+	im.seg.Discard()
+	if err := im.seg.DeleteAll(); err != nil {
+		return err
+	}
+	im.seg.g.mark = markCleared
+	if err := im.commit(); err != nil {
+		return err
+	}
+	im.marked = false
+	return nil
+}
+
+// commit hands the segment over and waits until it is durable. It does not look at
+// the ctx: a record cannot be taken back, and whether it landed must be known.
+func (im *importer) commit() error {
+	done := make(importLanding, 1)
+	im.seg.Sync(done)
+	if err := im.r.HandOver(im.seg); err != nil {
+		im.seg.Discard()
+		return err
+	}
+	return <-done
+}
+
+type importLanding chan error
+
+// Release implements Output.
+func (l importLanding) Release(err error) { l <- err }

@@ -25,8 +25,8 @@ func (w *walker) seek(key []byte) (bool, error) {
 }
 
 func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
-	if !sn.isOpen() {
-		return nil, ErrFenced
+	if err := sn.gone(); err != nil {
+		return nil, err
 	}
 	c, err := sn.store.cursor(sn.at, lower, upper)
 	if err != nil {

@@ -25,7 +25,7 @@ type Range struct {
 	inflight  *generation // nil unless it is part of the record in flight
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
-	releasing bool        // somebody releases out, or has been asked to
+	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
 	wantClean bool        // whoever makes the range clean lets the committer call onClean
 }
 

@@ -5,19 +5,15 @@ package objectstore
 // leave. Release is constant work, never blocks and runs no user code.
 type Output interface{ Release(err error) }
 
-const (
-	// maxLead is how often a goroutine that handed over looks for outputs that
-	// came while it was releasing. Beyond that the committer goes on: nobody works
-	// for others for ever.
-	maxLead = 64
-	// keptOuts is the largest list of outputs that a range keeps for the next ones.
-	keptOuts = 16
-)
+// maxLead is how often a goroutine that handed over looks for outputs that came
+// while it was releasing. Beyond that the committer goes on: nobody works for
+// others for ever.
+const maxLead = 64
 
 // lead releases what may leave. The caller set r.releasing and holds no lock.
 func (r *Range) lead() {
 	for i := 0; ; i++ {
-		more, clean := r.pass(false)
+		more, clean := r.pass(r.leaving(), false)
 		switch {
 		case clean:
 			r.store.queue.visit(visit{r: r})
@@ -30,30 +26,32 @@ func (r *Range) lead() {
 	}
 }
 
-// pass releases the outputs that may leave now, in order. With more, others have
-// come meanwhile and the caller is still the one to release them. With clean,
+// leaving takes what may leave now.
+func (r *Range) leaving() []emission {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	outs := r.out
+	r.out = nil
+	return outs
+}
+
+// pass releases outs, which nobody else has, in order. With more, others may
+// leave by now and the caller is still the one to release them. With clean,
 // onClean is to be called: because the range became clean and either somebody
 // asked or the caller always wants to know. Only the one who set r.releasing, or
 // was asked to go on by a visit, may call it.
-func (r *Range) pass(always bool) (more, clean bool) {
-	r.mu.Lock()
-	outs := r.out
-	r.out = nil
-	r.mu.Unlock()
-
-	var err error
-	if len(outs) > 0 && !r.store.log.Valid() {
-		err = ErrFenced
+func (r *Range) pass(outs []emission, always bool) (more, clean bool) {
+	if len(outs) > 0 {
+		var err error
+		if !r.store.log.Valid() {
+			err = ErrFenced
+		}
+		release(outs, err)
 	}
-	release(outs, err)
-
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.out) > 0 {
 		return true, false
-	}
-	if r.out == nil && cap(outs) <= keptOuts {
-		r.out = outs[:0]
 	}
 	r.releasing = false
 	return false, (always || r.wantClean) && r.becameCleanLocked()

@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -91,15 +92,21 @@ func (sn *Snapshot) get(key []byte) ([]byte, bool, error) {
 		return nil, false, sn.store.refusal()
 	}
 	defer sn.store.door.leave()
-	if !sn.isOpen() {
-		return nil, false, ErrFenced
+	if err := sn.gone(); err != nil {
+		return nil, false, err
 	}
 	return getCopy(sn.at, key)
 }
 
-func (sn *Snapshot) isOpen() bool {
+// gone returns an error once the snapshot or the store is closed.
+func (sn *Snapshot) gone() error {
+	if err := sn.store.refusal(); err != nil {
+		return err
+	}
 	sn.store.snapshots.mu.Lock()
 	defer sn.store.snapshots.mu.Unlock()
-	_, ok := sn.store.snapshots.open[sn]
-	return ok
+	if _, ok := sn.store.snapshots.open[sn]; !ok {
+		return fmt.Errorf("%w: snapshot closed", ErrFenced)
+	}
+	return nil
 }

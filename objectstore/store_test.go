@@ -22,6 +22,13 @@ func open(t testing.TB, fs *FS, o Options) *Store {
 	return s
 }
 
+// failer is what a test and a property have in common.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // live is an object with a life: its range, its epoch and a segment.
 type live struct {
 	*Range
@@ -44,7 +51,7 @@ func (r released) Release(err error) { r <- err }
 func newReleased() released { return make(released, 1) }
 
 // commit hands the segment over and waits until it is durable.
-func (l live) commit(t testing.TB) {
+func (l live) commit(t failer) {
 	t.Helper()
 	done := newReleased()
 	l.Sync(done)
@@ -56,14 +63,14 @@ func (l live) commit(t testing.TB) {
 	}
 }
 
-func (l live) put(t testing.TB, key, value string) {
+func (l live) put(t failer, key, value string) {
 	t.Helper()
 	if err := l.Put(SpaceKV, []byte(key), []byte(value), false); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (l live) want(t testing.TB, key, value string) {
+func (l live) want(t failer, key, value string) {
 	t.Helper()
 	v, ok, err := l.Get(SpaceKV, []byte(key))
 	if err != nil || !ok || string(v) != value {

@@ -10,8 +10,9 @@ const (
 	linearRows = 8
 	// rowOverhead is what a row counts for besides its key and value.
 	rowOverhead = 32
-	// Beyond these a write set is too large to be kept for reuse.
+	// Beyond these a generation's memory is too large to be kept for reuse.
 	maxSpareRows  = 256
+	maxSpareOuts  = 1024
 	maxSpareArena = 64 << 10
 )
 

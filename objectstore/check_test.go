@@ -1,0 +1,109 @@
+package objectstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// wantSound fails the test if Check finds anything.
+func wantSound(t testing.TB, s *Store) CheckStats {
+	t.Helper()
+	stats, err := s.Check(t.Context(), func(p Problem) { t.Errorf("check: %v", p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats
+}
+
+func TestCheckFindsDamage(t *testing.T) {
+	id := ID{"c", "a"}
+	slot := Slot{Due: due(7), Generation: 3, AtBoot: true}
+	entry := indexEntry{dueMS: 7, generation: 3}
+	unknown := func(b []byte) []byte { b[0] = 99; return b }
+	for _, c := range []struct {
+		name  string
+		wreck func(b *pebble.Batch) error
+		want  string
+	}{
+		{"none", func(*pebble.Batch) error { return nil }, ""},
+		{"index entry gone", func(b *pebble.Batch) error { return b.Delete(alarmKey(7, id), nil) }, "it will not fire"},
+		{"boot entry gone", func(b *pebble.Batch) error { return b.Delete(bootKey(id), nil) }, "not in the boot index"},
+		{"slot gone", func(b *pebble.Batch) error { return b.Delete(slotKey(id), nil) }, "without an alarm"},
+		{"slot of unknown version", func(b *pebble.Batch) error {
+			return b.Set(slotKey(id), unknown(encodeSlot(slot)), nil)
+		}, "version 99"},
+		{"slot without boot", func(b *pebble.Batch) error {
+			s := slot
+			s.AtBoot = false
+			return b.Set(slotKey(id), encodeSlot(s), nil)
+		}, "not delivered at boot"},
+		{"second index entry", func(b *pebble.Batch) error {
+			return b.Set(alarmKey(8, id), indexEntry{dueMS: 8, generation: 3}.encode(), nil)
+		}, "differs from the alarm"},
+		{"index entry with a wrong time", func(b *pebble.Batch) error {
+			return b.Set(alarmKey(8, id), entry.encode(), nil)
+		}, "differs from the alarm"},
+		{"index entry of unknown version", func(b *pebble.Batch) error {
+			return b.Set(alarmKey(7, id), unknown(entry.encode()), nil)
+		}, "version 99"},
+		{"index entry of another generation", func(b *pebble.Batch) error {
+			return b.Set(alarmKey(7, id), indexEntry{dueMS: 7, generation: 4}.encode(), nil)
+		}, "differs from the alarm"},
+		{"alarm key", func(b *pebble.Batch) error { return b.Set([]byte("a123"), nil, nil) }, "alarm index key"},
+		{"boot key", func(b *pebble.Batch) error { return b.Set([]byte("bc\x00"), nil, nil) }, "boot index key"},
+		{"mark", func(b *pebble.Batch) error { return b.Set([]byte("ic\x00a\x00x"), nil, nil) }, "importing mark"},
+		{"object key", func(b *pebble.Batch) error { return b.Set([]byte("oc"), nil, nil) }, "object key"},
+		{"name", func(b *pebble.Batch) error { return b.Set([]byte("oc\x00\x01\x00kx"), nil, nil) }, "control character"},
+		{"space", func(b *pebble.Batch) error {
+			return b.Set(append(appendObject(nil, id), "zx"...), nil, nil)
+		}, "row of no known kind"},
+		{"kind", func(b *pebble.Batch) error { return b.Set([]byte("zzz"), nil, nil) }, "no known kind"},
+		{"host record", func(b *pebble.Batch) error { return b.Set([]byte{keyHost}, []byte{99}, nil) }, "version 99"},
+		{"no host record", func(b *pebble.Batch) error { return b.Delete([]byte{keyHost}, nil) }, "no host record"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t, NewMemFS(), Options{})
+			o := s.live(id.Class, id.Name)
+			o.put(t, "n", "1")
+			o.SetSlot(slot)
+			o.commit(t)
+			b := s.db.NewBatch()
+			if err := c.wreck(b); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.db.Apply(b, pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			var found []string
+			stats, err := s.Check(t.Context(), func(p Problem) { found = append(found, p.String()) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := strings.Join(found, "\n")
+			if int(stats.Problems) != len(found) || (c.want == "") != (all == "") || !strings.Contains(all, c.want) {
+				t.Errorf("found %d problems: %q; want %q", stats.Problems, all, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckCounts(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	for _, name := range []string{"a", "b"} {
+		o := s.live("c", name)
+		o.put(t, "x", "1")
+		o.put(t, "y", "1")
+		o.SetSlot(Slot{Due: due(1)})
+		o.commit(t)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := wantSound(t, open(t, fs, Options{ReadOnly: true}))
+	if got.Objects != 2 || got.Rows != 4 || got.Alarms != 2 || got.Bytes == 0 || got.Importing != 0 {
+		t.Errorf("counted %+v", got)
+	}
+}

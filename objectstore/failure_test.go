@@ -1,0 +1,260 @@
+package objectstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errDisk = errors.New("disk on fire")
+
+func TestFailedSyncFailsTheStore(t *testing.T) {
+	j := new(journal)
+	failed := make(chan error, 2)
+	held(t, Options{OnFail: func(err error) { failed <- err }}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+		a, b := s.live("c", "a"), s.live("c", "b")
+		a.put(t, "n", "1")
+		a.commit(t)
+		open := a.Scan(Bounds{Space: SpaceKV})
+		if !open.Next() {
+			t.Fatal(open.Err())
+		}
+		sn, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		fs.FailSyncs(errDisk)
+		release := fs.HoldSyncs()
+		a.put(t, "n", "2")
+		a.Emit(entry{j, "in flight"})
+		a.handOver(t)
+		synctest.Wait()
+		a.Emit(entry{j, "read of it"})
+		a.handOver(t)
+		a.put(t, "n", "3")
+		a.Emit(entry{j, "filling"})
+		a.handOver(t)
+		b.put(t, "n", "1")
+		b.Emit(entry{j, "another"})
+		b.handOver(t)
+		b.Emit(entry{j, "kept"})
+		throttled := make(chan error, 1)
+		b.put(t, "big", strings.Repeat("x", MaxValue))
+		for i := range 5 {
+			b.put(t, fmt.Sprint(i), strings.Repeat("x", MaxValue))
+		}
+		b.handOver(t)
+		go func() { throttled <- b.Throttle(context.Background()) }()
+		synctest.Wait()
+		release()
+		j.want(t, "in flight!", "read of it!", "filling!", "another!", "kept!")
+
+		wantDown := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, ErrFenced) || !errors.Is(err, errDisk) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		wantDown("throttle", <-throttled)
+		a.put(t, "n", "4")
+		a.Emit(entry{j, "late"})
+		wantDown("hand-over", a.HandOver(a.Segment))
+		if outs := a.Discard(); len(outs) != 1 {
+			t.Errorf("a refused segment has %d outputs", len(outs))
+		}
+		_, _, err = a.Get(SpaceKV, []byte("n"))
+		wantDown("get", err)
+		_, _, err = a.Slot()
+		wantDown("slot", err)
+		wantDown("scan", a.Scan(Bounds{Space: SpaceKV}).Close())
+		if string(open.Value()) != "1" || open.Next() {
+			t.Error("the open iterator goes on")
+		}
+		wantDown("open iterator", open.Close())
+		_, err = sn.Exists(a.id)
+		wantDown("open snapshot", err)
+		sn.Close()
+		_, err = s.Snapshot(t.Context())
+		wantDown("snapshot", err)
+		if err := <-failed; !errors.Is(err, errDisk) || errors.Is(err, ErrFenced) {
+			t.Errorf("OnFail: %v", err)
+		}
+		for range 2 {
+			if err := s.Close(); !errors.Is(err, errDisk) || !errors.Is(s.Err(), errDisk) {
+				t.Errorf("Close: %v, Err: %v", err, s.Err())
+			}
+		}
+		synctest.Wait()
+		if len(failed) > 0 {
+			t.Error("OnFail was called twice")
+		}
+
+		// The file system is as the process left it: what was in flight may be there,
+		// what was acknowledged must be.
+		fs.FailSyncs(nil)
+		s = openAgain(t, fs)
+		if s.Clean() {
+			t.Error("a failed store counts as cleanly closed")
+		}
+		s.live("c", "b").absent(t, "n")
+		v, _, err := s.live("c", "a").Get(SpaceKV, []byte("n"))
+		if err != nil || string(v) != "1" && string(v) != "2" {
+			t.Errorf("n is %q, %v", v, err)
+		}
+	})
+}
+
+func openAgain(t *testing.T, fs *FS) *Store { return open(t, fs, Options{}) }
+
+func TestFailedCleanMarkIsReported(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	fs.FailSyncs(errDisk)
+	if err := s.Close(); !errors.Is(err, errDisk) {
+		t.Errorf("Close: %v", err)
+	}
+	fs.FailSyncs(nil)
+	if s := openAgain(t, fs.Crash(0, 0)); s.Clean() {
+		t.Error("clean without its mark")
+	}
+}
+
+func TestCloseDrains(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		for i := range 3 {
+			o.put(t, "n", fmt.Sprint(i))
+			o.Emit(entry{j, fmt.Sprint(i)})
+			o.handOver(t)
+			synctest.Wait()
+		}
+		it := o.Scan(Bounds{Space: SpaceKV})
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close() }()
+		synctest.Wait()
+		if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
+			t.Errorf("hand-over while closing: %v", err)
+		}
+		j.want(t)
+		release()
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		j.want(t, "0", "1", "2")
+		if it.Next() || !errors.Is(it.Close(), ErrClosed) {
+			t.Errorf("iterator after Close: %v", it.Err())
+		}
+		s = openAgain(t, fs)
+		s.live("c", "a").want(t, "n", "2")
+		if !s.Clean() {
+			t.Error("not clean after Close")
+		}
+	})
+}
+
+func TestAbandonDropsWhatIsFilling(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		for i := range 2 {
+			o.put(t, "n", fmt.Sprint(i))
+			o.Emit(entry{j, fmt.Sprint(i)})
+			o.handOver(t)
+			synctest.Wait()
+		}
+		go s.Abandon()
+		synctest.Wait()
+		release()
+		j.want(t, "0", "1!")
+		s = openAgain(t, fs)
+		s.live("c", "a").want(t, "n", "0")
+	})
+}
+
+// childEnv tells the test binary that it is the child of TestDyingDisk: the
+// directory, and at which write the disk dies.
+const childEnv = "OBJECTSTORE_TEST_CHILD"
+
+// TestDyingDisk lets every write from the k-th on fail, which may end a process.
+// So it happens in a child, which prints what was acknowledged.
+func TestDyingDisk(t *testing.T) {
+	if env := os.Getenv(childEnv); env != "" {
+		dyingDisk(t, env)
+		return
+	}
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	died := 0
+	for k := 1; k < 260; k += 23 {
+		d := t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDyingDisk$")
+		child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", childEnv, k, d))
+		out, err := child.Output()
+		hangs := ctx.Err() != nil
+		cancel()
+		if hangs {
+			t.Fatalf("disk dead from write %d: the child hangs", k)
+		}
+		if err != nil {
+			died++
+		}
+		wantAcknowledged(t, d, k, string(out))
+	}
+	t.Logf("%d children died", died)
+}
+
+func wantAcknowledged(t *testing.T, d string, k int, out string) {
+	acked := make(map[int]int)
+	for line := range strings.Lines(out) {
+		var i, n int
+		if _, err := fmt.Sscanf(line, "acked %d %d", &i, &n); err == nil {
+			acked[i] = n
+		}
+	}
+	s, err := Open(d, nil)
+	if err != nil {
+		t.Fatalf("disk dead from write %d: %v", k, err)
+	}
+	defer s.Abandon()
+	for i := range 3 {
+		l := &ledger{live: s.live("ledger", fmt.Sprint(i))}
+		if n := l.check(t); n < acked[i] {
+			t.Errorf("disk dead from write %d: ledger %d has %d, %d was acknowledged", k, i, n, acked[i])
+		}
+	}
+	wantSound(t, s)
+}
+
+func dyingDisk(t *testing.T, env string) {
+	var k int64
+	var d string
+	if _, err := fmt.Sscanf(env, "%d %s", &k, &d); err != nil {
+		t.Fatal(err)
+	}
+	fs := DiskFS()
+	fs.OnWrite(func(_, _ string, n int64) error {
+		if n >= k {
+			return errDisk
+		}
+		return nil
+	})
+	out := bufio.NewWriterSize(os.Stdout, 1) // nothing is held back
+	ledgers := []*ledger{{}, {}, {}}
+	for i, l := range ledgers {
+		l.told = func(n int64) { fmt.Fprintf(out, "acked %d %d\n", i, n) }
+	}
+	if err := crashWorkload(t, d, fs, ledgers); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,309 @@
+package objectstore
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// journal notes releases in their order.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+}
+
+// want compares what was noted since the last call.
+func (j *journal) want(t *testing.T, lines ...string) {
+	t.Helper()
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !slices.Equal(j.lines, lines) {
+		t.Errorf("noted %q, want %q", j.lines, lines)
+	}
+	j.lines = nil
+}
+
+// entry is an output that is noted by name, with ! if it must not leave.
+type entry struct {
+	j    *journal
+	name string
+}
+
+func (e entry) Release(err error) {
+	if err != nil {
+		e.name += "!"
+	}
+	e.j.note(e.name)
+}
+
+func (l live) handOver(t *testing.T) {
+	t.Helper()
+	if err := l.HandOver(l.Segment); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held runs f in a bubble, with a store whose syncs can be held.
+func held(t *testing.T, o Options, f func(t *testing.T, s *Store, fs *FS, j *journal)) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := NewMemFS()
+		s := open(t, fs, o)
+		f(t, s, fs, new(journal))
+	})
+}
+
+func TestOutputWaitsForAllHandedOver(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		defer release()
+		o.put(t, "n", "6")
+		o.Emit(entry{j, "write"})
+		o.handOver(t)
+		j.want(t)
+
+		// A read in a segment of its own has seen n=6, which can still be lost.
+		o.want(t, "n", "6")
+		o.Emit(entry{j, "read"})
+		o.handOver(t)
+		j.want(t)
+
+		// So has one of the next life.
+		o.Fence()
+		next := live{Range: o.Range, e: s.NewEpoch()}
+		next.Range.Begin(next.e)
+		next.Segment = next.NewSegment(next.e)
+		next.want(t, "n", "6")
+		next.Emit(entry{j, "next life"})
+		next.handOver(t)
+		j.want(t)
+
+		// Another object has nothing to wait for.
+		b := s.live("c", "b")
+		b.Emit(entry{j, "other"})
+		b.handOver(t)
+		j.want(t, "other")
+
+		if o.Clean() {
+			t.Error("clean with outputs withheld")
+		}
+		release()
+		j.want(t, "write", "read", "next life")
+		if !o.Clean() {
+			t.Error("not clean after the release")
+		}
+	})
+}
+
+func TestLaterWritesDoNotDelay(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		o.put(t, "n", "1")
+		o.Emit(entry{j, "one"})
+		o.handOver(t)
+		synctest.Wait()
+		o.Emit(entry{j, "read of one"})
+		o.handOver(t)
+		o.put(t, "n", "2")
+		o.Emit(entry{j, "two"})
+		o.handOver(t)
+		j.want(t)
+
+		again := fs.HoldSyncs()
+		defer again()
+		release()
+		j.want(t, "one", "read of one")
+		again()
+		j.want(t, "two")
+	})
+}
+
+func TestNoWait(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		defer release()
+		if err := o.Put(SpaceKV, []byte("n"), []byte("1"), true); err != nil {
+			t.Fatal(err)
+		}
+		o.Emit(entry{j, "at once"})
+		o.handOver(t)
+		j.want(t, "at once")
+
+		o.Sync(entry{j, "sync"})
+		o.handOver(t)
+		j.want(t)
+
+		// It could leave, but not before what was handed over earlier.
+		o.Emit(entry{j, "behind"})
+		o.handOver(t)
+		j.want(t)
+
+		release()
+		j.want(t, "sync", "behind")
+	})
+}
+
+func TestOutputsOfOneSegmentKeepTheirOrder(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		defer release()
+		o.put(t, "n", "1")
+		o.handOver(t)
+		synctest.Wait()
+		if err := o.Put(SpaceKV, []byte("m"), []byte("1"), true); err != nil {
+			t.Fatal(err)
+		}
+		o.Emit(entry{j, "a"}) // waits for n alone
+		o.Sync(entry{j, "b"}) // waits for m
+		o.Emit(entry{j, "c"}) // would wait for n alone, but comes after b
+		o.handOver(t)
+		again := fs.HoldSyncs()
+		defer again()
+		release()
+		j.want(t, "a")
+		again()
+		j.want(t, "b", "c")
+	})
+}
+
+// numbered is an output that counts the releases and notices disorder.
+type numbered struct {
+	n    int64
+	last *atomic.Int64
+	bad  *atomic.Int64
+}
+
+func (o *numbered) Release(error) {
+	if o.last.Swap(o.n) != o.n-1 {
+		o.bad.Add(1)
+	}
+}
+
+// handOverAnd hands the segment over and calls then before it releases what may
+// leave, as it is for a hand-over that is interrupted there.
+func (l live) handOverAnd(seg *Segment, then func()) error {
+	l.mu.Lock()
+	err := l.admitLocked(seg)
+	lead := err == nil && l.takeLocked(seg)
+	l.mu.Unlock()
+	then()
+	if lead {
+		l.lead()
+	}
+	return err
+}
+
+// TestReleaseOrder hands over from one goroutine after the other, mostly without
+// writes, so that they and the committer come to release at the same time.
+func TestReleaseOrder(t *testing.T) {
+	s := open(t, NewMemFS(), Options{})
+	o := s.live("c", "a")
+	var last, bad atomic.Int64
+	var turn sync.Mutex
+	var n int64
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 5000 {
+				turn.Lock()
+				n++
+				seg := o.NewSegment(o.e)
+				if (i+w)%16 == 0 {
+					if err := seg.Put(SpaceKV, []byte("n"), fmt.Append(nil, n), false); err != nil {
+						t.Error(err)
+					}
+				}
+				seg.Emit(&numbered{n: n, last: &last, bad: &bad})
+				if err := o.handOverAnd(seg, turn.Unlock); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if bad.Load() > 0 || last.Load() != n {
+		t.Errorf("%d of %d outputs out of order, the last is %d", bad.Load(), n, last.Load())
+	}
+}
+
+func TestOnClean(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		o.OnClean(func() { j.note("clean") })
+		release := fs.HoldSyncs()
+		defer release()
+		o.put(t, "n", "1")
+		o.Emit(entry{j, "one"})
+		o.handOver(t)
+		j.want(t)
+		release()
+		j.want(t, "one", "clean")
+
+		// A fence that drops the only hand-over leaves nothing undurable.
+		again := fs.HoldSyncs()
+		defer again()
+		b := s.live("c", "b")
+		b.put(t, "n", "1")
+		b.handOver(t)
+		synctest.Wait()
+		o.put(t, "n", "2")
+		o.Emit(entry{j, "two"})
+		o.handOver(t)
+		o.FenceDropping()
+		if !o.Clean() {
+			t.Error("not clean after its only generation was dropped")
+		}
+		again()
+		j.want(t, "two!", "clean")
+	})
+}
+
+// meddler hands over from within its release, so that another output may leave
+// whenever one has left.
+type meddler struct {
+	o    live
+	stop atomic.Bool
+	done chan struct{}
+}
+
+func (m *meddler) Release(error) {
+	if m.stop.Load() {
+		close(m.done)
+		return
+	}
+	seg := m.o.NewSegment(m.o.e)
+	seg.Emit(m)
+	if err := m.o.HandOver(seg); err != nil {
+		close(m.done)
+	}
+}
+
+// TestLeadIsBounded has one range whose outputs never end. Neither the goroutine
+// that began it nor another range is held up.
+func TestLeadIsBounded(t *testing.T) {
+	s := open(t, NewMemFS(), Options{})
+	m := &meddler{o: s.live("c", "busy"), done: make(chan struct{})}
+	m.o.Emit(m)
+	m.o.handOver(t)
+	other := s.live("c", "other")
+	other.put(t, "n", "1")
+	other.commit(t)
+	m.stop.Store(true)
+	<-m.done
+}
