@@ -47,6 +47,15 @@ type Options struct {
 // Listener is told what a host does: log, metrics and tests are listeners.
 type Listener = runtime.Listener
 
+// Epoch is the number of an incarnation.
+type Epoch = objectstore.Epoch
+
+// AlarmRun describes a run of an alarm handler.
+type AlarmRun = runtime.Alarm
+
+// Ended describes an incarnation that has ended.
+type Ended = runtime.Ended
+
 // Tee returns a Listener that tells all of ls.
 func Tee(ls ...Listener) Listener { return runtime.Tee(ls...) }
 

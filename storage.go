@@ -179,3 +179,12 @@ func (o *ListOptions) bounds() objectstore.Bounds {
 	b.Reverse, b.Limit = o.Reverse, o.Limit
 	return b
 }
+
+// Add adds delta to the number at key, which is zero if the key is not there.
+func Add(ctx context.Context, s *Storage, key string, delta int) error {
+	n, _, err := Get[int](ctx, s, key)
+	if err != nil {
+		return err
+	}
+	return Put(ctx, s, key, n+delta)
+}

@@ -1,0 +1,141 @@
+package tally_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// text is a folder of random words.
+func text(seed uint64, files, words int) fstest.MapFS {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	fsys := fstest.MapFS{}
+	for f := range files {
+		var b strings.Builder
+		for range words {
+			n := 1 + rng.IntN(3)
+			if rng.IntN(50) == 0 {
+				n = 30 + rng.IntN(120)
+			}
+			for range n {
+				b.WriteByte("abcdeXYZ"[rng.IntN(8)])
+			}
+			b.WriteString([]string{" ", "\n", ", ", "9", "é"}[rng.IntN(5)])
+		}
+		fsys[fmt.Sprintf("d%d/f%d.txt", f%3, f)] = &fstest.MapFile{Data: []byte(b.String())}
+	}
+	return fsys
+}
+
+var word = regexp.MustCompile("[A-Za-z]+")
+
+// direct counts without objects.
+func direct(fsys fstest.MapFS) map[string]int {
+	counts := map[string]int{}
+	for _, f := range fsys {
+		for _, w := range word.FindAllString(string(f.Data), -1) {
+			if len(w) > 64 {
+				w = w[:64]
+			}
+			counts[w]++
+		}
+	}
+	return counts
+}
+
+func TestCountIsExactUnderEveryStyleOfChaos(t *testing.T) {
+	const seeds = 3
+	for _, style := range []eviction.Style{eviction.Fence, eviction.Restart, eviction.Crash} {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprintf("%v-%d", style, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: style}, text(seed, 7, 200))
+				})
+			})
+		}
+	}
+}
+
+// countUnder runs the job to its end and compares.
+func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
+	done := make(chan struct{}, 1)
+	cfg := &tally.Config{Files: fsys, Piece: 64, Mergers: 3, Done: func() {
+		select {
+		case done <- struct{}{}:
+		default:
+		}
+	}}
+	evictions := 0
+	o := &dohost.Options{FS: objectstore.NewMemFS(), Chaos: chaos, Listener: dohost.Listener{
+		Fenced: func(dohost.Ended) { evictions++ },
+	}}
+	h, err := dohost.Open("data", o, cfg.Classes()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	insist(t, func(ctx context.Context) error {
+		_, err := dohost.Call(ctx, tally.Libraries.Get(h, tally.LibraryName), (*tally.Library).Begin, struct{}{})
+		return err
+	})
+	select {
+	case <-done:
+	case <-time.After(10 * time.Minute):
+		t.Fatalf("not done after 10 min and %d evictions", evictions)
+	}
+	got := map[string]int{}
+	want := direct(fsys)
+	own := 0
+	for w := range want {
+		insist(t, func(ctx context.Context) error {
+			n, err := dohost.Call(ctx, tally.Mergers.Get(h, cfg.MergerName(w)), (*tally.Merger).Count, w)
+			got[w] = n
+			return err
+		})
+	}
+	for path := range fsys {
+		insist(t, func(ctx context.Context) error {
+			sums, err := dohost.Call(ctx, tally.Documents.Get(h, path), (*tally.Document).Totals, struct{}{})
+			if err == nil {
+				for _, n := range sums {
+					own += n
+				}
+			}
+			return err
+		})
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("counts differ after %d evictions", evictions)
+	}
+	total := 0
+	for _, n := range want {
+		total += n
+	}
+	if own != total {
+		t.Errorf("documents counted %d words, there are %d", own, total)
+	}
+	if evictions < 100 {
+		t.Errorf("only %d evictions", evictions)
+	}
+}
+
+// insist repeats a call that may be repeated until it succeeds.
+func insist(t *testing.T, fn func(context.Context) error) {
+	t.Helper()
+	err := dohost.Retry(t.Context(), &dohost.RetryOptions{Idempotent: true, Attempts: 1000, Window: time.Hour}, fn)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
