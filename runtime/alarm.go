@@ -67,7 +67,15 @@ func (o *object) handleAlarm(ev *event) {
 
 // alarmReleased ends a delivery whose last segment is durable, or lost.
 func (o *object) alarmReleased(ev *event, err error) {
-	o.host.scheduler.Done(ev.alarm, err != nil)
+	ev.endDelivery(err != nil)
+}
+
+// endDelivery tells the scheduler, once: a delivery that was cut off may still hand
+// a segment over, and be refused.
+func (ev *event) endDelivery(again bool) {
+	if ev.ended.CompareAndSwap(false, true) {
+		ev.obj.host.scheduler.Done(ev.alarm, again)
+	}
 }
 
 // alarmFenced ends a delivery whose run was cut off: by the object's own fault,
@@ -75,9 +83,11 @@ func (o *object) alarmReleased(ev *event, err error) {
 func (o *object) alarmFenced(ev *event, why *Fenced) {
 	switch why.Reason {
 	case ReasonPanic, ReasonAborted, ReasonAlarm, ReasonExclusive:
-		o.spoil(slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
+		if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
+			o.spoil(slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
+		}
 	default:
-		o.host.scheduler.Done(ev.alarm, true)
+		ev.endDelivery(true)
 	}
 }
 

@@ -60,7 +60,8 @@ type event struct {
 	sent     atomic.Pointer[object] // in whose queue it was put
 	handed   atomic.Bool            // its last segment was handed over: the output answers
 	answered atomic.Bool
-	done     chan error // capacity 1; nil for events nobody waits for
+	ended    atomic.Bool // kindAlarm: the delivery's end is taken care of
+	done     chan error  // capacity 1; nil for events nobody waits for
 }
 
 // answer tells the caller, once.

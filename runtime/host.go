@@ -21,6 +21,8 @@ type Class struct {
 	New func(ctx context.Context, s *State) (instance any, err error)
 	// Alarm handles the alarm; nil for a class that sets none.
 	Alarm func(ctx context.Context, instance any, info alarm.Info) error
+	// ByReference says that callers and objects of this class share what they pass.
+	ByReference bool
 	// Methods are those that callers outside the process may name. Arguments and
 	// results are JSON.
 	Methods map[string]Method
@@ -307,4 +309,23 @@ func (h *Host) zombieEnded(ev *event) {
 func (h *Host) eventEnded(ev *event) {
 	h.active.Add(-1)
 	h.eventEndedListen(ev)
+}
+
+// ByReference says whether the class of that name is bound so.
+func (h *Host) ByReference(class string) bool {
+	c := h.classes[class]
+	return c != nil && c.ByReference
+}
+
+// Method returns a named method of a class. Errors: ErrNoClass, ErrNoMethod.
+func (h *Host) Method(class, name string) (Method, error) {
+	c := h.classes[class]
+	if c == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoClass, class)
+	}
+	m := c.Methods[name]
+	if m == nil {
+		return nil, fmt.Errorf("%w: %q of class %q", ErrNoMethod, name, class)
+	}
+	return m, nil
 }

@@ -114,7 +114,7 @@ func (o *object) refuse(ev *event, err error) {
 	}
 	o.mu.Unlock()
 	if ev.kind == kindAlarm {
-		o.host.scheduler.Done(ev.alarm, err != nil)
+		ev.endDelivery(err != nil)
 	}
 	ev.answer(ev.failure(err, RanNo))
 }
@@ -182,7 +182,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 		o.mu.Unlock()
 		o.fence(l, &Fenced{Reason: ReasonConstructor, Err: err}, StyleFence)
 		for _, f := range failed {
-			if f.kind == kindAlarm {
+			if f.kind == kindAlarm && f.ended.CompareAndSwap(false, true) {
 				o.spoil(slotEdit{delivered: f.alarm})
 			}
 			o.refuse(f, why)
