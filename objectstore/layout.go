@@ -38,9 +38,14 @@ func claimDir(fsys vfs.FS, dir string, readOnly bool) (lock io.Closer, err error
 	isStore := slices.Contains(names, formatName)
 	switch {
 	case isStore:
+		// Before the lock, which would leave a file in somebody else's directory.
+		if err := readFormat(fsys, dir); err != nil {
+			return nil, err
+		}
 	case slices.ContainsFunc(names, func(n string) bool { return n != lockName && n != formatTemp }):
 		return nil, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
-	case readOnly:
+	}
+	if readOnly && !(isStore && slices.Contains(names, dbName)) {
 		return nil, fmt.Errorf("%w: %s", ErrAbsent, dir)
 	}
 	if absent {
@@ -53,15 +58,9 @@ func claimDir(fsys vfs.FS, dir string, readOnly bool) (lock io.Closer, err error
 		return nil, err
 	}
 	if !isStore {
-		// Another host may have made it while nobody held the lock. The format is the
-		// same text then.
-		err = writeFormat(fsys, dir)
-	}
-	if err == nil {
-		err = readFormat(fsys, dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		if err := writeFormat(fsys, dir); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
 	}
 	return lock, nil
 }

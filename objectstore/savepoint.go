@@ -43,6 +43,9 @@ func (s *Segment) Rollback(p Savepoint) []Output {
 	for i := len(s.undo) - 1; i >= p.undo; i-- {
 		s.takeBack(&s.undo[i])
 	}
+	if len(s.undo) > p.undo {
+		s.feeds = nil
+	}
 	clear(s.undo[p.undo:])
 	s.undo = s.undo[:p.undo]
 	dropped := outputs(s.g.outs[p.outs:])

@@ -46,6 +46,7 @@ type Segment struct {
 	saved   bool        // Begin was called since the segment was last empty
 	serial  uint64      // counts the times the segment was emptied: tells old savepoints
 	scratch []byte      // a key under construction
+	feeds   feedCache   // ends of feeds, as the segment sees them
 }
 
 // NewSegment returns an empty segment of the life e.
@@ -114,13 +115,18 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 			return &LimitError{What: "segment", Size: n, Limit: MaxSegment}
 		}
 	}
+	s.set(k, value, deleted, noWait)
+	return nil
+}
+
+// set writes a row, whose key begins with the space, and remembers what it was.
+func (s *Segment) set(k, value []byte, deleted, noWait bool) {
 	gated := s.g.gated
 	at, old, had := s.g.set.set(k, value, deleted, !s.saved)
 	s.g.gated = gated || !noWait
 	if s.saved {
 		s.undo = append(s.undo, undo{kind: undoRow, at: at, old: old, had: had, gated: gated})
 	}
-	return nil
 }
 
 // DeleteAll removes all rows of all spaces, and the alarm.
@@ -138,6 +144,7 @@ func (s *Segment) DeleteAll() error {
 	}
 	s.g.cleared, s.g.gated = true, true
 	s.g.slot = slotChange{changed: true}
+	s.feeds = nil
 	return nil
 }
 
@@ -177,6 +184,7 @@ func (s *Segment) Discard() []Output {
 	outs := outputs(s.g.outs)
 	s.g.reset()
 	s.emptied()
+	s.feeds = nil
 	return outs
 }
 

@@ -1,0 +1,277 @@
+package objectstore
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// MaxCollectionName bounds the names of collections, indexes and feeds, in bytes.
+const MaxCollectionName = 128
+
+// Collection is rows of an object that have a version each, and entries in
+// secondary indexes, kept in SpaceCollection. Row, entries and the feed's entry
+// are written together, in one segment. The zero Feed is none.
+type Collection struct {
+	Name string
+	Feed Feed
+}
+
+// IndexEntry is a place of a row in an index. Entries of an index are ordered by
+// their keys, then by those of their rows. For that to hold between keys of
+// different lengths, no key followed by a zero byte may begin another key.
+type IndexEntry struct {
+	Index string
+	Key   []byte
+}
+
+// CollectionRow is a row. Its slices are the caller's, unless an iterator returned it.
+type CollectionRow struct {
+	Key, Value []byte
+	Version    uint64
+	// Cursor is the row's place in the query that found it; empty from GetRow.
+	Cursor []byte
+}
+
+// RowWrite is a row to be written.
+type RowWrite struct {
+	Key, Value []byte
+	// Entries are the row's places in indexes, in any order. Doubles count once.
+	Entries []IndexEntry
+	// Expect is the version that the row must have: zero for a row that must not
+	// be there, or AnyVersion.
+	Expect uint64
+}
+
+// AnyVersion expects nothing of a row's version.
+const AnyVersion = math.MaxUint64
+
+// These errors are found behind a *RowError.
+var (
+	// ErrRowExists says that a row is there that must not be.
+	ErrRowExists = errors.New("objectstore: row exists")
+	// ErrNoRow says that a row is not there that must be.
+	ErrNoRow = errors.New("objectstore: no such row")
+	// ErrConflict says that a row has another version than expected.
+	ErrConflict = errors.New("objectstore: row has changed")
+)
+
+// RowError says that a row is not as a write expected it. Nothing was written.
+type RowError struct {
+	Collection string
+	Key        string
+	Expected   uint64 // zero: no row
+	Actual     uint64 // zero: no row
+	Err        error  // ErrRowExists, ErrNoRow or ErrConflict
+}
+
+// Error names the row and both versions.
+func (e *RowError) Error() string {
+	if errors.Is(e.Err, ErrConflict) {
+		return fmt.Sprintf("%v: %s %q has version %d, expected %d", e.Err, e.Collection, e.Key, e.Actual, e.Expected)
+	}
+	return fmt.Sprintf("%v: %s %q", e.Err, e.Collection, e.Key)
+}
+
+// Unwrap returns ErrRowExists, ErrNoRow or ErrConflict.
+func (e *RowError) Unwrap() error { return e.Err }
+
+// expect compares a row's version with the one that a write wants.
+func (c *Collection) expect(key []byte, expected, actual uint64) error {
+	if expected == AnyVersion || expected == actual {
+		return nil
+	}
+	e := &RowError{Collection: c.Name, Key: string(key), Expected: expected, Actual: actual, Err: ErrConflict}
+	switch {
+	case expected == 0:
+		e.Err = ErrRowExists
+	case actual == 0:
+		e.Err = ErrNoRow
+	}
+	return e
+}
+
+func (c *Collection) validate(key []byte) error {
+	if err := validateName("collection", c.Name, MaxCollectionName); err != nil {
+		return err
+	}
+	if len(key) == 0 {
+		return &LimitError{What: "key", Limit: MaxKey}
+	}
+	if c.Feed.Name == "" {
+		return nil
+	}
+	return validateName("feed", c.Feed.Name, MaxCollectionName)
+}
+
+// GetRow returns a row. Errors: *NameError, *LimitError, ErrFormat.
+func (s *Segment) GetRow(c *Collection, key []byte) (CollectionRow, bool, error) {
+	rec, err := s.row(c, key)
+	if err != nil || rec.version == 0 {
+		return CollectionRow{}, false, err
+	}
+	return CollectionRow{Key: bytes.Clone(key), Value: rec.value, Version: rec.version}, true, nil
+}
+
+// row returns the record of a row; its version is zero if there is none.
+func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
+	if err := c.validate(key); err != nil {
+		return rowRecord{}, err
+	}
+	b, ok, err := s.Get(SpaceCollection, rowKey(c.Name, key)[1:])
+	if err != nil || !ok {
+		return rowRecord{}, err
+	}
+	return decodeRow(b)
+}
+
+// PutRow writes a row with its index entries, and appends to the collection's
+// feed. It returns the row's new version: 1, or one more than it had. All is
+// written or nothing.
+//
+// Errors: *RowError, *NameError, *LimitError (whose sizes are of records: index
+// entries count for a row's value, names for its keys), ErrNoSpace, ErrFormat,
+// ErrReadOnlyStore.
+func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
+	old, err := s.row(c, w.Key)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.expect(w.Key, w.Expect, old.version); err != nil {
+		return 0, err
+	}
+	if err := s.r.store.space.check(); err != nil {
+		return 0, err
+	}
+	rec := rowRecord{version: old.version + 1, entries: sortedEntries(w.Entries), value: w.Value}
+	p := plan{{key: rowKey(c.Name, w.Key), value: rec.encode()}}
+	if err := p.index(c.Name, w.Key, old.entries, rec.entries); err != nil {
+		return 0, err
+	}
+	op := OpUpdate
+	if old.version == 0 {
+		op = OpInsert
+	}
+	return rec.version, s.carryOut(p, c, Change{
+		Op: op, Collection: c.Name, Key: w.Key, Version: rec.version, Value: w.Value,
+	})
+}
+
+// DeleteRow removes a row and its index entries, and appends to the collection's
+// feed. A row that is not there is an error if a version is expected. Errors: as
+// of PutRow, without ErrNoSpace.
+func (s *Segment) DeleteRow(c *Collection, key []byte, expect uint64) (existed bool, err error) {
+	old, err := s.row(c, key)
+	if err != nil {
+		return false, err
+	}
+	if err := c.expect(key, expect, old.version); err != nil || old.version == 0 {
+		return false, err
+	}
+	p := plan{{key: rowKey(c.Name, key), deleted: true}}
+	if err := p.index(c.Name, key, old.entries, nil); err != nil {
+		return false, err
+	}
+	err = s.carryOut(p, c, Change{Op: OpDelete, Collection: c.Name, Key: key, Version: old.version})
+	return err == nil, err
+}
+
+// carryOut adds the feed's part to a plan and writes it all.
+func (s *Segment) carryOut(p plan, c *Collection, ch Change) error {
+	if c.Feed.Name == "" {
+		return s.writeAll(p)
+	}
+	f, err := s.feed(c.Feed.Name)
+	if err != nil {
+		return err
+	}
+	ch.At = time.Now()
+	after := *f
+	if err := p.append(s, &c.Feed, &after, ch); err != nil {
+		return err
+	}
+	if err := s.writeAll(p); err != nil {
+		return err
+	}
+	*f = after
+	return nil
+}
+
+func compareEntries(a, b IndexEntry) int {
+	return cmp.Or(cmp.Compare(a.Index, b.Index), bytes.Compare(a.Key, b.Key))
+}
+
+func sortedEntries(es []IndexEntry) []IndexEntry {
+	es = slices.Clone(es)
+	slices.SortFunc(es, compareEntries)
+	return slices.CompactFunc(es, func(a, b IndexEntry) bool { return compareEntries(a, b) == 0 })
+}
+
+// plan is writes to different keys that are carried out together.
+type plan []row
+
+// index adds what turns the entries old of a row into now; both are sorted.
+func (p *plan) index(collection string, key []byte, old, now []IndexEntry) error {
+	for len(old) > 0 || len(now) > 0 {
+		c := 0
+		switch {
+		case len(old) == 0:
+			c = 1
+		case len(now) == 0:
+			c = -1
+		default:
+			c = compareEntries(old[0], now[0])
+		}
+		switch {
+		case c < 0:
+			*p = append(*p, row{key: indexKey(collection, old[0], key), deleted: true})
+		case c > 0:
+			if err := validateName("index", now[0].Index, MaxCollectionName); err != nil {
+				return err
+			}
+			*p = append(*p, row{key: indexKey(collection, now[0], key), value: encodeEntry(key)})
+		}
+		if c <= 0 {
+			old = old[1:]
+		}
+		if c >= 0 {
+			now = now[1:]
+		}
+	}
+	return nil
+}
+
+// writeAll carries out a plan, or nothing of it.
+func (s *Segment) writeAll(p plan) error {
+	if s.r.store.opts.ReadOnly {
+		return ErrReadOnlyStore
+	}
+	size := s.g.set.bytes
+	for i := range p {
+		if n := len(p[i].key) - 1; n > MaxKey {
+			return &LimitError{What: "key", Size: n, Limit: MaxKey}
+		}
+		if n := len(p[i].value); n > MaxValue {
+			return &LimitError{What: "value", Size: n, Limit: MaxValue}
+		}
+		size += rowSize(p[i].key, len(p[i].value))
+	}
+	// As for single writes, the exact sum is worked out only when it matters.
+	if size > MaxSegment {
+		size = s.g.set.bytes
+		for i := range p {
+			size += s.g.set.sizeWith(p[i].key, len(p[i].value)) - s.g.set.bytes
+		}
+		if size > MaxSegment {
+			return &LimitError{What: "segment", Size: size, Limit: MaxSegment}
+		}
+	}
+	for i := range p {
+		s.set(p[i].key, p[i].value, p[i].deleted, false)
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package objectstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// First bytes of keys in SpaceCollection. Names end with a zero byte, which they
+// do not hold, so that no collection's keys begin another's.
+//
+//	f <feed> 0                                      header of a feed
+//	f <feed> 0 <offset, 8 bytes>                    entry of a feed
+//	i <collection> 0 <index> 0 <index key> 0 <key>  index entry
+//	r <collection> 0 <key>                          row
+const (
+	kindFeed  = 'f'
+	kindIndex = 'i'
+	kindRow   = 'r'
+)
+
+// The versions of records in SpaceCollection.
+const (
+	rowFormat    = 1
+	entryFormat  = 1
+	feedFormat   = 1
+	changeFormat = 1
+)
+
+// keyBase begins a key: the space, the kind, and names. It has room for size more.
+func keyBase(kind byte, size int, names ...string) []byte {
+	n := 2 + size
+	for _, name := range names {
+		n += len(name) + 1
+	}
+	b := append(make([]byte, 0, n), byte(SpaceCollection), kind)
+	for _, name := range names {
+		b = append(append(b, name...), nameEnd)
+	}
+	return b
+}
+
+// rowKey, indexKey and the others return keys within an object's range, the space
+// included.
+func rowKey(collection string, key []byte) []byte {
+	return append(keyBase(kindRow, len(key), collection), key...)
+}
+
+func indexKey(collection string, e IndexEntry, key []byte) []byte {
+	b := append(keyBase(kindIndex, len(e.Key)+1+len(key), collection, e.Index), e.Key...)
+	return append(append(b, nameEnd), key...)
+}
+
+func feedKey(feed string) []byte { return keyBase(kindFeed, 0, feed) }
+
+func changeKey(feed string, offset uint64) []byte {
+	return binary.BigEndian.AppendUint64(keyBase(kindFeed, 8, feed), offset)
+}
+
+// appendBytes appends b behind its length.
+func appendBytes[B ~string | ~[]byte](to []byte, b B) []byte {
+	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
+}
+
+// reader takes a record apart. After something that is not there, all is empty
+// and bad is set.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 {
+		r.rest, r.bad = nil, true
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.rest, r.bad = nil, true
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// err names the record if something was missing.
+func (r *reader) err(what string) error {
+	if r.bad {
+		return fmt.Errorf("%w: %s is cut off", ErrFormat, what)
+	}
+	return nil
+}
+
+// open checks a record's version and returns a reader of what follows.
+func openRecord(what string, b []byte, version byte) (reader, error) {
+	if err := checkVersion(what, b[:min(len(b), 1)], version, 1); err != nil {
+		return reader{}, err
+	}
+	return reader{rest: b[1:]}, nil
+}
+
+// rowRecord is a row as it is stored. Its slices belong to the record.
+type rowRecord struct {
+	version uint64 // from 1; zero if there is no row
+	entries []IndexEntry
+	value   []byte
+}
+
+func (r rowRecord) encode() []byte {
+	n := 1 + 2*binary.MaxVarintLen64 + len(r.value)
+	for _, e := range r.entries {
+		n += 2*binary.MaxVarintLen16 + len(e.Index) + len(e.Key)
+	}
+	b := append(make([]byte, 0, n), rowFormat)
+	b = binary.AppendUvarint(b, r.version)
+	b = binary.AppendUvarint(b, uint64(len(r.entries)))
+	for _, e := range r.entries {
+		b = appendBytes(appendBytes(b, e.Index), e.Key)
+	}
+	return append(b, r.value...)
+}
+
+func decodeRow(b []byte) (rowRecord, error) {
+	r, err := openRecord("row of a collection", b, rowFormat)
+	if err != nil {
+		return rowRecord{}, err
+	}
+	rec := rowRecord{version: r.uvarint()}
+	n := r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		rec.entries = append(rec.entries, IndexEntry{Index: string(r.bytes()), Key: r.bytes()})
+	}
+	rec.value = r.rest
+	if rec.version == 0 {
+		r.bad = true
+	}
+	return rec, r.err("row of a collection")
+}
+
+func (r rowRecord) has(e IndexEntry) bool {
+	for _, x := range r.entries {
+		if x.Index == e.Index && bytes.Equal(x.Key, e.Key) {
+			return true
+		}
+	}
+	return false
+}
+
+// encodeEntry is the value of an index entry: where the row's key begins, counted
+// from the end, since the index key may hold any byte.
+func encodeEntry(key []byte) []byte {
+	return binary.AppendUvarint([]byte{entryFormat}, uint64(len(key)))
+}
+
+// splitEntry splits what follows an index's name in the key of an entry.
+func splitEntry(rest, value []byte) (indexKey, key []byte, err error) {
+	const what = "index entry of a collection"
+	r, err := openRecord(what, value, entryFormat)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := r.uvarint()
+	if r.bad || len(r.rest) > 0 || n == 0 || n >= uint64(len(rest)) || rest[uint64(len(rest))-n-1] != nameEnd {
+		return nil, nil, fmt.Errorf("%w: %s does not fit its key", ErrFormat, what)
+	}
+	at := len(rest) - int(n)
+	return rest[: at-1 : at-1], rest[at:], nil
+}
+
+func encodeFeed(id ulid.ULID) []byte { return append([]byte{feedFormat}, id[:]...) }
+
+func decodeFeed(b []byte) (id ulid.ULID, err error) {
+	if err := checkVersion("feed", b, feedFormat, 1+len(id)); err != nil {
+		return id, err
+	}
+	copy(id[:], b[1:])
+	return id, nil
+}
+
+// encodeChange leaves out the offset, which is in the key.
+func encodeChange(c *Change, withValue bool) []byte {
+	b := make([]byte, 0, 32+len(c.Collection)+len(c.Key)+len(c.Value))
+	b = append(b, changeFormat, byte(c.Op))
+	b = binary.AppendUvarint(b, uint64(c.At.UnixMilli()))
+	b = binary.AppendUvarint(b, c.Version)
+	b = appendBytes(appendBytes(b, c.Collection), c.Key)
+	if withValue {
+		return append(append(b, 1), c.Value...)
+	}
+	return append(b, 0)
+}
+
+// decodeChange reads an entry of a feed. stored says that its value is with it.
+func decodeChange(b []byte) (c Change, stored bool, err error) {
+	const what = "entry of a feed"
+	r, err := openRecord(what, b, changeFormat)
+	if err != nil {
+		return Change{}, false, err
+	}
+	if len(r.rest) > 0 {
+		c.Op, r.rest = Op(r.rest[0]), r.rest[1:]
+	}
+	c.At = time.UnixMilli(int64(r.uvarint())).UTC()
+	c.Version = r.uvarint()
+	c.Collection, c.Key = string(r.bytes()), r.bytes()
+	if c.Op < OpInsert || c.Op > OpDelete || len(r.rest) == 0 || r.rest[0] > 1 {
+		r.bad = true
+	} else if stored = r.rest[0] == 1; stored {
+		c.Value = r.rest[1:]
+	}
+	return c, stored, r.err(what)
+}

@@ -1,0 +1,245 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLimits(t *testing.T) {
+	s := open(t, NewMemFS(), Options{})
+	o := s.live("c", "a")
+	key, value := strings.Repeat("k", MaxKey), strings.Repeat("v", MaxValue)
+	for _, c := range []struct {
+		key, value string
+		want       string
+	}{
+		{"", "v", "objectstore: empty key"},
+		{key + "k", "v", "objectstore: key has 2049 bytes, the limit is 2048"},
+		{"k", value + "v", "objectstore: value has 2097153 bytes, the limit is 2097152"},
+		{key, value, ""},
+		{"empty value", "", ""},
+	} {
+		err := o.Put(SpaceKV, []byte(c.key), []byte(c.value), false)
+		var limit *LimitError
+		if c.want == "" && err != nil || c.want != "" && (!errors.As(err, &limit) || err.Error() != c.want) {
+			t.Errorf("Put of %d, %d bytes: %v; want %s", len(c.key), len(c.value), err, c.want)
+		}
+	}
+	if err := o.Delete(SpaceKV, nil, false); err == nil {
+		t.Error("an empty key can be deleted")
+	}
+	for i := range 6 {
+		o.put(t, fmt.Sprint(i), value)
+	}
+	var limit *LimitError
+	if err := o.Put(SpaceKV, []byte("6"), []byte(value), false); !errors.As(err, &limit) || limit.What != "segment" {
+		t.Errorf("segment beyond its limit: %v", err)
+	}
+	// Writing a row again needs no room, and a refused write leaves no trace.
+	o.put(t, "5", value)
+	o.absent(t, "6")
+	o.commit(t)
+	o.want(t, "empty value", "")
+	o.want(t, key, value)
+}
+
+func TestNoSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := NewMemFS()
+		s := open(t, fs, Options{ReserveBytes: 1000})
+		o := s.live("c", "a")
+		o.put(t, "n", "1")
+		fs.SetFree(999)
+		time.Sleep(spaceLookEvery)
+		o.commit(t) // the committer looks
+		if err := o.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("Put on a full disk: %v", err)
+		}
+		// What frees space is let through.
+		if err := o.Delete(SpaceKV, []byte("n"), false); err != nil {
+			t.Error(err)
+		}
+		o.commit(t)
+		fs.SetFree(1000)
+		time.Sleep(spaceLookAgain)
+		o.put(t, "n", "3")
+		o.commit(t)
+
+		fs.SetFree(0)
+		s.Abandon()
+		s = open(t, fs, Options{ReserveBytes: -1})
+		time.Sleep(spaceLookEvery)
+		o = s.live("c", "a")
+		o.put(t, "n", "4")
+		o.commit(t)
+		o.put(t, "n", "5")
+		s.Abandon()
+		s = open(t, fs, Options{})
+		o = s.live("c", "a")
+		if err := o.Put(SpaceKV, []byte("n"), []byte("6"), false); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("Put on a disk that was full at Open: %v", err)
+		}
+	})
+}
+
+func TestThrottle(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts Options
+		// mine says that the writer itself holds what is too much.
+		mine bool
+	}{
+		{"object", Options{MaxObjectBytes: 1000}, true},
+		{"host", Options{MaxHostBytes: 1000}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held(t, c.opts, func(t *testing.T, s *Store, fs *FS, j *journal) {
+				release := fs.HoldSyncs()
+				o := s.live("c", "a")
+				o.put(t, "n", strings.Repeat("x", 900))
+				o.handOver(t)
+				if err := o.Throttle(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				o.put(t, "m", strings.Repeat("x", 100))
+				o.handOver(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := o.Throttle(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("throttle with %d bytes: %v", s.Stats().Undurable, err)
+				}
+				err := s.live("c", "b").Throttle(ctx)
+				if waits := err != nil; waits == c.mine {
+					t.Errorf("another object's throttle: %v", err)
+				}
+				go func() {
+					if err := o.Throttle(context.Background()); err != nil {
+						t.Error(err)
+					}
+					j.note("let through")
+				}()
+				j.want(t)
+				release()
+				j.want(t, "let through")
+			})
+		})
+	}
+}
+
+func TestThrottleEndsWhenDropped(t *testing.T) {
+	held(t, Options{MaxObjectBytes: 100}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		release := fs.HoldSyncs()
+		defer release()
+		s.live("c", "b").put(t, "n", "1")
+		b := s.live("c", "b")
+		b.put(t, "n", "1")
+		b.handOver(t)
+		synctest.Wait()
+		o := s.live("c", "a")
+		o.put(t, "n", strings.Repeat("x", 100))
+		o.handOver(t)
+		go func() {
+			if err := o.Throttle(context.Background()); err != nil {
+				t.Error(err)
+			}
+			j.note("let through")
+		}()
+		j.want(t)
+		o.FenceDropping()
+		j.want(t, "let through")
+	})
+}
+
+func TestStalled(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		if d := s.Stalled(); d != 0 {
+			t.Errorf("stalled for %v at rest", d)
+		}
+		release := fs.HoldSyncs()
+		o := s.live("c", "a")
+		o.put(t, "n", "1")
+		o.handOver(t)
+		synctest.Wait()
+		time.Sleep(31 * time.Second)
+		if d := s.Stalled(); d != 31*time.Second {
+			t.Errorf("stalled for %v, want 31s", d)
+		}
+		release()
+		synctest.Wait()
+		if d := s.Stalled(); d != 0 {
+			t.Errorf("stalled for %v after the sync", d)
+		}
+	})
+}
+
+func TestManyHandOversShareASync(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		release := fs.HoldSyncs()
+		before := fs.Syncs()
+		o := s.live("c", "a")
+		const n = 1000
+		left := make(token, n)
+		for i := range n {
+			left <- struct{}{}
+			o.put(t, "n", fmt.Sprint(i))
+			o.Emit(left)
+			o.handOver(t)
+			if i == 0 {
+				synctest.Wait() // a record of its own
+			}
+		}
+		release()
+		synctest.Wait()
+		if len(left) > 0 {
+			t.Errorf("%d outputs are withheld", len(left))
+		}
+		if syncs := fs.Syncs() - before; syncs != 2 {
+			t.Errorf("%d hand-overs cost %d syncs, want 2", n, syncs)
+		}
+		st := s.Stats()
+		if st.Records != 2 || st.Segments != n || st.Undurable != 0 || st.Bytes > 1000 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+func TestRecordsStopGrowing(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		release := fs.HoldSyncs()
+		first := s.live("c", "first")
+		first.put(t, "n", "1")
+		first.handOver(t)
+		synctest.Wait()
+		for i := range 6 {
+			o := s.live("c", fmt.Sprint(i))
+			o.put(t, "n", strings.Repeat("x", 400<<10))
+			o.handOver(t)
+		}
+		release()
+		synctest.Wait()
+		// 400 KiB each: three reach 1 MiB.
+		if st := s.Stats(); st.Records != 3 {
+			t.Errorf("%d records, want 3", st.Records)
+		}
+	})
+}
+
+func TestHook(t *testing.T) {
+	j := new(journal)
+	held(t, Options{Hook: j.note}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		defer release()
+		o.put(t, "n", "1")
+		o.Emit(entry{j, "out"})
+		o.handOver(t)
+		j.want(t, "record")
+		release()
+		j.want(t, "durable", "out")
+	})
+}
