@@ -58,8 +58,7 @@ func (d *Document) step(ctx context.Context, _ dohost.AlarmInfo) error {
 		return err
 	}
 	if at.Done {
-		_, err := dohost.Call(ctx, Libraries.Get(d.state, LibraryName), (*Library).finished, d.state.ID().Name)
-		return err
+		return ask(ctx, Libraries.Get(d.state, LibraryName), (*Library).finished, d.state.ID().Name)
 	}
 	words, next, done, err := d.read(at.Offset)
 	if err != nil {
@@ -122,7 +121,7 @@ func (d *Document) merge(ctx context.Context, step int, words map[string]int) er
 			continue
 		}
 		delta := Delta{Document: d.state.ID().Name, Step: step, Words: share}
-		if _, err := dohost.Call(ctx, Mergers.Get(d.state, mergerName(i)), (*Merger).Add, delta); err != nil {
+		if err := ask(ctx, Mergers.Get(d.state, mergerName(i)), (*Merger).Add, delta); err != nil {
 			return err
 		}
 	}

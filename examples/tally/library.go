@@ -60,7 +60,7 @@ func (l *Library) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	}
 	next := min(started+startAtOnce, len(l.paths))
 	for _, path := range l.paths[started:next] {
-		if _, err := dohost.Call(ctx, Documents.Get(l.state, path), (*Document).Start, struct{}{}); err != nil {
+		if err := ask(ctx, Documents.Get(l.state, path), (*Document).Start, struct{}{}); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@
 package tally
 
 import (
+	"context"
 	"hash/fnv"
 	"io/fs"
 	"sort"
@@ -67,4 +68,13 @@ func (c *Config) Paths() ([]string, error) {
 	})
 	sort.Strings(paths)
 	return paths, err
+}
+
+// ask calls a method that may be repeated, until it has an answer. An evicted callee
+// is no failure of the caller's alarm, of which only a few are allowed.
+func ask[O, In any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (struct{}, error), in In) error {
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		_, err := dohost.Call(ctx, s, m, in)
+		return err
+	})
 }

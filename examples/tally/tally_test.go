@@ -61,7 +61,7 @@ func TestCountIsExactUnderEveryStyleOfChaos(t *testing.T) {
 		for seed := range uint64(seeds) {
 			t.Run(fmt.Sprintf("%v-%d", style, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: style}, text(seed, 7, 200))
+					countUnder(t, eviction.Chaos{Seed: seed, Rate: 0.01, Style: style}, text(seed, 7, 400))
 				})
 			})
 		}
