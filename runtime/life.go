@@ -83,6 +83,9 @@ func (l *life) handOver(t *turn) error {
 	t.seen.Add(1)
 	l.obj.at(t.ev, PlaceHandOver)
 	if l.dead.Load() {
+		if l.segment.Dirty() {
+			l.obj.host.refused(l)
+		}
 		drop(l.segment, l.why)
 		return l.why
 	}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/dohost/dohost/docs"
+	"github.com/dohost/dohost/examples/tally"
+)
+
+// demoCmd counts the words of a folder, one object per file, while chaos evicts the
+// objects and SIGKILL ends the process, and compares with a count made without them.
+type demoCmd struct {
+	Dir        string `help:"Folder to count the words of; the project's own documents if empty." type:"path"`
+	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
+	Keep       bool   `help:"Keep the store after a successful run."`
+	Kills      int    `help:"How often the process dies by SIGKILL." default:"3"`
+	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02); 0 for none." default:"0.01" env:"DOHOST_CHAOS_EVICT"`
+	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
+	ChaosStyle string `help:"How: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
+	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero draws one." env:"DOHOST_CHAOS_SEED"`
+	Worker     string `hidden:"" help:"Run the job: begin or resume."`
+}
+
+// demoPlan is what a run keeps beside its store, so that it can go on.
+type demoPlan struct {
+	Dir     string `json:"dir"`
+	Seed    uint64 `json:"seed"`
+	Piece   int    `json:"piece"`
+	Bytes   int64  `json:"bytes"`
+	Files   int    `json:"files"`
+	Begun   bool   `json:"begun"`
+	Killed  int    `json:"killed"`
+	Account account
+}
+
+const (
+	demoMergers  = 4
+	demoSteps    = 2000 // about as many steps as a job is cut into
+	pieceLeast   = 16
+	pieceMost    = 64 << 10
+	planFile     = "demo.json"
+	storeFolder  = "store"
+	reportPeriod = 20 * time.Millisecond
+)
+
+// Run is the command.
+func (c *demoCmd) Run(out io.Writer) error {
+	if c.Worker != "" {
+		return c.work(os.Stdout)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	plan, err := c.plan()
+	if err != nil {
+		return err
+	}
+	s := &supervisor{cmd: c, plan: plan, show: newDisplay(out)}
+	result, err := s.run(ctx)
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(out, "\nBroken off. The data is kept in %s; the same command goes on from there.\n", c.Data)
+		return errBrokenOff
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nThe data is kept in %s; the same command goes on from there.\nReplay: %s", err, c.Data, c.replay(plan))
+	}
+	return c.conclude(out, plan, result)
+}
+
+// conclude prints the account and compares the result with a direct count.
+func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
+	plan.Account.print(out, plan)
+	want, err := countDirectly(c.files(plan))
+	if err != nil {
+		return err
+	}
+	if diff := want.compare(r); diff != "" {
+		fmt.Fprintf(out, "\nThe result is NOT exact: %s\nReplay: %s\n", diff, c.replay(plan))
+		return errInexact
+	}
+	fmt.Fprintf(out, "\n%d words, %d different, in %d files: the objects and a direct count agree to the last one.\n", want.total, len(want.words), plan.Files)
+	if c.Keep {
+		fmt.Fprintf(out, "The store is in %s.\n", c.Data)
+		return nil
+	}
+	return os.RemoveAll(c.Data)
+}
+
+var (
+	errInexact   = errors.New("the result is not exact")
+	errBrokenOff = errors.New("broken off")
+)
+
+func (c *demoCmd) replay(p *demoPlan) string {
+	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, c.ChaosEvict, c.ChaosStyle, c.Kills)
+	if c.ChaosAt != "" {
+		line += " --chaos-at " + c.ChaosAt
+	}
+	if p.Dir != "" {
+		line += " --dir " + p.Dir
+	}
+	return line
+}
+
+// files is the text to count.
+func (c *demoCmd) files(p *demoPlan) fs.FS {
+	if p.Dir == "" {
+		return docs.Files
+	}
+	return os.DirFS(p.Dir)
+}
+
+// plan reads the plan of a run that was broken off, or makes a new one.
+func (c *demoCmd) plan() (*demoPlan, error) {
+	p := &demoPlan{}
+	data, err := os.ReadFile(filepath.Join(c.Data, planFile))
+	if err == nil {
+		if err := json.Unmarshal(data, p); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(c.Data, planFile), err)
+		}
+		return p, nil
+	}
+	if entries, err := os.ReadDir(c.Data); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("%s holds something else than a demo: choose another --data", c.Data)
+	}
+	if c.Dir != "" {
+		if p.Dir, err = filepath.Abs(c.Dir); err != nil {
+			return nil, err
+		}
+	}
+	p.Seed = c.ChaosSeed
+	if p.Seed == 0 {
+		p.Seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	if err := p.measure(c.files(p)); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.Data, 0o755); err != nil {
+		return nil, err
+	}
+	return p, c.save(p)
+}
+
+// measure finds out how much there is to count.
+func (p *demoPlan) measure(files fs.FS) error {
+	paths, err := (&tally.Config{Files: files}).Paths()
+	if err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return errors.New("there are no files to count")
+	}
+	p.Files = len(paths)
+	for _, path := range paths {
+		info, err := fs.Stat(files, path)
+		if err != nil {
+			return err
+		}
+		p.Bytes += info.Size()
+	}
+	p.Piece = int(min(max(p.Bytes/demoSteps, pieceLeast), pieceMost))
+	return nil
+}
+
+func (c *demoCmd) save(p *demoPlan) error {
+	data, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.Data, planFile), data, 0o644)
+}

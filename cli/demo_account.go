@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost/eviction"
+)
+
+// account is what happened during a demo, added up over its processes. What a
+// process did between its last report and its SIGKILL is not in it.
+type account struct {
+	Steps     int             `json:"steps"`
+	Bytes     int64           `json:"bytes"`
+	Wakes     int             `json:"wakes"`
+	Causes    map[string]int  `json:"causes"`
+	Places    map[string]int  `json:"places"`
+	Alarms    int             `json:"alarms"`
+	Failed    int             `json:"failed"`
+	Again     int             `json:"again"`
+	Duplicate int             `json:"duplicate"`
+	Refused   int             `json:"refused"`
+	Recovery  []time.Duration `json:"recovery"`
+}
+
+// add puts the counts of another process's account in.
+func (a *account) add(b *account) {
+	a.Steps += b.Steps
+	a.Bytes += b.Bytes
+	a.Wakes += b.Wakes
+	a.Alarms += b.Alarms
+	a.Failed += b.Failed
+	a.Again += b.Again
+	a.Duplicate += b.Duplicate
+	a.Refused += b.Refused
+	a.Causes = addCounts(a.Causes, b.Causes)
+	a.Places = addCounts(a.Places, b.Places)
+}
+
+func addCounts(a, b map[string]int) map[string]int {
+	if a == nil {
+		a = map[string]int{}
+	}
+	for k, n := range b {
+		a[k] += n
+	}
+	return a
+}
+
+func (a *account) print(w io.Writer, p *demoPlan) {
+	fmt.Fprintf(w, "\n%d files, %s, %d steps; seed %d\n\n", p.Files, bytesText(p.Bytes), a.Steps, p.Seed)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("evictions by cause", "%s", countsText(a.Causes, slices.Sorted(maps.Keys(a.Causes))))
+	var places []string
+	for _, place := range eviction.Places() {
+		places = append(places, string(place))
+	}
+	row("evictions by place", "%s", countsText(a.Places, places))
+	var times []string
+	for _, d := range a.Recovery {
+		times = append(times, d.Round(time.Millisecond).String())
+	}
+	row("kills (SIGKILL)", "%d; from each to the next step: %s", p.Killed, strings.Join(times, ", "))
+	row("wakes", "%d", a.Wakes)
+	row("alarms", "%d runs, %d of them failed or cut off", a.Alarms, a.Failed)
+	row("redeliveries", "%d alarms run again, %d steps that a merger had seen", a.Again, a.Duplicate)
+	row("refused writes", "%d, of incarnations that had ended", a.Refused)
+}
+
+func countsText(counts map[string]int, names []string) string {
+	var parts []string
+	for _, n := range names {
+		parts = append(parts, fmt.Sprintf("%s %d", n, counts[n]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func bytesText(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}

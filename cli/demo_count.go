@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+)
+
+// directCount is what the objects' result is compared with. It shares no code with
+// them, not even what a word is.
+type directCount struct {
+	words map[string]int
+	total int
+}
+
+var demoWord = regexp.MustCompile(`[A-Za-z]+`)
+
+// demoWordLimit is where a word is cut off.
+const demoWordLimit = 64
+
+func countDirectly(files fs.FS) (*directCount, error) {
+	c := &directCount{words: map[string]int{}}
+	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		for _, w := range demoWord.FindAll(text, -1) {
+			c.words[string(w[:min(len(w), demoWordLimit)])]++
+			c.total++
+		}
+		return nil
+	})
+	return c, err
+}
+
+// compare says how a result differs, or nothing if it does not.
+func (c *directCount) compare(r *demoResult) string {
+	own := 0
+	for _, n := range r.Own {
+		own += n
+	}
+	if own != c.total {
+		return fmt.Sprintf("the documents' own rows add up to %d words, there are %d", own, c.total)
+	}
+	for _, w := range slices.Sorted(maps.Keys(c.words)) {
+		if r.Words[w] != c.words[w] {
+			return fmt.Sprintf("the mergers have %d times %q, there are %d", r.Words[w], w, c.words[w])
+		}
+	}
+	if len(r.Words) != len(c.words) {
+		return fmt.Sprintf("the mergers have %d different words, there are %d", len(r.Words), len(c.words))
+	}
+	return ""
+}

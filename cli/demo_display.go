@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// display shows how far the demo has come: a bar that is drawn over on a terminal,
+// plain lines elsewhere.
+type display struct {
+	out      io.Writer
+	terminal bool
+	last     time.Time
+}
+
+const (
+	barWidth  = 30
+	lineEvery = time.Second
+)
+
+func newDisplay(out io.Writer) *display {
+	d := &display{out: out}
+	if f, ok := out.(*os.File); ok {
+		info, err := f.Stat()
+		d.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return d
+}
+
+func (d *display) begin(p *demoPlan) {
+	what := "the project's documents"
+	if p.Dir != "" {
+		what = p.Dir
+	}
+	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes, seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Seed)
+}
+
+func (d *display) progress(share float64, p *demoPlan, now *account) {
+	share = min(share, 1)
+	if !d.terminal && time.Since(d.last) < lineEvery {
+		return
+	}
+	d.last = time.Now()
+	evictions := 0
+	for _, counts := range []map[string]int{p.Account.Causes, now.Causes} {
+		for _, n := range counts {
+			evictions += n
+		}
+	}
+	line := fmt.Sprintf("%3.0f %%  steps %d  evictions %d  kills %d", 100*share, p.Account.Steps+now.Steps, evictions, p.Killed)
+	if d.terminal {
+		full := int(share * barWidth)
+		fmt.Fprintf(d.out, "\r[%s%s] %s ", strings.Repeat("#", full), strings.Repeat(" ", barWidth-full), line)
+		return
+	}
+	fmt.Fprintln(d.out, line)
+}
+
+// note shows something that happened.
+func (d *display) note(text string) {
+	if d.terminal {
+		fmt.Fprint(d.out, "\r\x1b[K")
+	}
+	fmt.Fprintln(d.out, text)
+}
+
+func (d *display) end() {
+	if d.terminal {
+		fmt.Fprintln(d.out)
+	}
+}

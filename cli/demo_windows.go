@@ -1,0 +1,11 @@
+package cli
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// inOwnGroup keeps a terminal's Ctrl-C from the child: its parent decides.
+func inOwnGroup(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}

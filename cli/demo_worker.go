@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/examples/tally"
+)
+
+// report is a line from the process that does the job to the one that watches it.
+type report struct {
+	Account *account    `json:"account,omitempty"` // since the process began
+	Step    bool        `json:"step,omitempty"`    // the first step of the process is durable
+	Begun   bool        `json:"begun,omitempty"`   // the job goes on by itself from here
+	Result  *demoResult `json:"result,omitempty"`
+}
+
+// demoResult is what the objects have counted.
+type demoResult struct {
+	Words map[string]int `json:"words"`
+	Own   map[string]int `json:"own"`
+}
+
+// worker is the process that does the job. It counts what it sees.
+type worker struct {
+	cmd  *demoCmd
+	plan *demoPlan
+	host *dohost.Host
+	cfg  *tally.Config
+	done chan struct{} // gets a token when all files are counted
+
+	mu      sync.Mutex // guards the rest
+	out     *json.Encoder
+	account account
+	stepped bool
+	running map[string]bool // documents whose last alarm run did not succeed
+}
+
+// work is the command in the process that does the job.
+func (c *demoCmd) work(out io.Writer) error {
+	plan, err := c.plan()
+	if err != nil {
+		return err
+	}
+	w := &worker{
+		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1),
+		account: account{Causes: map[string]int{}, Places: map[string]int{}}, running: map[string]bool{},
+	}
+	chaos, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, plan.Seed+uint64(plan.Killed))
+	if err != nil {
+		return err
+	}
+	w.cfg = &tally.Config{
+		Files: c.files(plan), Piece: plan.Piece, Mergers: demoMergers,
+		Step: w.step, Seen: w.seen, Done: w.finished,
+	}
+	w.host, err = dohost.Open(filepath.Join(c.Data, storeFolder), &dohost.Options{Chaos: chaos, Listener: w.listener(), Grace: time.Second}, w.cfg.Classes()...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.run(), w.host.Close())
+}
+
+func (w *worker) run() error {
+	ctx := context.Background()
+	if w.cmd.Worker == "begin" {
+		if err := insist(ctx, func(ctx context.Context) error {
+			_, err := dohost.Call(ctx, tally.Libraries.Get(w.host, tally.LibraryName), (*tally.Library).Begin, struct{}{})
+			return err
+		}); err != nil {
+			return err
+		}
+		w.send(report{Begun: true})
+	}
+	tick := time.NewTicker(reportPeriod)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-w.done:
+			return w.collect(ctx)
+		case <-w.host.Failed():
+			return w.host.Err()
+		case <-tick.C:
+			w.sendAccount()
+		}
+		if w.hasStepped() {
+			// Somebody looks at the numbers while they grow.
+			_, _ = w.read(ctx, strconv.Itoa(n%demoMergers))
+		}
+	}
+}
+
+// collect reads the result out of the objects, evicted as they are.
+func (w *worker) collect(ctx context.Context) error {
+	r := &demoResult{Words: map[string]int{}, Own: map[string]int{}}
+	for i := range demoMergers {
+		if err := insist(ctx, func(ctx context.Context) error {
+			words, err := w.read(ctx, strconv.Itoa(i))
+			for _, it := range words {
+				r.Words[it.Word] = it.Count
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	paths, err := w.cfg.Paths()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := insist(ctx, func(ctx context.Context) error {
+			own, err := dohost.Call(ctx, tally.Documents.Get(w.host, path), (*tally.Document).Totals, struct{}{})
+			if err == nil {
+				r.Own = addCounts(r.Own, own)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	w.sendAccount()
+	w.send(report{Result: r})
+	return nil
+}
+
+// errCutOff says that a stream ended before its end mark.
+var errCutOff = errors.New("stream was cut off")
+
+// read streams the words of a merger.
+func (w *worker) read(ctx context.Context, merger string) (words []tally.Word, err error) {
+	id := tally.Mergers.Get(w.host, merger).ID()
+	defer func() {
+		if p := recover(); p != nil {
+			err = &dohost.Error{Op: "http", ID: id, Err: errCutOff} // as a client sees it
+		}
+	}()
+	rec := httptest.NewRecorder()
+	w.host.ServeObject(rec, httptest.NewRequestWithContext(ctx, "GET", "/", nil), id)
+	lines := json.NewDecoder(bytes.NewReader(rec.Body.Bytes()))
+	for {
+		var word tally.Word
+		if rec.Code != 200 || lines.Decode(&word) != nil {
+			return nil, &dohost.Error{Op: "http", ID: id, Err: fmt.Errorf("%w: status %d", errCutOff, rec.Code)}
+		}
+		if word.Word == "" {
+			return words, nil
+		}
+		words = append(words, word)
+	}
+}
+
+// insist repeats what may be repeated for as long as it takes.
+func insist(ctx context.Context, fn func(context.Context) error) error {
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 10_000, Base: time.Millisecond, Window: time.Minute}, fn)
+}
