@@ -79,8 +79,9 @@ type delivery struct {
 	suspect bool
 }
 
-// NewScheduler returns a scheduler that has not started.
-func NewScheduler(c Config) *Scheduler {
+// NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
+// with Stop.
+func NewScheduler(ctx context.Context, c Config) *Scheduler {
 	setDefault(&c.Limit, 8192)
 	setDefault(&c.Concurrency, 256)
 	setDefault(&c.Group, 256)
@@ -90,7 +91,7 @@ func NewScheduler(c Config) *Scheduler {
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		queue: queue{byID: map[objectstore.ID]*entry{}}, out: map[objectstore.ID]*delivery{},
 	}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.ctx, s.stop = context.WithCancel(ctx)
 	return s
 }
 

@@ -18,21 +18,46 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Demo    demoCmd    `cmd:"" help:"Run a job under chaos and SIGKILL, and check that nothing was lost."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
-// Main runs the command that the process's arguments name, and exits.
-func Main(classes ...dohost.Class) {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, classes))
+// App is the command over some classes, with commands of the program's own.
+type App struct {
+	Classes  []dohost.Class
+	Commands []Command
 }
 
+// Command is a command that a program adds.
+type Command struct {
+	Name, Help string
+	// Value is a pointer to a struct of flags, as kong reads them, with a method
+	// Run(io.Writer) error.
+	Value any
+}
+
+// ErrReported is the error of a command that has said itself what is wrong: only the
+// exit status is left.
+var ErrReported = errors.New("reported")
+
+// Main runs the command that the process's arguments name, over these classes, and
+// exits.
+func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
+
+// Main runs the command that the process's arguments name, and exits.
+func (a App) Main() { os.Exit(a.run(os.Args[1:], os.Stdout, os.Stderr)) }
+
 // run is Main without the process. It returns the exit status.
-func run(args []string, stdout, stderr io.Writer, classes []dohost.Class) (status int) {
+func (a App) run(args []string, stdout, stderr io.Writer) (status int) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
+	options := []kong.Option{
+		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { panic(exitStatus(code)) }),
-		kong.BindTo(stdout, (*io.Writer)(nil)), kong.Bind(classes))
+		kong.BindTo(stdout, (*io.Writer)(nil)), kong.Bind(a.Classes),
+	}
+	for _, c := range a.Commands {
+		options = append(options, kong.DynamicCommand(c.Name, c.Help, "", c.Value))
+	}
+	parser, err := kong.New(&cmds, options...)
 	if err != nil {
 		fmt.Fprintln(stderr, "dohost:", err)
 		return 2
@@ -52,7 +77,7 @@ func run(args []string, stdout, stderr io.Writer, classes []dohost.Class) (statu
 		return 2
 	}
 	if err := ctx.Run(); err != nil {
-		if !errors.Is(err, errInexact) && !errors.Is(err, errBrokenOff) { // these have said why
+		if !errors.Is(err, ErrReported) {
 			fmt.Fprintln(stderr, "dohost:", err)
 		}
 		return 1

@@ -104,7 +104,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		return nil, err
 	}
 	h.store = store
-	h.scheduler = alarm.NewScheduler(alarm.Config{
+	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
 		Window: h.alarmWindow, Boot: h.bootAlarms, Deliver: h.deliver, Raise: h.raise,
 		Unclean: !store.Clean(), OnError: h.lis.failed,
 	})

@@ -3,8 +3,16 @@
 package main
 
 import (
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/examples/counter"
 )
 
-func main() { cli.Main(counter.Class()) }
+func main() {
+	cli.App{
+		Classes: []dohost.Class{counter.Class()},
+		Commands: []cli.Command{{
+			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
+		}},
+	}.Main()
+}

@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"bytes"
@@ -34,11 +34,12 @@ type demoResult struct {
 
 // worker is the process that does the job. It counts what it sees.
 type worker struct {
-	cmd  *demoCmd
-	plan *demoPlan
-	host *dohost.Host
-	cfg  *tally.Config
-	done chan struct{} // gets a token when all files are counted
+	cmd   *demoCmd
+	plan  *demoPlan
+	host  *dohost.Host
+	cfg   *tally.Config
+	done  chan struct{} // gets a token when all files are counted
+	first chan struct{} // closed with the first durable step
 
 	mu      sync.Mutex // guards the rest
 	out     *json.Encoder
@@ -54,7 +55,7 @@ func (c *demoCmd) work(out io.Writer) error {
 		return err
 	}
 	w := &worker{
-		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1),
+		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1), first: make(chan struct{}),
 		account: account{Causes: map[string]int{}, Places: map[string]int{}}, running: map[string]bool{},
 	}
 	chaos, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, plan.Seed+uint64(plan.Killed))
@@ -85,8 +86,12 @@ func (w *worker) run() error {
 	}
 	tick := time.NewTicker(reportPeriod)
 	defer tick.Stop()
+	first := w.first
 	for n := 0; ; n++ {
 		select {
+		case <-first:
+			w.send(report{Step: true})
+			first = nil
 		case <-w.done:
 			return w.collect(ctx)
 		case <-w.host.Failed():
@@ -94,7 +99,7 @@ func (w *worker) run() error {
 		case <-tick.C:
 			w.sendAccount()
 		}
-		if w.hasStepped() {
+		if first == nil {
 			// Somebody looks at the numbers while they grow.
 			_, _ = w.read(ctx, strconv.Itoa(n%demoMergers))
 		}

@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"github.com/dohost/dohost"
@@ -54,17 +54,11 @@ func (w *worker) step(bytes int) {
 	w.account.Bytes += int64(bytes)
 	w.mu.Unlock()
 	if first {
-		go w.send(report{Step: true})
+		close(w.first)
 	}
 }
 
 func (w *worker) seen() { w.count(func(a *account) { a.Duplicate++ }) }
-
-func (w *worker) hasStepped() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stepped
-}
 
 func (w *worker) finished() {
 	select {

@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/docs"
 	"github.com/dohost/dohost/examples/tally"
 )
@@ -95,8 +96,8 @@ func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
 }
 
 var (
-	errInexact   = errors.New("the result is not exact")
-	errBrokenOff = errors.New("broken off")
+	errInexact   = fmt.Errorf("the result is not exact: %w", cli.ErrReported)
+	errBrokenOff = fmt.Errorf("broken off: %w", cli.ErrReported)
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {

@@ -1,0 +1,38 @@
+package archtest
+
+import (
+	"os"
+	"testing"
+)
+
+// rules is all that holds in this repository. A rule returns its findings.
+var rules = map[string]func(*tree) []string{
+	"import direction":    importDirection,
+	"import owners":       importOwners,
+	"direct dependencies": directDependencies,
+	"file sizes":          fileSizes,
+	"function sizes":      funcSizes,
+	"package names":       packageNames,
+	"functional options":  functionalOptions,
+	"package comments":    packageComments,
+	"exported comments":   exportedComments,
+	"goroutines":          goroutines,
+	"sleeps in tests":     sleepsInTests,
+	"fresh contexts":      freshContexts,
+	"loose ends":          looseEnds,
+	"skipped tests":       skippedTests,
+}
+
+func TestRepository(t *testing.T) {
+	repository, err := load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rule := range rules {
+		t.Run(name, func(t *testing.T) {
+			for _, finding := range rule(repository) {
+				t.Error(finding)
+			}
+		})
+	}
+}

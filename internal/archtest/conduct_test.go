@@ -1,0 +1,103 @@
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// sleepsInTests wants waiting to be virtual. Whether the sleep lies inside a
+// bubble cannot be seen from the source (it may be in a function that the bubble
+// calls), so the file as a whole answers for it: it must know of bubbles.
+func sleepsInTests(t *tree) (found []string) {
+	for _, f := range t.files {
+		if !f.test || f.localName("testing/synctest") != "" || f.localName(modulePath+"/dohosttest") != "" {
+			continue
+		}
+		f.uses("time", []string{"Sleep"}, func(n ast.Node, name string) {
+			found = append(found, t.at(n.Pos(), "time.%s in a test outside a synctest bubble", name))
+		})
+	}
+	return found
+}
+
+// freshContexts wants every context to come from somebody: a life, a caller, a
+// test. Only programs have nobody above them, and the runtime, which gives each
+// incarnation its own.
+func freshContexts(t *tree) (found []string) {
+	for _, f := range t.files {
+		if f.test || f.dir == "runtime" || f.syntax.Name.Name == "main" {
+			continue
+		}
+		f.uses("context", []string{"Background", "TO" + "DO"}, func(n ast.Node, name string) {
+			found = append(found, t.at(n.Pos(), "context.%s belongs to main, tests and runtime", name))
+		})
+	}
+	return found
+}
+
+// The words are put together here so that this file does not contain them.
+var looseEnd = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+
+func looseEnds(t *tree) (found []string) {
+	for _, f := range t.files {
+		for i, line := range bytes.Split(f.text, []byte("\n")) {
+			if word := looseEnd.Find(line); word != nil {
+				pos := t.fset.File(f.syntax.Pos()).LineStart(i + 1)
+				found = append(found, t.at(pos, "%s: do it, or write down why not", word))
+			}
+		}
+	}
+	return found
+}
+
+var skips = []string{"Skip", "Skipf", "SkipNow"}
+
+// skippedTests looks for Skip on what a test is handed. A *rapid.T has a Skip of
+// its own, which throws a drawn example away and is fine.
+func skippedTests(t *tree) (found []string) {
+	for _, f := range t.files {
+		handed := testHandles(f)
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains(skips, sel.Sel.Name) {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(handed, x.Name) {
+				found = append(found, t.at(n.Pos(), "%s.%s: a test runs or does not exist", x.Name, sel.Sel.Name))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// testHandles returns the names of f's parameters of the types *testing.T, B, F
+// and testing.TB.
+func testHandles(f *file) (names []string) {
+	local := f.localName("testing")
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		field, ok := n.(*ast.Field)
+		if !ok {
+			return true
+		}
+		typ := field.Type
+		if star, ok := typ.(*ast.StarExpr); ok {
+			typ = star.X
+		}
+		sel, ok := typ.(*ast.SelectorExpr)
+		if !ok || !strings.Contains(" T B F TB ", " "+sel.Sel.Name+" ") {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); !ok || x.Name != local {
+			return true
+		}
+		for _, name := range field.Names {
+			names = append(names, name.Name)
+		}
+		return true
+	})
+	return names
+}

@@ -1,0 +1,218 @@
+package archtest
+
+import (
+	"fmt"
+	"go/token"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mayImport says which of our packages each of our packages may import; "."
+// is the root package and "x/..." is x and all below it. What is not listed may
+// not exist. The picture of it is in ARCHITECTURE.md.
+//
+// agent, chat and web use the public API alone, which proves that an outsider
+// could have written them; so not even internal/invariants is open to them.
+var mayImport = map[string][]string{
+	"objectstore": {"internal/invariants"},
+	"eviction":    {},
+	"alarm":       {"objectstore", "internal/invariants"},
+	"runtime":     {"objectstore", "alarm", "internal/invariants"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants"},
+
+	"agent":          {"."},
+	"chat":           {"agent", "."},
+	"chat/openai":    {"chat", "agent", "."},
+	"chat/anthropic": {"chat", "agent", "."},
+	"web":            {"."},
+	"cli":            {"web", "agent", "chat", "."},
+
+	"dohosttest":   {".", "runtime", "objectstore", "internal/..."},
+	"docs":         {},
+	"cmd/...":      {"..."},
+	"examples/...": {"..."},
+	"bench/...":    {"..."},
+	"e2e/...":      {"..."},
+
+	"internal/archtest":      {},
+	"internal/invariants":    {},
+	"internal/lifecycletest": {},
+	"internal/crashtest":     {"objectstore"},
+	"internal/simtest":       {".", "runtime", "objectstore", "alarm"},
+}
+
+// testsMayImport is what test files may import beyond their package's row, in
+// addition to the test machinery in internal.
+var testsMayImport = map[string][]string{
+	"runtime":        {"eviction"}, // the policy it declares is satisfied there
+	".":              {"dohosttest", "examples/..."},
+	"agent":          {"dohosttest"},
+	"chat":           {"dohosttest"},
+	"chat/openai":    {"dohosttest"},
+	"chat/anthropic": {"dohosttest"},
+	"web":            {"dohosttest"},
+	"cli":            {"dohosttest"},
+}
+
+// onlyPrograms are packages that cost whoever imports them dearly, in build
+// time, so only programs may, and tests of their own.
+var onlyPrograms = []string{"chat/openai", "chat/anthropic"}
+
+var programs = []string{"cmd/...", "examples/...", "bench/...", "e2e/..."}
+
+// A dependency is a module that our go.mod may name directly. Adding one is a
+// decision with a page in docs/decisions.
+type dependency struct {
+	module string
+	// importers are the packages that may import it; none listed means all.
+	importers []string
+	// testOnly modules are imported by tests and test machinery alone.
+	testOnly bool
+}
+
+var dependencies = []dependency{
+	{module: "github.com/cockroachdb/pebble/v2", importers: []string{"objectstore", "bench/..."}},
+	{module: "github.com/vmihailenco/msgpack/v5"},
+	{module: "github.com/oklog/ulid/v2"},
+	{module: "github.com/prometheus/client_golang"},
+	{module: "github.com/coder/websocket"},
+	{module: "github.com/netresearch/go-cron"},
+	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
+	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
+	{module: "github.com/google/jsonschema-go"},
+	{module: "github.com/alecthomas/kong"},
+	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
+	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
+
+	{module: "pgregory.net/rapid", testOnly: true},
+	{module: "github.com/anishathalye/porcupine", testOnly: true},
+	{module: "github.com/cockroachdb/datadriven", testOnly: true},
+	{module: "github.com/rogpeppe/go-internal", testOnly: true},
+	{module: "go.uber.org/goleak", testOnly: true},
+}
+
+var testMachinery = []string{"dohosttest", "internal/..."}
+
+func importDirection(t *tree) (found []string) {
+	for _, dir := range t.sortedPackages() {
+		if _, ok := lookUp(mayImport, dir); !ok {
+			found = append(found, fmt.Sprintf("%s: the package is not in the import table", dir))
+		}
+	}
+	for _, f := range t.files {
+		allowed, _ := lookUp(mayImport, f.dir)
+		if f.test {
+			extra, _ := lookUp(testsMayImport, f.dir)
+			allowed = slices.Concat(allowed, extra, []string{f.dir, "internal/..."})
+		}
+		for _, imp := range sortedImports(f) {
+			of, ours := ourPackage(imp.path)
+			if !ours {
+				continue
+			}
+			if !matchesAny(allowed, of) {
+				found = append(found, t.at(imp.pos, "%s may not import %s", f.dir, of))
+			}
+			if slices.Contains(onlyPrograms, of) && !matchesAny(programs, f.dir) && f.dir != of {
+				found = append(found, t.at(imp.pos, "only programs import %s", of))
+			}
+		}
+	}
+	return found
+}
+
+func importOwners(t *tree) (found []string) {
+	for _, f := range t.files {
+		for _, imp := range sortedImports(f) {
+			if _, ours := ourPackage(imp.path); ours || !strings.Contains(before(imp.path, "/"), ".") {
+				continue
+			}
+			i := slices.IndexFunc(dependencies, func(d dependency) bool { return within(d.module, imp.path) })
+			switch {
+			case i < 0:
+				found = append(found, t.at(imp.pos, "%s is of no module on the list of dependencies", imp.path))
+			case dependencies[i].importers != nil && !matchesAny(dependencies[i].importers, f.dir):
+				found = append(found, t.at(imp.pos, "%s may not import %s", f.dir, dependencies[i].module))
+			case dependencies[i].testOnly && !f.test && !matchesAny(testMachinery, f.dir):
+				found = append(found, t.at(imp.pos, "%s is for tests only", dependencies[i].module))
+			}
+		}
+	}
+	return found
+}
+
+var requirement = regexp.MustCompile(`^(?:require\s+)?([^\s()]+\.[^\s()]+)\s+v\S+`)
+
+func directDependencies(t *tree) (found []string) {
+	for i, line := range strings.Split(t.goMod, "\n") {
+		m := requirement.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || strings.HasSuffix(line, "// indirect") {
+			continue
+		}
+		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.module == m[1] }) {
+			found = append(found, fmt.Sprintf("go.mod:%d: %s is not on the list of dependencies", i+1, m[1]))
+		}
+	}
+	return found
+}
+
+type imported struct {
+	path string
+	pos  token.Pos
+}
+
+func sortedImports(f *file) []imported {
+	paths := f.imports()
+	var list []imported
+	for _, p := range slices.Sorted(maps.Keys(paths)) {
+		list = append(list, imported{p, paths[p]})
+	}
+	return list
+}
+
+// ourPackage returns the folder of an import path, if it is one of ours.
+func ourPackage(importPath string) (dir string, ours bool) {
+	if importPath == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, modulePath+"/")
+}
+
+// lookUp finds the row of dir: its own, or that of a folder above it.
+func lookUp(table map[string][]string, dir string) ([]string, bool) {
+	if row, ok := table[dir]; ok {
+		return row, true
+	}
+	for key, row := range table {
+		if strings.HasSuffix(key, "/...") && matches(key, dir) {
+			return row, true
+		}
+	}
+	return nil, false
+}
+
+func matchesAny(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, dir) })
+}
+
+func matches(pattern, dir string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if above, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return within(above, dir)
+	}
+	return pattern == dir
+}
+
+// within reports whether the slashed path p is above, or lies below it.
+func within(above, p string) bool {
+	return p == above || strings.HasPrefix(p, above+"/")
+}
+
+func before(s, sep string) string {
+	head, _, _ := strings.Cut(s, sep)
+	return head
+}

@@ -1,0 +1,381 @@
+package archtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// Each case is a small repository and all that the rule must find in it: what is
+// there and not in want is something that the rule must leave alone.
+var planted = []struct {
+	rule  string
+	files map[string]string
+	want  []string
+}{
+	{
+		rule: "import direction",
+		files: map[string]string{
+			"alarm/a.go":            `package alarm; import _ "github.com/dohost/dohost/objectstore"`,
+			"alarm/a_test.go":       `package alarm; import _ "github.com/dohost/dohost/internal/crashtest"`,
+			"agent/a.go":            `package agent; import _ "github.com/dohost/dohost/runtime"`,
+			"agent/a_test.go":       `package agent_test; import (_ "github.com/dohost/dohost/agent"; _ "github.com/dohost/dohost/dohosttest")`,
+			"agent/deep/a.go":       `package deep`,
+			"chat/openai/a.go":      `package openai; import _ "github.com/dohost/dohost/chat"`,
+			"chat/openai/a_test.go": `package openai_test; import _ "github.com/dohost/dohost/chat/openai"`,
+			"cli/c.go":              `package cli; import _ "github.com/dohost/dohost/chat/openai"`,
+			"cmd/dohost/main.go":    `package main; import (_ "github.com/dohost/dohost/chat/openai"; _ "github.com/dohost/dohost/cli")`,
+			"objectstore/o.go":      `package objectstore; import _ "github.com/dohost/dohost"`,
+			"objectstore/o_test.go": `package objectstore; import _ "github.com/dohost/dohost/runtime"`,
+			"d.go":                  `package dohost; import (_ "github.com/dohost/dohost/runtime"; _ "github.com/dohost/dohost/web")`,
+			"web/w.go":              `package web; import _ "github.com/dohost/dohost/internal/invariants"`,
+			".scratch/s.go":         `package scratch; import _ "github.com/dohost/dohost/web"`,
+			"_old/o.go":             `package old; import _ "github.com/dohost/dohost/web"`,
+			"cli/testdata/t.go":     `package t; import _ "github.com/dohost/dohost/runtime"`,
+			"web/node_modules/n.go": `package n`,
+			"tools/go.mod":          `module github.com/dohost/dohost/tools`,
+			"tools/t.go":            `package tools; import _ "github.com/dohost/dohost/runtime"`,
+		},
+		want: []string{
+			"agent/deep: the package is not in the import table",
+			"agent/a.go:1: agent may not import runtime",
+			"cli/c.go:1: cli may not import chat/openai",
+			"cli/c.go:1: only programs import chat/openai",
+			"d.go:1: . may not import web",
+			"objectstore/o.go:1: objectstore may not import .",
+			"objectstore/o_test.go:1: objectstore may not import runtime",
+			"web/w.go:1: web may not import internal/invariants",
+		},
+	},
+	{
+		rule: "import owners",
+		files: map[string]string{
+			"objectstore/o.go":       `package objectstore; import _ "github.com/cockroachdb/pebble/v2/vfs"`,
+			"bench/limit/b.go":       `package main; import (_ "github.com/cockroachdb/pebble/v2"; _ "gonum.org/v1/plot/vg")`,
+			"alarm/a.go":             `package alarm; import (_ "time"; _ "net/http"; _ "github.com/cockroachdb/pebble/v2")`,
+			"alarm/a_test.go":        `package alarm; import (_ "github.com/cockroachdb/pebble/v2/vfs"; _ "pgregory.net/rapid")`,
+			"runtime/r.go":           `package runtime; import _ "go.uber.org/goleak"`,
+			"runtime/s.go":           `package runtime; import _ "github.com/stretchr/testify/assert"`,
+			"runtime/u.go":           `package runtime; import _ "github.com/oklog/ulid/v2"`,
+			"internal/simtest/s.go":  `package simtest; import _ "github.com/anishathalye/porcupine"`,
+			"chat/openai/o.go":       `package openai; import _ "github.com/openai/openai-go/v3/option"`,
+			"chat/anthropic/a.go":    `package anthropic; import _ "github.com/openai/openai-go/v3"`,
+			"examples/counter/c.go":  `package main; import _ "github.com/anthropics/anthropic-sdk-go"`,
+			"eviction/e.go":          `package eviction; import _ "gonum.org/v1/plotter"`,
+			"internal/archtest/a.go": `package archtest; import _ "go/ast"`,
+		},
+		want: []string{
+			"alarm/a.go:1: alarm may not import github.com/cockroachdb/pebble/v2",
+			"alarm/a_test.go:1: alarm may not import github.com/cockroachdb/pebble/v2",
+			"chat/anthropic/a.go:1: chat/anthropic may not import github.com/openai/openai-go/v3",
+			"eviction/e.go:1: gonum.org/v1/plotter is of no module on the list of dependencies",
+			"examples/counter/c.go:1: examples/counter may not import github.com/anthropics/anthropic-sdk-go",
+			"runtime/r.go:1: go.uber.org/goleak is for tests only",
+			"runtime/s.go:1: github.com/stretchr/testify/assert is of no module on the list of dependencies",
+		},
+	},
+	{
+		rule: "direct dependencies",
+		files: map[string]string{
+			"go.mod": `module github.com/dohost/dohost
+
+go 1.26
+
+require github.com/cockroachdb/pebble v1.1.0
+
+require (
+	github.com/cockroachdb/pebble/v2 v2.1.7
+	github.com/robfig/cron/v3 v3.0.1 // the old one
+	github.com/getsentry/sentry-go v0.27.0 // indirect
+)
+`,
+		},
+		want: []string{
+			"go.mod:5: github.com/cockroachdb/pebble is not on the list of dependencies",
+			"go.mod:9: github.com/robfig/cron/v3 is not on the list of dependencies",
+		},
+	},
+	{
+		rule: "file sizes",
+		files: map[string]string{
+			"alarm/long.go":      "package alarm\n" + strings.Repeat("\n", 400),
+			"alarm/full.go":      "package alarm\n" + strings.Repeat("\n", 399),
+			"alarm/long_test.go": "package alarm\n" + strings.Repeat("\n", 400),
+		},
+		want: []string{"alarm/long.go: 401 lines, more than 400"},
+	},
+	{
+		rule: "function sizes",
+		files: map[string]string{
+			"alarm/a.go": "package alarm\n" +
+				"func (s *slot[T]) long() {" + strings.Repeat("\n", 70) + "}\n" +
+				"func full() {" + strings.Repeat("\n", 69) + "}\n",
+			"alarm/a_test.go": "package alarm\nfunc long() {" + strings.Repeat("\n", 70) + "}\n",
+		},
+		want: []string{"alarm/a.go:2: slot.long has 71 lines, more than 70"},
+	},
+	{
+		rule: "package names",
+		files: map[string]string{
+			"internal/util/a.go":     "package util",
+			"runtime/helpers.go":     "package runtime",
+			"runtime/types_test.go":  "package runtime_test",
+			"runtime/interface.go":   "package runtime",
+			"runtime/commonality.go": "package runtime",
+		},
+		want: []string{
+			"internal/util/a.go:1: package util says nothing by its name",
+			"runtime/helpers.go: the file says nothing by its name",
+			"runtime/types_test.go: the file says nothing by its name",
+		},
+	},
+	{
+		rule: "functional options",
+		files: map[string]string{
+			"agent/a.go":      "package agent\nfunc WithRetries() {}\nfunc (a agent) With() {}\nfunc Within() {}\nfunc withDefaults() {}",
+			"agent/a_test.go": "package agent\nfunc WithFake() {}",
+		},
+		want: []string{
+			"agent/a.go:2: WithRetries: options are a struct here",
+			"agent/a.go:3: With: options are a struct here",
+		},
+	},
+	{
+		rule: "package comments",
+		files: map[string]string{
+			"alarm/a.go":           "package alarm",
+			"alarm/b.go":           "// Copyright\n\npackage alarm",
+			"eviction/a.go":        "package eviction",
+			"eviction/doc.go":      "// Package eviction says who should go.\npackage eviction",
+			"internal/x/a_test.go": "package x",
+		},
+		want: []string{
+			"alarm: no file has a package comment",
+			"internal/x: no file has a package comment",
+		},
+	},
+	{
+		rule: "exported comments",
+		files: map[string]string{
+			"alarm/a.go": `package alarm
+
+func Set() {}
+
+// Clear clears.
+func Clear() {}
+
+func (s *Slot[T]) Due() {}
+func (s slot) Due()     {}
+func unset()            {}
+
+type Slot[T any] struct{ Attempt int }
+type slot struct{}
+
+// Two types, each of which wants a comment.
+type (
+	One int
+	// Two is two.
+	Two int
+)
+
+// The errors of this package.
+var (
+	ErrA error
+	ErrB error
+)
+
+const Max, min = 1, 2
+
+var (
+	Bare  int
+	Aside int // is beside the point
+)
+
+// Store keeps slots.
+type Store interface {
+	Get()
+	// Put puts.
+	Put()
+	close()
+	Slotted
+}
+`,
+			"alarm/a_test.go": "package alarm\nfunc Fake() {}",
+		},
+		want: []string{
+			"alarm/a.go:3: Set is exported and has no comment",
+			"alarm/a.go:8: Slot.Due is exported and has no comment",
+			"alarm/a.go:12: Slot is exported and has no comment",
+			"alarm/a.go:17: One is exported and has no comment",
+			"alarm/a.go:28: Max is exported and has no comment",
+			"alarm/a.go:31: Bare is exported and has no comment",
+			"alarm/a.go:37: Store.Get is exported and has no comment",
+		},
+	},
+	{
+		rule: "goroutines",
+		files: map[string]string{
+			"ARCHITECTURE.md": `# Architecture
+
+| sweeper | runtime/elsewhere.go Run | time | nothing |
+
+## Goroutines
+
+| name | where | woken by | owns |
+|---|---|---|---|
+| sweeper | ` + "`runtime/sweep.go sweeper.run`" + ` | time | the wheel |
+| helpers | runtime/sweep.go Start, ` + "`runtime/sweep.go hook`" + ` | calls | nothing |
+| ghost | ` + "`runtime/gone.go Run`" + ` | nobody | nothing |
+
+## Later
+
+| other | ` + "`runtime/sweep.go unlisted`" + ` | | |
+`,
+			"runtime/sweep.go": `package runtime
+
+func (s *sweeper) run() { go s.loop() }
+func Start()            { wg.Go(loop) }
+
+var hook = func() { go loop() }
+
+func unlisted() {
+	func() { go loop() }()
+	in.tasks.Go(loop)
+	state.Go(ctx, loop)
+}
+`,
+			"runtime/sweep_test.go": "package runtime\nfunc f() { go f() }",
+			"eviction/e.go":         "package eviction\nfunc f() { go f() }",
+		},
+		want: []string{
+			"eviction/e.go:2: eviction starts no goroutines",
+			"runtime/sweep.go:9: no row for `runtime/sweep.go unlisted` in the table under Goroutines in ARCHITECTURE.md",
+			"runtime/sweep.go:10: no row for `runtime/sweep.go unlisted` in the table under Goroutines in ARCHITECTURE.md",
+			"ARCHITECTURE.md:11: no goroutine starts in `runtime/gone.go Run`",
+		},
+	},
+	{
+		rule: "sleeps in tests",
+		files: map[string]string{
+			"alarm/a_test.go":   `package alarm; import "time"; func f() { time.Sleep(1) }`,
+			"alarm/b_test.go":   `package alarm; import clock "time"; var wait = clock.Sleep`,
+			"alarm/c_test.go":   `package alarm; import ("testing/synctest"; "time"); func g() { synctest.Wait(); time.Sleep(1) }`,
+			"alarm/d_test.go":   `package alarm; func h() { time.Sleep(1) }`,
+			"alarm/retry.go":    `package alarm; import "time"; func i() { time.Sleep(1) }`,
+			"agent/all_test.go": `package agent; import ("github.com/dohost/dohost/dohosttest"; "time"); func f() { dohosttest.Run(); time.Sleep(1) }`,
+		},
+		want: []string{
+			"alarm/a_test.go:1: time.Sleep in a test outside a synctest bubble",
+			"alarm/b_test.go:1: time.Sleep in a test outside a synctest bubble",
+		},
+	},
+	{
+		rule: "fresh contexts",
+		files: map[string]string{
+			"agent/a.go":         "package agent; import \"context\"\nvar a = context.Background()\nvar b = context." + "TO" + "DO()",
+			"agent/a_test.go":    `package agent; import "context"; var a = context.Background()`,
+			"runtime/r.go":       `package runtime; import "context"; var a = context.Background()`,
+			"cmd/dohost/main.go": `package main; import "context"; var a = context.Background()`,
+			"web/w.go":           `package web; import ctx "context"; var a = ctx.WithoutCancel(ctx.Background())`,
+		},
+		want: []string{
+			"agent/a.go:2: context.Background belongs to main, tests and runtime",
+			"agent/a.go:3: context." + "TO" + "DO belongs to main, tests and runtime",
+			"web/w.go:1: context.Background belongs to main, tests and runtime",
+		},
+	},
+	{
+		rule: "loose ends",
+		files: map[string]string{
+			"agent/a.go":      "package agent\n\n// FIX" + "ME: wrong.\nvar a int // TO" + "DO(me) later",
+			"agent/a_test.go": "package agent // XX" + "X",
+			"agent/b.go":      "package agent // AUTO" + "DO, TO" + "DOS",
+		},
+		want: []string{
+			"agent/a.go:3: FIX" + "ME: do it, or write down why not",
+			"agent/a.go:4: TO" + "DO: do it, or write down why not",
+			"agent/a_test.go:1: XX" + "X: do it, or write down why not",
+		},
+	},
+	{
+		rule: "skipped tests",
+		files: map[string]string{
+			"agent/a_test.go": `package agent
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestA(t *testing.T) { t.Skip("later") }
+
+func TestB(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { rt.Skip() })
+}
+
+func need(tb testing.TB) { tb.SkipNow() }
+`,
+			"internal/crashtest/c.go": "package crashtest; import \"testing\"\nfunc Need(b *testing.B) { b.Skipf(``) }",
+		},
+		want: []string{
+			"agent/a_test.go:9: t.Skip: a test runs or does not exist",
+			"agent/a_test.go:15: tb.SkipNow: a test runs or does not exist",
+			"internal/crashtest/c.go:2: b.Skipf: a test runs or does not exist",
+		},
+	},
+}
+
+func TestRulesFindWhatIsPlanted(t *testing.T) {
+	unseen := maps.Clone(rules)
+	for _, c := range planted {
+		delete(unseen, c.rule)
+		t.Run(c.rule, func(t *testing.T) {
+			fsys := fstest.MapFS{"go.mod": {Data: []byte("module " + modulePath)}}
+			for path, text := range c.files {
+				fsys[path] = &fstest.MapFile{Data: []byte(text)}
+			}
+			tree, err := load(fsys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rules[c.rule](tree); !slices.Equal(got, c.want) {
+				t.Errorf("found\n%s\nwant\n%s", lines(got), lines(c.want))
+			}
+		})
+	}
+	for name := range unseen {
+		t.Errorf("nothing is planted for the rule %q", name)
+	}
+}
+
+// A row of longDecoders that excuses nothing is a leftover.
+func TestLongDecodersAreLongAndThere(t *testing.T) {
+	defer func(before []string) { longDecoders = before }(longDecoders)
+	longDecoders = []string{"alarm/a.go decode", "alarm/a.go short", "alarm/a.go gone"}
+	tree, err := load(fstest.MapFS{
+		"go.mod":     {Data: []byte("module " + modulePath)},
+		"alarm/a.go": {Data: []byte("package alarm\nfunc decode() {" + strings.Repeat("\n", 70) + "}\nfunc short() {}\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"alarm/a.go short: excepted as a long decoder, but not long, or not there",
+		"alarm/a.go gone: excepted as a long decoder, but not long, or not there",
+	}
+	if got := funcSizes(tree); !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", lines(got), lines(want))
+	}
+}
+
+func lines(found []string) string {
+	var b strings.Builder
+	for _, f := range found {
+		fmt.Fprintf(&b, "\t%s\n", f)
+	}
+	return b.String()
+}

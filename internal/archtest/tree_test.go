@@ -1,0 +1,195 @@
+package archtest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const modulePath = "github.com/dohost/dohost"
+
+// A tree is the source of a repository: the real one or a planted one.
+type tree struct {
+	fset         *token.FileSet
+	files        []*file // ordered by path
+	goMod        string
+	architecture string
+}
+
+// A file is one Go file, whatever its build constraints say.
+type file struct {
+	path   string // from the root of the module, with slashes
+	dir    string // "." for the root package
+	test   bool
+	lines  int
+	text   []byte
+	syntax *ast.File
+}
+
+// load parses every Go file of the module at the root of fsys. Nested modules
+// are none of its business, nor are folders that the go command ignores.
+func load(fsys fs.FS) (*tree, error) {
+	t := &tree{fset: token.NewFileSet()}
+	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if p != "." && ignored(fsys, p) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(p) != ".go" {
+			return nil
+		}
+		f, err := parse(t.fset, fsys, p)
+		if err != nil {
+			return err
+		}
+		t.files = append(t.files, f)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	goMod, err := fs.ReadFile(fsys, "go.mod")
+	if err != nil {
+		return nil, err
+	}
+	architecture, err := fs.ReadFile(fsys, "ARCHITECTURE.md")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	t.goMod, t.architecture = string(goMod), string(architecture)
+	return t, nil
+}
+
+func ignored(fsys fs.FS, dir string) bool {
+	name := path.Base(dir)
+	if name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
+		return true
+	}
+	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
+func parse(fset *token.FileSet, fsys fs.FS, p string) (*file, error) {
+	text, err := fs.ReadFile(fsys, p)
+	if err != nil {
+		return nil, err
+	}
+	syntax, err := parser.ParseFile(fset, p, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &file{
+		path:   p,
+		dir:    path.Dir(p),
+		test:   strings.HasSuffix(p, "_test.go"),
+		lines:  bytes.Count(text, []byte("\n")),
+		text:   text,
+		syntax: syntax,
+	}, nil
+}
+
+// imports returns the paths that f imports and the position of each.
+func (f *file) imports() map[string]token.Pos {
+	paths := make(map[string]token.Pos)
+	for _, spec := range f.syntax.Imports {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue // the parser has accepted it, so it unquotes
+		}
+		paths[p] = spec.Pos()
+	}
+	return paths
+}
+
+// localName returns the name under which f knows the imported package, or ""
+// if it does not import it.
+func (f *file) localName(importPath string) string {
+	for _, spec := range f.syntax.Imports {
+		if p, _ := strconv.Unquote(spec.Path.Value); p != importPath {
+			continue
+		}
+		if spec.Name != nil {
+			return spec.Name.Name
+		}
+		return path.Base(importPath)
+	}
+	return ""
+}
+
+// uses calls found for each mention of importPath.name in f, called or not.
+func (f *file) uses(importPath string, names []string, found func(n ast.Node, name string)) {
+	local := f.localName(importPath)
+	if local == "" {
+		return
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && x.Name == local && slices.Contains(names, sel.Sel.Name) {
+			found(n, sel.Sel.Name)
+		}
+		return true
+	})
+}
+
+// packages returns the folders that hold Go files, and their files.
+func (t *tree) packages() map[string][]*file {
+	dirs := make(map[string][]*file)
+	for _, f := range t.files {
+		dirs[f.dir] = append(dirs[f.dir], f)
+	}
+	return dirs
+}
+
+func (t *tree) sortedPackages() []string {
+	return slices.Sorted(maps.Keys(t.packages()))
+}
+
+// at renders a finding the way compilers do, so that editors can jump to it.
+func (t *tree) at(pos token.Pos, format string, args ...any) string {
+	p := t.fset.Position(pos)
+	return fmt.Sprintf("%s:%d: %s", p.Filename, p.Line, fmt.Sprintf(format, args...))
+}
+
+// funcName names a declaration the way ARCHITECTURE.md does: Func or Type.Method.
+func funcName(d *ast.FuncDecl) string {
+	if d.Recv == nil || len(d.Recv.List) == 0 {
+		return d.Name.Name
+	}
+	return receiver(d) + "." + d.Name.Name
+}
+
+// receiver returns the name of the type that d is a method of.
+func receiver(d *ast.FuncDecl) string {
+	x := d.Recv.List[0].Type
+	for {
+		switch e := x.(type) {
+		case *ast.StarExpr:
+			x = e.X
+		case *ast.IndexExpr:
+			x = e.X
+		case *ast.IndexListExpr:
+			x = e.X
+		case *ast.Ident:
+			return e.Name
+		default:
+			return ""
+		}
+	}
+}

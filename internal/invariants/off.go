@@ -1,0 +1,17 @@
+//go:build !invariants && !race
+
+package invariants
+
+// Enabled says whether this build makes the checks. It is a constant, so code
+// under "if invariants.Enabled" is not even in other builds.
+const Enabled = false
+
+// Held panics if nobody holds mu, in builds that make the checks.
+func Held(locker) {}
+
+// Mangle overwrites b in builds that make the checks.
+func Mangle([]byte) {}
+
+// GoroutineID returns a number that no other goroutine has while this one
+// lives, in builds that make the checks; in this one it is the same for all.
+func GoroutineID() uint64 { return 0 }

@@ -1,0 +1,56 @@
+//go:build invariants || race
+
+package invariants
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+)
+
+func TestHeld(t *testing.T) {
+	var mu sync.Mutex
+	var rw sync.RWMutex
+	if !panics(func() { Held(&mu) }) || !panics(func() { Held(&rw) }) {
+		t.Error("nobody holds the lock, and Held is content")
+	}
+	if !mu.TryLock() {
+		t.Error("Held took the lock along when it panicked")
+	}
+	if panics(func() { Held(&mu) }) {
+		t.Error("the lock is held, and Held panics")
+	}
+	rw.RLock()
+	if panics(func() { Held(&rw) }) {
+		t.Error("the lock is held for reading, and Held panics")
+	}
+}
+
+func TestMangle(t *testing.T) {
+	b := []byte("still here?")
+	Mangle(b)
+	if want := bytes.Repeat([]byte{0xCC}, len(b)); !bytes.Equal(b, want) {
+		t.Errorf("after Mangle: % x", b)
+	}
+	Mangle(nil)
+}
+
+func TestGoroutineID(t *testing.T) {
+	here, again := GoroutineID(), GoroutineID()
+	if here == 0 || here != again {
+		t.Errorf("one goroutine is %d and then %d", here, again)
+	}
+	var there uint64
+	var wg sync.WaitGroup
+	wg.Go(func() { there = GoroutineID() })
+	wg.Wait()
+	if there == here {
+		t.Errorf("two goroutines are both %d", here)
+	}
+}
+
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}

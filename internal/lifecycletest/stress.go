@@ -1,0 +1,56 @@
+// Package lifecycletest abuses the starting and stopping of a service: the Host,
+// a scheduler, a sweeper, a server.
+package lifecycletest
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	workers = 10
+	rounds  = 50
+
+	// patience is how long the abuse may take. It is a deadline for the
+	// deadlocks that such abuse finds, not for slow machines.
+	patience = time.Minute
+)
+
+// Stress starts and stops a service from ten goroutines, fifty times each and
+// with no order between them, then stops it once more. A service survives that
+// if both calls may be made at any moment, however often, and if the last stop
+// leaves nothing behind, which is the caller's to check. It finds most when the
+// test runs with -race.
+func Stress(tb testing.TB, start, stop func()) {
+	tb.Helper()
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			for range rounds {
+				// Half of them stop first, so that a stop meets a service
+				// that was never started, and a start one that is stopping.
+				if worker%2 == 0 {
+					start()
+				}
+				stop()
+				if worker%2 == 1 {
+					start()
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wg.Wait()
+		stop()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		stacks := make([]byte, 1<<20)
+		tb.Fatalf("starting and stopping hangs:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+}
