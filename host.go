@@ -132,10 +132,19 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 		out, err = m(ctx, instance, arg)
 		return err
 	}})
+	if e, ok := err.(*Error); ok && unread(e.Err) {
+		e.Ran, e.Remote = RanNo, false
+	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// unread says that an exposed method never ran, for want of an argument.
+func unread(err error) bool {
+	_, ok := err.(*ArgumentError)
+	return ok
 }
 
 // Evict ends the object's incarnation, if it has one, and says whether it had.

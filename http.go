@@ -1,0 +1,233 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// ServeObject delivers an HTTP request to the object's [OnHTTP] handler and writes
+// its response to w. The handler runs as an event of the object; the calling
+// goroutine writes what the object lets go. So a piece of the response reaches the
+// client only when everything that the object wrote before is durable.
+//
+// The handler's Flush, and that of [http.ResponseController], hands over a piece; it
+// is an [Await], which also waits while more than 1 MiB is unsent to a slow client.
+// Reading the request's body gives up the turn as well. At most 16 MiB of a
+// response may be unflushed; the rest leaves when the handler returns. A handler
+// can neither hijack the connection nor send informational responses.
+//
+// If the object cannot answer, the client gets an [ErrorBody], unless a part of the
+// response has left: then ServeObject panics with [http.ErrAbortHandler], which the
+// server takes as the order to cut the connection, so that the client notices. A
+// client that leaves takes a queued request with it; a handler that has started
+// runs on, and its Flush returns an error.
+func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
+	c, bound := h.classes[id.Class]
+	if err := id.Validate(); err != nil {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		return
+	}
+	if !bound {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoClass, id.Class), Ran: RanNo})
+		return
+	}
+	if c.http == nil {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class), Ran: RanNo})
+		return
+	}
+	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet()}
+	body := &requestBody{source: r}
+	own := r.Clone(r.Context()) // the handler may outlive this call
+	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Fn: func(ctx context.Context, instance any) error {
+		return c.serveHTTP(ctx, instance, own, body, s.out)
+	}})
+	if err != nil {
+		WriteError(w, err)
+		return
+	}
+	if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
+		// The object may answer before it has read everything. A server that cannot
+		// do that discards the rest of the body first.
+		_ = s.rc.EnableFullDuplex()
+	}
+	defer s.leave(body)
+	s.serve(r.Context(), sent)
+}
+
+// opHTTP names the operation in errors, logs and metrics.
+const opHTTP = "http"
+
+// serveHTTP runs the class's handler on the event's own goroutine.
+func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *outlet) (err error) {
+	ctx = &requestContext{Context: ctx, values: r.Context()}
+	r = r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		body.ctx, body.own, body.from = ctx, r, r.Body
+		r.Body = body
+	}
+	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}}
+	defer func() {
+		// The one panic that is a way to return: cut the connection, nothing is wrong.
+		if p := recover(); p == http.ErrAbortHandler {
+			err = http.ErrAbortHandler
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	c.http(instance, w, r)
+	return w.finish()
+}
+
+// requestContext is a handler's context: that of its event, with the values of the
+// request's.
+type requestContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value looks in the event's context first.
+func (c *requestContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// serving is the request's side of a ServeObject, used by its goroutine alone.
+type serving struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	out   *outlet
+	begun bool // the header has been written
+}
+
+// serve writes pieces until the event has answered.
+func (s *serving) serve(ctx context.Context, sent *runtime.Sent) {
+	for {
+		select {
+		case <-s.out.ready:
+			if err := s.write(); err != nil {
+				s.out.close(err)
+				_ = sent.Abandon(ctx) // nobody is left to tell
+				panic(http.ErrAbortHandler)
+			}
+		case err := <-sent.Done():
+			s.finish(err)
+			return
+		case <-ctx.Done():
+			s.out.close(context.Cause(ctx))
+			s.fail(sent.Abandon(ctx))
+			return
+		}
+	}
+}
+
+// finish writes what the event left behind when it ended.
+func (s *serving) finish(err error) {
+	failed := s.write()
+	switch {
+	case err != nil:
+		s.fail(err)
+	case failed != nil:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// fail tells the client that there is no answer, or no rest of it.
+func (s *serving) fail(err error) {
+	if s.begun || errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler)
+	}
+	WriteError(s.w, err)
+}
+
+// write writes the pieces that may leave.
+func (s *serving) write() error {
+	for _, p := range s.out.take() {
+		if !s.begun {
+			s.begin(p)
+		} else if p.last {
+			maps.Copy(s.w.Header(), p.header) // trailers are among them
+		}
+		if len(p.body) > 0 {
+			_, err := s.w.Write(p.body)
+			s.out.sent(len(p.body))
+			if err != nil {
+				return err
+			}
+		}
+		if p.last {
+			continue // the server flushes
+		}
+		if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin writes the header that p has.
+func (s *serving) begin(p piece) {
+	s.begun = true
+	maps.Copy(s.w.Header(), p.header)
+	if p.last && bodyAllowed(p.status) && p.header.Get("Content-Length") == "" && p.header.Get("Trailer") == "" {
+		s.w.Header().Set("Content-Length", strconv.Itoa(len(p.body)))
+	}
+	s.w.WriteHeader(p.status)
+}
+
+// leave lets go of what the event may still use: it may run on. A read of the body
+// that is under way would hold up the server, which closes the body.
+func (s *serving) leave(body *requestBody) {
+	s.out.close(context.Canceled)
+	if body.reading.Load() {
+		_ = s.rc.SetReadDeadline(time.Unix(1, 0)) // not every server has one
+	}
+}
+
+// requestBody is a request's body as a handler reads it: without the turn.
+type requestBody struct {
+	source  *http.Request // as the server knows it; it gets the trailers
+	reading atomic.Bool
+
+	// Set and used by the event's goroutine.
+	ctx  context.Context
+	own  *http.Request
+	from io.ReadCloser
+}
+
+// Read gives up the turn while it waits for the client. Inside an Await's fn there
+// is none to give up.
+func (b *requestBody) Read(p []byte) (n int, err error) {
+	began := false
+	read := func(context.Context) error {
+		began = true
+		b.reading.Store(true)
+		defer b.reading.Store(false)
+		n, err = b.from.Read(p)
+		return nil
+	}
+	werr := runtime.Wait(b.ctx, read)
+	if !began && errors.Is(werr, ErrNoTurn) {
+		werr = read(b.ctx)
+	}
+	if werr != nil {
+		return n, werr
+	}
+	if err == io.EOF {
+		b.own.Trailer = b.source.Trailer.Clone()
+	}
+	return n, err
+}
+
+// Close closes the body.
+func (b *requestBody) Close() error { return b.from.Close() }

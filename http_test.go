@@ -1,0 +1,491 @@
+package dohost_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// page is an object whose HTTP handler a test chooses.
+type page struct {
+	st    *dohost.State
+	serve func(p *page, w http.ResponseWriter, r *http.Request)
+}
+
+const pages dohost.Namespace[page] = "page"
+
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(p, w, r) }
+
+// Touch does nothing: it returns once it has had the turn.
+func (p *page) Touch(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
+
+func pageClass(serve func(p *page, w http.ResponseWriter, r *http.Request)) dohost.Class {
+	return dohost.Bind(pages, func(_ context.Context, st *dohost.State) (*page, error) {
+		return &page{st, serve}, nil
+	}, dohost.OnHTTP((*page).ServeHTTP))
+}
+
+func put(p *page, r *http.Request, key string) error {
+	return dohost.Put(r.Context(), p.st.Storage(), key, 1)
+}
+
+// client is a connection that a test may stop reading from.
+type client struct {
+	header http.Header
+	clear  chan struct{} // nil: reads always; else each Write waits for one
+
+	mu     sync.Mutex
+	status int
+	body   bytes.Buffer
+	fails  error
+}
+
+func newClient() *client { return &client{header: http.Header{}} }
+
+func (c *client) Header() http.Header { return c.header }
+
+func (c *client) WriteHeader(status int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status == 0 {
+		c.status = status
+	}
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	if c.clear != nil {
+		<-c.clear
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails != nil {
+		return 0, c.fails
+	}
+	return c.body.Write(p)
+}
+
+func (c *client) Flush() {}
+
+func (c *client) got() (int, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.status, c.body.String()
+}
+
+func (c *client) want(t *testing.T, status int, body string) {
+	t.Helper()
+	if s, b := c.got(); s != status || b != body {
+		t.Fatalf("client has %d %.200q, want %d %.200q", s, b, status, body)
+	}
+}
+
+func (c *client) wantError(t *testing.T, status int, code string) dohost.ErrorBody {
+	t.Helper()
+	s, b := c.got()
+	var e dohost.ErrorBody
+	if err := json.Unmarshal([]byte(b), &e); err != nil || s != status || e.Code != code {
+		t.Fatalf("client has %d %q (%v), want %d %s", s, b, err, status, code)
+	}
+	return e
+}
+
+// serve calls ServeObject as a server would, and returns what it panicked with
+// through the channel when it has returned.
+func serve(h *dohost.Host, w http.ResponseWriter, r *http.Request) <-chan any {
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		h.ServeObject(w, r, dohost.ID{Class: "page", Name: "x"})
+	}()
+	return done
+}
+
+func get(t *testing.T) *http.Request {
+	return httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+}
+
+func touch(t *testing.T, h *dohost.Host) {
+	t.Helper()
+	if _, err := dohost.Call(t.Context(), pages.Get(h, "x"), (*page).Touch, struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestResponseWaitsForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Kind", "page")
+			if err := put(p, r, "k"); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, "hello")
+		}))
+		touch(t, h)
+		release := fs.HoldSyncs()
+		c := newClient()
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		c.want(t, 0, "")
+		release()
+		if p := <-done; p != nil {
+			t.Fatal(p)
+		}
+		c.want(t, http.StatusCreated, "hello")
+		if c.header.Get("X-Kind") != "page" || c.header.Get("Content-Length") != "5" {
+			t.Fatalf("header %v", c.header)
+		}
+	})
+}
+
+func TestFlushHandsAPieceOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		goOn := make(chan struct{})
+		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			if err := put(p, r, "k"); err != nil {
+				t.Error(err)
+			}
+			fmt.Fprint(w, "one ")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			fmt.Fprint(w, "two")
+			if _, _, err := dohost.Recv(r.Context(), goOn); err != nil {
+				t.Error(err)
+			}
+		}))
+		touch(t, h)
+		release := fs.HoldSyncs()
+		c := newClient()
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		c.want(t, 0, "")
+		release()
+		synctest.Wait()
+		c.want(t, http.StatusOK, "one ")
+		touch(t, h) // the handler waits without the turn
+		close(goOn)
+		if p := <-done; p != nil {
+			t.Fatal(p)
+		}
+		c.want(t, http.StatusOK, "one two")
+	})
+}
+
+func TestASlowClientHoldsItsHandlerOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const piece = 400 << 10
+		var flushed int
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+			for range 6 {
+				w.Write(make([]byte, piece))
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+				flushed++
+			}
+		}))
+		c := newClient()
+		c.clear = make(chan struct{})
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		if flushed != 2 {
+			t.Fatalf("%d flushes returned before the client read anything, want those of the first MiB", flushed)
+		}
+		touch(t, h)
+		close(c.clear)
+		if p := <-done; p != nil {
+			t.Fatal(p)
+		}
+		if _, body := c.got(); flushed != 6 || len(body) != 6*piece {
+			t.Fatalf("%d flushes, %d bytes", flushed, len(body))
+		}
+	})
+}
+
+func TestReadingTheBodyGivesUpTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %v", b, err)
+		}))
+		r, w := io.Pipe()
+		c := newClient()
+		done := serve(h, c, httptest.NewRequestWithContext(t.Context(), "POST", "/", r))
+		fmt.Fprint(w, "slow ")
+		touch(t, h)
+		fmt.Fprint(w, "client")
+		w.Close()
+		if p := <-done; p != nil {
+			t.Fatal(p)
+		}
+		c.want(t, http.StatusOK, "slow client <nil>")
+	})
+}
+
+func TestInsideAnAwaitTheBodyAndFlushNeedNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+			_, err := dohost.Await(r.Context(), func(context.Context) (int64, error) {
+				n, err := io.Copy(w, r.Body)
+				return n, errors.Join(err, http.NewResponseController(w).Flush())
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}))
+		c := newClient()
+		if p := <-serve(h, c, httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("echo"))); p != nil {
+			t.Fatal(p)
+		}
+		c.want(t, http.StatusOK, "echo")
+	})
+}
+
+func TestAPanickingHandlerIsNoticed(t *testing.T) {
+	for name, flush := range map[string]bool{"before the header": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+					fmt.Fprint(w, "half")
+					if flush {
+						w.(http.Flusher).Flush()
+					}
+					panic("bug")
+				}))
+				c := newClient()
+				p := <-serve(h, c, get(t))
+				if flush {
+					c.want(t, http.StatusOK, "half")
+					if p != http.ErrAbortHandler {
+						t.Fatalf("panicked with %v", p)
+					}
+					return
+				}
+				e := c.wantError(t, http.StatusInternalServerError, "fenced")
+				if !e.Reset || e.Ran != "unknown" || e.Object != "page/x" || e.Op != "http" || p != nil {
+					t.Fatalf("%+v, panicked with %v", e, p)
+				}
+			})
+		})
+	}
+}
+
+func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, pageClass(func(p *page, _ http.ResponseWriter, r *http.Request) {
+			if err := put(p, r, "k"); err != nil {
+				t.Error(err)
+			}
+			panic(http.ErrAbortHandler)
+		}))
+		c := newClient()
+		if p := <-serve(h, c, get(t)); p != http.ErrAbortHandler {
+			t.Fatalf("panicked with %v", p)
+		}
+		c.want(t, 0, "")
+		id := pages.Get(h, "x").ID()
+		if ok, err := h.Exists(t.Context(), id); !ok || err != nil {
+			t.Fatalf("what the handler wrote is gone: %v", err)
+		}
+		if !h.Evict(id, dohost.Fence) {
+			t.Fatal("the incarnation has ended")
+		}
+	})
+}
+
+func TestAnEndedIncarnationAnswersNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		late := make(chan error, 1)
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+			<-goOn // ignores its context
+			fmt.Fprint(w, "late")
+			late <- http.NewResponseController(w).Flush()
+		}))
+		c := newClient()
+		done := serve(h, c, get(t))
+		synctest.Wait()
+		h.Evict(pages.Get(h, "x").ID(), dohost.Fence)
+		if p := <-done; p != nil {
+			t.Fatal(p)
+		}
+		c.wantError(t, http.StatusInternalServerError, "fenced")
+		_, before := c.got()
+		close(goOn)
+		if err := <-late; err == nil {
+			t.Fatal("a flush after the end succeeded")
+		}
+		synctest.Wait()
+		c.want(t, http.StatusInternalServerError, before)
+	})
+}
+
+func TestUnflushedResponsesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+			for range 17 {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+			t.Error("17 MiB were taken unflushed")
+		}))
+		c := newClient()
+		if p := <-serve(h, c, get(t)); p != nil {
+			t.Fatal(p)
+		}
+		if e := c.wantError(t, http.StatusInternalServerError, "failed"); !strings.Contains(e.Message, "16777216") {
+			t.Fatalf("the message does not name the limit: %s", e.Message)
+		}
+	})
+}
+
+func TestAClientThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		ran := 0
+		flushed := make(chan error, 2)
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+			ran++
+			<-goOn
+			flushed <- http.NewResponseController(w).Flush()
+		}))
+		ctx, leave := context.WithCancel(t.Context())
+		first, second := newClient(), newClient()
+		started := serve(h, first, get(t).WithContext(ctx))
+		synctest.Wait()
+		queued := serve(h, second, get(t).WithContext(ctx))
+		synctest.Wait()
+		leave()
+		<-started
+		<-queued
+		if e := first.wantError(t, 499, "canceled"); e.Ran != "unknown" {
+			t.Fatalf("started: %+v", e)
+		}
+		if e := second.wantError(t, 499, "canceled"); e.Ran != "no" || !e.Retryable {
+			t.Fatalf("queued: %+v", e)
+		}
+		close(goOn)
+		if err := <-flushed; !errors.Is(err, context.Canceled) {
+			t.Fatalf("the flush of a handler whose client has left: %v", err)
+		}
+		synctest.Wait()
+		if ran != 1 {
+			t.Fatalf("%d handlers ran", ran)
+		}
+	})
+}
+
+func TestAClientThatCannotBeWrittenTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := make(chan error, 1)
+		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			fmt.Fprint(w, "piece")
+			rc.Flush()
+			dohost.Sleep(r.Context(), 1)
+			fmt.Fprint(w, "piece")
+			again <- rc.Flush()
+		}))
+		c := newClient()
+		c.fails = io.ErrClosedPipe
+		if p := <-serve(h, c, get(t)); p != http.ErrAbortHandler {
+			t.Fatalf("panicked with %v", p)
+		}
+		if err := <-again; !errors.Is(err, io.ErrClosedPipe) {
+			t.Fatalf("the next flush: %v", err)
+		}
+	})
+}
+
+func TestChaosStrikesAtAChunk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &dohost.Options{
+			Chaos: eviction.Chaos{Seed: 1, Rate: 1, Places: []eviction.Place{eviction.Chunk}},
+		}, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "one")
+			if err := http.NewResponseController(w).Flush(); !errors.Is(err, dohost.ErrFenced) {
+				t.Errorf("flush at which chaos struck: %v", err)
+			}
+		}))
+		c := newClient()
+		if p := <-serve(h, c, get(t)); p != http.ErrAbortHandler {
+			t.Fatalf("panicked with %v", p)
+		}
+		c.want(t, http.StatusOK, "one") // it was durable
+	})
+}
+
+func TestRequestsThatReachNoHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type mute struct{}
+		h := open(t, nil, dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) {
+			return &mute{}, nil
+		}))
+		for _, tt := range []struct {
+			id     dohost.ID
+			status int
+			code   string
+		}{
+			{dohost.ID{Class: "mute", Name: "x"}, http.StatusNotFound, "no_http_handler"},
+			{dohost.ID{Class: "none", Name: "x"}, http.StatusNotFound, "no_class"},
+			{dohost.ID{Class: "mute", Name: ""}, http.StatusBadRequest, "bad_name"},
+			{dohost.ID{Class: "mute", Name: "a\x00"}, http.StatusBadRequest, "bad_name"},
+		} {
+			c := newClient()
+			h.ServeObject(c, get(t), tt.id)
+			if e := c.wantError(t, tt.status, tt.code); e.Ran != "no" {
+				t.Errorf("%v: ran %s", tt.id, e.Ran)
+			}
+		}
+		h.Close()
+		c := newClient()
+		h.ServeObject(c, get(t), dohost.ID{Class: "mute", Name: "x"})
+		c.wantError(t, http.StatusNotFound, "no_http_handler")
+	})
+}
+
+func TestAClosedHostAsksToRetryElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, pageClass(func(*page, http.ResponseWriter, *http.Request) {}))
+		h.Close()
+		c := newClient()
+		if p := <-serve(h, c, get(t)); p != nil {
+			t.Fatal(p)
+		}
+		if e := c.wantError(t, http.StatusServiceUnavailable, "closed"); !e.Retryable || e.Ran != "no" || c.header.Get("Retry-After") == "" {
+			t.Fatalf("%+v %v", e, c.header)
+		}
+	})
+}
+
+func TestHandlersSeeTheRequestsValuesAndTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%v %v %v", r.Context().Value(key{}), put(p, r, "k"), context.Cause(r.Context()))
+		}))
+		c := newClient()
+		r := get(t)
+		if p := <-serve(h, c, r.WithContext(context.WithValue(r.Context(), key{}, "mine"))); p != nil {
+			t.Fatal(p)
+		}
+		c.want(t, http.StatusOK, "mine <nil> <nil>")
+	})
+}

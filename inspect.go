@@ -1,0 +1,196 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Info is what a host knows of an object, at one moment. Looking neither wakes an
+// object nor prolongs its life.
+type Info struct {
+	ID      ID
+	Durable bool      // there is something on the disk
+	Alarm   time.Time // when its alarm is due, as it is on the disk; zero if none is set
+	Attempt int       // runs of the alarm that have failed
+
+	Live   bool          // it has an incarnation
+	Epoch  string        // the number of that
+	Age    time.Duration // of that
+	Idle   time.Duration // since its last event; zero while it has one
+	Events uint64        // since it came into memory
+	Queued int           // events that have not started
+	Pins   []Pin         // why it may not be evicted for idleness
+}
+
+// Pin is a reason for which an object stays in memory.
+type Pin = runtime.Pin
+
+// Inspect tells what is known of an object, in memory and on the disk.
+func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
+	if err := id.Validate(); err != nil {
+		return Info{}, err
+	}
+	sn, err := h.rt.Store().Snapshot(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	defer sn.Close()
+	info := Info{ID: id}
+	if rt, ok := h.rt.Inspect(id); ok {
+		info = infoOf(rt)
+	}
+	if info.Durable, err = sn.Exists(id); err != nil {
+		return Info{}, err
+	}
+	slot, ok, err := sn.Slot(id)
+	if err != nil {
+		return Info{}, err
+	}
+	if ok {
+		info.Alarm, info.Attempt = slot.Due, slot.Attempt
+	}
+	return info, nil
+}
+
+func infoOf(rt runtime.Info) Info {
+	return Info{
+		ID: rt.ID, Live: rt.Epoch != (objectstore.Epoch{}), Epoch: rt.Epoch.String(), Age: rt.Age, Idle: rt.Idle,
+		Events: rt.Events, Queued: rt.Queued, Pins: rt.Pins,
+	}
+}
+
+// Live yields the objects that have an incarnation, in no order. Of what is on the
+// disk nothing is told.
+func (h *Host) Live() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		h.rt.Lives(func(rt runtime.Info) bool { return yield(infoOf(rt)) })
+	}
+}
+
+// LiveCount returns the number of objects that have an incarnation.
+func (h *Host) LiveCount() int { return h.rt.Live() }
+
+// Pins returns the reasons for which the object stays in memory; none if it is not,
+// or may go.
+func (h *Host) Pins(id ID) []Pin {
+	rt, _ := h.rt.Inspect(id)
+	return rt.Pins
+}
+
+// Zombies lists events that still run in ended incarnations, as "class/name op".
+func (h *Host) Zombies() []string { return h.rt.Zombies() }
+
+// Stats counts what the store has done since it was opened.
+func (h *Host) Stats() objectstore.Stats { return h.rt.Store().Stats() }
+
+// Classes returns the classes that are bound, in order of their names.
+func (h *Host) Classes() []Class {
+	var cs []Class
+	for _, name := range slices.Sorted(maps.Keys(h.classes)) {
+		cs = append(cs, h.classes[name])
+	}
+	return cs
+}
+
+// StoredClasses returns the names of the classes that have durable objects, in order.
+func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
+	sn, err := h.rt.Store().Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer sn.Close()
+	var names []string
+	for name, err := range sn.Classes() {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// SetAlarm sets an object's alarm from outside, as an event of the object, which
+// wakes it. It returns when the alarm is durable.
+//
+// Errors: an [*Error] with [ErrNoAlarmHandler], or an [*ArgumentError] for a time
+// before 1970.
+func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
+	const op = "set alarm"
+	c, bound := h.classes[id.Class]
+	switch {
+	case !bound:
+	case c.rt.Alarm == nil:
+		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoAlarmHandler, id.Class), Ran: RanNo}
+	case at.UnixMilli() <= 0:
+		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is not after 1970", at)}, Ran: RanNo}
+	}
+	return h.rt.Do(ctx, id, runtime.Call{Op: op, Fn: func(ctx context.Context, _ any) error {
+		return runtime.StateOf(ctx).SetAlarm(ctx, at)
+	}})
+}
+
+// DeleteAlarm removes an object's alarm from outside, as an event of the object,
+// which wakes it.
+func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
+	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Fn: func(ctx context.Context, _ any) error {
+		return runtime.StateOf(ctx).DeleteAlarm(ctx)
+	}})
+}
+
+// Import makes the object out of what [Host.Export] wrote, whatever it was called
+// there, its alarm included. Events for it wait meanwhile. After an error nothing
+// is left.
+//
+// Errors: [ErrExists] for an object that has anything durable or is in use,
+// [ErrExport], [ErrFormat], [ErrNoClass].
+func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
+	return h.rt.Import(ctx, id, r)
+}
+
+// CheckProblem is something that [CheckDir] found wrong.
+type CheckProblem = objectstore.Problem
+
+// CheckStats counts what [CheckDir] read.
+type CheckStats = objectstore.CheckStats
+
+// CheckDir reads all of the store in dir, which no host may be using, and reports
+// what is wrong. Its error says why it could not go on.
+func CheckDir(ctx context.Context, dir string, report func(CheckProblem)) (stats CheckStats, err error) {
+	err = readDir(dir, func(s *objectstore.Store) (err error) {
+		stats, err = s.Check(ctx, report)
+		return err
+	})
+	return stats, err
+}
+
+// ExportDir is [Host.Export] from a store that no host is using.
+func ExportDir(ctx context.Context, dir string, id ID, w io.Writer) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	return readDir(dir, func(s *objectstore.Store) error {
+		sn, err := s.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		defer sn.Close()
+		return sn.Export(id, w)
+	})
+}
+
+func readDir(dir string, fn func(*objectstore.Store) error) error {
+	s, err := objectstore.Open(dir, &objectstore.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(s), s.Close())
+}

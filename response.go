@@ -1,0 +1,201 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+const (
+	maxUnflushed = 16 << 20 // bytes of a response that a handler may leave unflushed
+	maxUnsent    = 1 << 20  // bytes that may wait for a slow client before Flush does
+)
+
+// piece is a part of a response that leaves at once.
+type piece struct {
+	status int
+	header http.Header
+	body   []byte
+	last   bool
+}
+
+// responseWriter is what a handler writes to. Its methods are for the handler's
+// goroutine.
+type responseWriter struct {
+	ctx    context.Context
+	state  *runtime.State
+	out    *outlet
+	header http.Header
+	status int // zero until WriteHeader
+	body   []byte
+	err    error // of a Write, which cuts the response off
+}
+
+// Header returns the header, which leaves with the first piece.
+func (w *responseWriter) Header() http.Header { return w.header }
+
+// WriteHeader sets the status. Informational ones are ignored, and one that does
+// not exist is an internal server error.
+func (w *responseWriter) WriteHeader(status int) {
+	switch {
+	case w.status != 0 || status >= 100 && status < 200:
+		return
+	case status < 100 || status > 999:
+		status = http.StatusInternalServerError
+	}
+	w.status = status
+}
+
+// Write adds to the piece that the next Flush lets go.
+func (w *responseWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if err := w.out.closedBy(); err != nil {
+		return 0, err
+	}
+	if !bodyAllowed(w.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if n := len(w.body) + len(p); n > maxUnflushed {
+		w.err = &LimitError{What: "unflushed response", Size: n, Limit: maxUnflushed}
+		return 0, w.err
+	}
+	w.body = append(w.body, p...)
+	return len(p), nil
+}
+
+// WriteString is Write.
+func (w *responseWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+// Flush is FlushError for those who cannot take an error. The next Write tells.
+func (w *responseWriter) Flush() { _ = w.FlushError() }
+
+// FlushError lets what was written so far leave, and waits for room.
+func (w *responseWriter) FlushError() error {
+	if err := w.out.closedBy(); err != nil {
+		return err
+	}
+	p := w.piece()
+	if err := w.state.Chunk(w.ctx, func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
+		if errors.Is(err, ErrInTransaction) {
+			w.body = p.body // it has not left
+		}
+		return err
+	}
+	return nil
+}
+
+// finish lets the rest leave with the handler's last segment.
+func (w *responseWriter) finish() error {
+	if w.err != nil {
+		return w.err
+	}
+	p := w.piece()
+	p.last = true
+	return w.state.Emit(w.ctx, func(err error) { w.out.put(p, err) })
+}
+
+func (w *responseWriter) piece() piece {
+	w.WriteHeader(http.StatusOK)
+	p := piece{status: w.status, header: w.header.Clone(), body: w.body}
+	w.body = nil
+	return p
+}
+
+func bodyAllowed(status int) bool {
+	return status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// outlet is where the pieces of a response wait for the goroutine that serves the
+// request.
+type outlet struct {
+	ready chan struct{} // has something in it when there may be pieces
+
+	mu     sync.Mutex
+	pieces []piece
+	unsent int
+	room   chan struct{} // closed when there may be room; nil when nobody waits
+	closed error         // why no more can be sent
+}
+
+func newOutlet() *outlet { return &outlet{ready: make(chan struct{}, 1)} }
+
+// put is an output of the object: constant work, and it does not block. What may
+// not leave is dropped; the event's own answer says why.
+func (o *outlet) put(p piece, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil || o.closed != nil {
+		return
+	}
+	o.pieces = append(o.pieces, p)
+	o.unsent += len(p.body)
+	select {
+	case o.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the pieces that wait.
+func (o *outlet) take() []piece {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ps := o.pieces
+	o.pieces = nil
+	return ps
+}
+
+// sent notes that n bytes are no longer here.
+func (o *outlet) sent(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unsent -= n
+	o.stirLocked()
+}
+
+// close says that nobody will send the rest.
+func (o *outlet) close(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed == nil {
+		o.closed = why
+	}
+	o.pieces = nil
+	o.stirLocked()
+}
+
+func (o *outlet) stirLocked() {
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
+}
+
+func (o *outlet) closedBy() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
+}
+
+// wait returns when little enough is unsent.
+func (o *outlet) wait(ctx context.Context) error {
+	for {
+		o.mu.Lock()
+		if o.closed != nil || o.unsent <= maxUnsent {
+			defer o.mu.Unlock()
+			return o.closed
+		}
+		if o.room == nil {
+			o.room = make(chan struct{})
+		}
+		room := o.room
+		o.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

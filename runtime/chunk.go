@@ -1,0 +1,29 @@
+package runtime
+
+import "context"
+
+// Chunk lets a piece of a streamed response leave as an output (see Emit), and
+// then gives up the turn until room returns: it waits for whoever sends the
+// pieces on, on this goroutine, after all that was handed over is durable. Without
+// the turn, with a context of this incarnation, it does the same with what has
+// been handed over so far.
+//
+// Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
+func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.Context) error) error {
+	t := turnOf(ctx)
+	if t == nil || t.state.Load() == turnAway {
+		if err := s.Emit(ctx, emit); err != nil {
+			return err
+		}
+		return room(ctx)
+	}
+	if t.transactions > 0 {
+		return ErrInTransaction
+	}
+	if err := s.Emit(ctx, emit); err != nil {
+		return err
+	}
+	return t.away(PlaceChunk, true, func() error {
+		return room(&awayCtx{Context: ctx, t: t})
+	})
+}

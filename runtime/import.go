@@ -1,0 +1,67 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Import makes the object id out of an export. Events for it wait meanwhile.
+//
+// Errors: those of objectstore.Store.Import; objectstore.ErrExists also for an
+// object that is in use; ErrNoClass, ErrClosed.
+func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
+	class := h.classes[id.Class]
+	if class == nil {
+		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	}
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	h.active.Add(1) // so that Close waits for it
+	defer h.active.Add(-1)
+	if h.phase.Load() != phaseOpen {
+		return ErrClosed
+	}
+	o := h.objectOf(id, class)
+	if o.claim() {
+		defer o.disclaim()
+		return h.store.Import(ctx, id, r)
+	}
+	return fmt.Errorf("%w: %v is in use", objectstore.ErrExists, id)
+}
+
+// claim takes an object that is at rest out of its life, and keeps the next one
+// from beginning.
+func (o *object) claim() bool {
+	o.mu.Lock()
+	l := o.life
+	o.mu.Unlock()
+	if l != nil {
+		o.host.evictIdle(o, l, ReasonEvicted)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gone || o.life != nil || !o.restingLocked() {
+		return false
+	}
+	o.waking = true
+	return true
+}
+
+func (o *object) disclaim() {
+	o.mu.Lock()
+	o.waking = false
+	run := o.wakeLocked()
+	touch := !o.touched
+	o.touched = true
+	o.mu.Unlock()
+	if touch {
+		o.host.sweeper.touch(o)
+	}
+	if run != nil {
+		run()
+	}
+}

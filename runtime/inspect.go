@@ -1,0 +1,85 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Info is what the host knows of an object in memory, at one moment.
+type Info struct {
+	ID     ID
+	Epoch  objectstore.Epoch // of its incarnation; zero between two lives
+	Age    time.Duration     // of its incarnation
+	Idle   time.Duration     // since the end of its last event; zero while it has one
+	Events uint64            // started since it came into memory
+	Queued int               // events that have not started
+	Bytes  int               // of their encoded payloads
+	Pins   []Pin             // why it may not be evicted for idleness
+}
+
+// Pin is a reason for which an object stays in memory.
+type Pin struct {
+	Why string
+	For time.Duration // for how long already; zero if that is not known
+}
+
+// Inspect tells what is known of the object, if it is in memory. Looking neither
+// wakes an object nor prolongs its life.
+func (h *Host) Inspect(id ID) (Info, bool) {
+	o := h.lookup(id)
+	if o == nil {
+		return Info{}, false
+	}
+	return o.inspect()
+}
+
+// Lives calls yield for each object that has an incarnation, in no order, until
+// yield returns false.
+func (h *Host) Lives(yield func(Info) bool) {
+	for _, o := range h.all() {
+		info, ok := o.inspect()
+		if ok && info.Epoch != (objectstore.Epoch{}) && !yield(info) {
+			return
+		}
+	}
+}
+
+// Live returns the number of incarnations.
+func (h *Host) Live() int { return int(h.lives.Load()) }
+
+func (o *object) inspect() (Info, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gone || (o.life == nil && o.count == 0 && !o.waking) {
+		return Info{}, false
+	}
+	now := o.host.now()
+	info := Info{ID: o.id, Events: o.events, Bytes: o.bytes, Queued: o.count}
+	if l := o.life; l != nil {
+		info.Epoch, info.Age = l.epoch, now-l.born
+		for ev := l.started; ev != nil; ev = ev.succ {
+			if ev.kind != kindConstruct {
+				info.Queued--
+			}
+			info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
+		}
+		for p := range l.holds {
+			info.Pins = append(info.Pins, Pin{Why: p.why, For: now - p.since})
+		}
+		if len(info.Pins) == 0 {
+			info.Idle = now - o.last
+		}
+	}
+	if info.Queued > 0 {
+		info.Pins = append(info.Pins, Pin{Why: "events queued"})
+	}
+	if o.rng != nil && !o.rng.Clean() {
+		info.Pins = append(info.Pins, Pin{Why: "writes not durable yet"})
+	}
+	return info, true
+}
+
+// kindNames are what a started event of each kind is called among the pins, before
+// its operation. Alarm and constructor have no other name.
+var kindNames = [...]string{kindCall: "event ", kindAlarm: "", kindBackground: "task ", kindConstruct: ""}
