@@ -25,7 +25,10 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.checkpoint(ctx, s.fs.PathJoin(dir, dbName)); err != nil {
 		return fmt.Errorf("objectstore: backup: %w", err)
 	}
-	return writeFormat(s.fs, dir)
+	if err := writeFormat(s.fs, dir, formatTemp); err != nil {
+		return err
+	}
+	return finishDir(s.fs, dir, formatTemp)
 }
 
 // checkpoint copies the database between two records. All that was applied is

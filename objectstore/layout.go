@@ -19,7 +19,8 @@ const formatNumber = 1
 // one that somebody else put here is not taken for ours.
 const (
 	formatName = "DOHOST"
-	formatTemp = "DOHOST.tmp"
+	formatTemp = "DOHOST.tmp" // the format file of a backup before its last step
+	formatNew  = "DOHOST.new" // the format file of a store that is being made
 	lockName   = "LOCK"
 	dbName     = "db"
 )
@@ -27,42 +28,67 @@ const (
 // formatLine is the content of the format file.
 const formatLine = "dohost store, format %d\n"
 
-// claimDir makes sure that dir is a store of a known format, locked for us. It
-// makes an empty or absent directory a store.
-func claimDir(fsys vfs.FS, dir string, readOnly bool) (lock io.Closer, err error) {
+// claimDir makes sure that dir is a store of a known format, locked for us. An
+// empty or absent directory may become one: it is new then, and becomes a store
+// with finishDir.
+func claimDir(fsys vfs.FS, dir string, readOnly bool) (lock io.Closer, isNew bool, err error) {
 	names, err := fsys.List(dir)
 	absent := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !absent {
-		return nil, fmt.Errorf("objectstore: %w", err)
+		return nil, false, fmt.Errorf("objectstore: %w", err)
 	}
 	isStore := slices.Contains(names, formatName)
+	begun := slices.Contains(names, formatNew)
 	switch {
 	case isStore:
 		// Before the lock, which would leave a file in somebody else's directory.
 		if err := readFormat(fsys, dir); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-	case slices.ContainsFunc(names, func(n string) bool { return n != lockName && n != formatTemp }):
-		return nil, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
+	case slices.ContainsFunc(names, func(n string) bool {
+		return n != lockName && n != formatNew && !(n == dbName && begun)
+	}):
+		return nil, false, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
 	}
 	if readOnly && !(isStore && slices.Contains(names, dbName)) {
-		return nil, fmt.Errorf("%w: %s", ErrAbsent, dir)
+		return nil, false, fmt.Errorf("%w: %s", ErrAbsent, dir)
 	}
 	if absent {
 		if err := makeDir(fsys, dir); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	lock, err = lockDir(fsys, dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !isStore {
-		if err := writeFormat(fsys, dir); err != nil {
-			return nil, errors.Join(err, lock.Close())
+		if err := beginDir(fsys, dir); err != nil {
+			return nil, false, errors.Join(err, lock.Close())
 		}
 	}
-	return lock, nil
+	return lock, !isStore, nil
+}
+
+// beginDir prepares the making of a store. If that was begun before and cut off,
+// what there is of the database goes: nobody was told of it, and Pebble does not
+// promise that it can be opened.
+func beginDir(fsys vfs.FS, dir string) error {
+	if _, err := fsys.Stat(fsys.PathJoin(dir, formatName)); err == nil {
+		return fmt.Errorf("%w: %s was made by another host just now", ErrLocked, dir)
+	}
+	if err := fsys.RemoveAll(fsys.PathJoin(dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("objectstore: %w", err)
+	}
+	return writeFormat(fsys, dir, formatNew)
+}
+
+// finishDir makes the directory a store: by a rename, so that it is one or not.
+func finishDir(fsys vfs.FS, dir, from string) error {
+	if err := fsys.Rename(fsys.PathJoin(dir, from), fsys.PathJoin(dir, formatName)); err != nil {
+		return fmt.Errorf("objectstore: %w", err)
+	}
+	return syncDir(fsys, dir)
 }
 
 func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
@@ -118,18 +144,14 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// writeFormat makes a directory a store: by a rename, so that it is one or not.
-func writeFormat(fsys vfs.FS, dir string) error {
-	temp := fsys.PathJoin(dir, formatTemp)
-	f, err := fsys.Create(temp, vfs.WriteCategoryUnspecified)
+// writeFormat writes a format file under a name that does not make a store yet.
+func writeFormat(fsys vfs.FS, dir, name string) error {
+	f, err := fsys.Create(fsys.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("objectstore: %w", err)
 	}
 	_, err = fmt.Fprintf(f, formatLine, formatNumber)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
-	}
-	if err := fsys.Rename(temp, fsys.PathJoin(dir, formatName)); err != nil {
 		return fmt.Errorf("objectstore: %w", err)
 	}
 	return syncDir(fsys, dir)

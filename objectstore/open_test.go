@@ -47,6 +47,14 @@ func TestOpenRefuses(t *testing.T) {
 		{"a newer format", func(t *testing.T, d string) {
 			writeFile(t, filepath.Join(d, formatName), "dohost store, format 7\n")
 		}, Options{}, ErrFormat, "has format 7, this build reads format 1"},
+		{"an interrupted backup", func(t *testing.T, d string) {
+			writeFile(t, filepath.Join(d, formatTemp), "dohost store, format 1\n")
+			writeFile(t, filepath.Join(d, dbName, "data"), "x")
+		}, Options{}, ErrForeign, "other files"},
+		{"a store half made, read-only", func(t *testing.T, d string) {
+			writeFile(t, filepath.Join(d, formatNew), "dohost store, format 1\n")
+			writeFile(t, filepath.Join(d, dbName, "data"), "x")
+		}, Options{ReadOnly: true}, ErrAbsent, ""},
 		{"nothing, read-only", func(t *testing.T, d string) {}, Options{ReadOnly: true}, ErrAbsent, ""},
 		{"a store without its database, read-only", func(t *testing.T, d string) {
 			writeFile(t, filepath.Join(d, formatName), "dohost store, format 1\n")
@@ -156,6 +164,9 @@ func TestCrashWhileCreating(t *testing.T) {
 	var images []*FS
 	fs.OnWrite(func(_, _ string, k int64) error {
 		images = append(images, fs.Crash(0, 0), fs.Crash(100, 0))
+		for seed := range uint64(5) {
+			images = append(images, fs.Crash(50, seed))
+		}
 		return nil
 	})
 	s, err := Open("/a/new/store", &Options{FS: fs})

@@ -87,10 +87,11 @@ func Open(dir string, o *Options) (*Store, error) {
 		queue:   queue{wake: make(chan struct{}, 1)},
 		door:    door{drained: make(chan struct{}, 1)},
 	}
-	var err error
-	if s.lock, err = claimDir(s.fs, dir, opts.ReadOnly); err != nil {
+	lock, isNew, err := claimDir(s.fs, dir, opts.ReadOnly)
+	if err != nil {
 		return nil, err
 	}
+	s.lock = lock
 	engine, release := engineOptions(&opts, s.fs)
 	s.db, err = pebble.Open(s.fs.PathJoin(dir, dbName), engine)
 	release()
@@ -104,7 +105,10 @@ func Open(dir string, o *Options) (*Store, error) {
 	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened}
 	s.space.look()
 	c := &committer{s: s}
-	if err := c.begin(); err != nil {
+	if err = c.begin(); err == nil && isNew {
+		err = finishDir(s.fs, dir, formatNew)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.closeDB())
 	}
 	go c.run()
