@@ -189,7 +189,7 @@ func (s *Segment) carryOut(p plan, c *Collection, ch Change) error {
 	if err != nil {
 		return err
 	}
-	ch.At = time.Now()
+	ch.At = time.Now().UTC().Truncate(time.Millisecond)
 	after := *f
 	if err := p.append(s, &c.Feed, &after, ch); err != nil {
 		return err

@@ -9,13 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// First bytes of keys in SpaceCollection. Names end with a zero byte, which they
-// do not hold, so that no collection's keys begin another's.
-//
-//	f <feed> 0                                      header of a feed
-//	f <feed> 0 <offset, 8 bytes>                    entry of a feed
-//	i <collection> 0 <index> 0 <index key> 0 <key>  index entry
-//	r <collection> 0 <key>                          row
+// First bytes of keys in SpaceCollection. doc.go draws them.
 const (
 	kindFeed  = 'f'
 	kindIndex = 'i'

@@ -76,11 +76,20 @@
 //	a <due, 8 bytes> <class> 0 <name> 0    alarm index
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot
 //	i <class> 0 <name> 0                   object half imported
-//	o <class> 0 <name> 0 c <key>           row of a collection
+//	o <class> 0 <name> 0 c <key>           collections: rows, indexes, feeds
 //	o <class> 0 <name> 0 k <key>           row of the key-value space
 //	o <class> 0 <name> 0 m s               alarm slot
 //
+// The keys of collections are
+//
+//	f <feed> 0                                      header of a feed
+//	f <feed> 0 <offset, 8 bytes>                    entry of a feed
+//	i <collection> 0 <index> 0 <index key> 0 <key>  index entry
+//	r <collection> 0 <key>                          row
+//
 // Names have no control characters, so the zero byte ends them and keeps their
 // order. Records of this package begin with a version byte, and an unknown one is
-// [ErrFormat]. Values of rows are the caller's.
+// [ErrFormat]. Values of rows are the caller's. Those of collections come behind a
+// header of this package: the row's version, and its index entries, by which an
+// update finds what to remove without asking the caller.
 package objectstore

@@ -1,0 +1,353 @@
+package objectstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Feed is a log of the changes of one or more collections of an object, in the
+// order in which they were written. An entry has the next higher offset, from 1.
+// It is written with its row; trimming is done by the append, which removes at
+// most trimStep entries from the front.
+type Feed struct {
+	Name   string
+	Values bool          // keep each value with its entry
+	Keep   int           // entries to keep; zero means all
+	MaxAge time.Duration // entries older than this may go; zero means none
+}
+
+// trimStep is how many old entries an append removes: more than it adds, so that
+// a feed with new limits comes down to them.
+const trimStep = 2
+
+// Op is what was done to a row.
+type Op byte
+
+// The three changes of a row.
+const (
+	OpInsert Op = 1 + iota
+	OpUpdate
+	OpDelete
+)
+
+// String returns insert, update or delete.
+func (o Op) String() string {
+	switch o {
+	case OpInsert:
+		return "insert"
+	case OpUpdate:
+		return "update"
+	case OpDelete:
+		return "delete"
+	}
+	return fmt.Sprintf("Op(%d)", byte(o))
+}
+
+// Change is an entry of a feed.
+type Change struct {
+	Offset     uint64
+	Op         Op
+	Collection string
+	Key        []byte
+	Version    uint64 // of the row, after an insert or update; the last one of a deleted row
+	At         time.Time
+	// Value is the row's value: as the entry keeps it, or else as the row is when
+	// it is read. Present is false if there is none: after a delete, or if the row
+	// has been deleted since and the feed keeps no values.
+	Value   []byte
+	Present bool
+}
+
+// Position is a place in a feed: behind the entry at Offset of the log named Log.
+// A log gets a name, a ULID, with its first entry, and loses it with DeleteAll.
+// Without Log a position is good for any log.
+type Position struct {
+	Log    string
+	Offset uint64
+}
+
+// These errors are found behind a *FeedError.
+var (
+	// ErrTrimmed says that entries behind a position are no longer there.
+	ErrTrimmed = errors.New("objectstore: feed is trimmed")
+	// ErrFeedReset says that a position is in a log that is no longer there.
+	ErrFeedReset = errors.New("objectstore: feed was reset")
+)
+
+// FeedError says that a feed cannot be read from a position.
+type FeedError struct {
+	Feed  string
+	At    Position
+	First Position // before the first entry that is there
+	Err   error    // ErrTrimmed or ErrFeedReset
+}
+
+// Error names the feed and the first entry that is there.
+func (e *FeedError) Error() string {
+	return fmt.Sprintf("%v: %q has no entry behind %d of log %q, the first is %d of log %q",
+		e.Err, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
+}
+
+// Unwrap returns ErrTrimmed or ErrFeedReset.
+func (e *FeedError) Unwrap() error { return e.Err }
+
+// feedEnds is where a feed begins and ends.
+type feedEnds struct {
+	log         ulid.ULID // zero: nothing was ever appended
+	first, next uint64    // of the entries that are there, and of the next one
+	firstAt     time.Time // when the first entry was written; zero: not looked up
+}
+
+// feedCache saves appends the search for a feed's ends: they are sought once per
+// segment, and a life has one segment. It is dropped when writes are taken back.
+type feedCache map[string]*feedEnds
+
+func (f *feedEnds) start() Position { return f.at(f.first - 1) }
+
+func (f *feedEnds) at(offset uint64) Position {
+	if f.log.IsZero() {
+		return Position{}
+	}
+	return Position{Log: f.log.String(), Offset: offset}
+}
+
+// admit says whether a feed can be read from a position.
+func (f *feedEnds) admit(name string, p Position) error {
+	e := &FeedError{Feed: name, At: p, First: f.start()}
+	switch {
+	case p.Log != "" && p.Log != e.First.Log:
+		e.Err = ErrFeedReset
+	case p.Offset < e.First.Offset:
+		e.Err = ErrTrimmed
+	default:
+		return nil
+	}
+	return e
+}
+
+// feed returns the ends of a feed as the segment sees them.
+func (s *Segment) feed(name string) (*feedEnds, error) {
+	if f := s.feeds[name]; f != nil {
+		return f, nil
+	}
+	f, err := s.seekFeed(name)
+	if err != nil {
+		return nil, err
+	}
+	if s.feeds == nil {
+		s.feeds = make(feedCache)
+	}
+	s.feeds[name] = f
+	return f, nil
+}
+
+func (s *Segment) seekFeed(name string) (*feedEnds, error) {
+	if err := validateName("feed", name, MaxCollectionName); err != nil {
+		return nil, err
+	}
+	base := feedKey(name)[1:]
+	f := &feedEnds{first: 1, next: 1}
+	header, ok, err := s.Get(SpaceCollection, base)
+	if err != nil || !ok {
+		return f, err
+	}
+	if f.log, err = decodeFeed(header); err != nil {
+		return nil, err
+	}
+	for _, last := range []bool{false, true} {
+		it := s.Scan(Bounds{Space: SpaceCollection, Prefix: base, After: base, Reverse: last, Limit: 1})
+		found := it.Next()
+		var offset uint64
+		var c Change
+		if found {
+			offset, c, _, err = decodeFeedRow(base, it)
+		}
+		if err := errors.Join(err, it.Close()); err != nil {
+			return nil, err
+		}
+		switch {
+		case !found:
+			return nil, fmt.Errorf("%w: feed %q has a header and no entries", ErrFormat, name)
+		case last:
+			f.next = offset + 1
+		default:
+			f.first, f.firstAt = offset, c.At
+		}
+	}
+	return f, nil
+}
+
+// decodeFeedRow reads the entry that an iterator stands on.
+func decodeFeedRow(base []byte, it *Iterator) (offset uint64, c Change, stored bool, err error) {
+	if len(it.Key()) != len(base)+8 {
+		return 0, c, false, fmt.Errorf("%w: key of a feed's entry has %d bytes", ErrFormat, len(it.Key()))
+	}
+	offset = binary.BigEndian.Uint64(it.Key()[len(base):])
+	c, stored, err = decodeChange(it.Value())
+	c.Offset = offset
+	return offset, c, stored, err
+}
+
+// append adds to the plan what an entry behind f takes, trimming included, and
+// moves f.
+func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
+	if f.log.IsZero() {
+		f.log = ulid.Make()
+		*p = append(*p, row{key: feedKey(feed.Name), value: encodeFeed(f.log)})
+	}
+	c.Offset = f.next
+	f.next++
+	if c.Offset == f.first {
+		f.firstAt = c.At
+	}
+	*p = append(*p, row{
+		key:   changeKey(feed.Name, c.Offset),
+		value: encodeChange(&c, feed.Values && c.Op != OpDelete),
+	})
+	for range trimStep {
+		if f.first == c.Offset {
+			break // the newest stays, and with it the offset
+		}
+		old, err := s.beyond(feed, f, &c)
+		if err != nil {
+			return err
+		}
+		if !old {
+			break
+		}
+		*p = append(*p, row{key: changeKey(feed.Name, f.first), deleted: true})
+		f.first++
+		f.firstAt = time.Time{}
+	}
+	return nil
+}
+
+// beyond says that the first entry is one that the feed need not keep, now that c
+// is its last.
+func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
+	if feed.Keep > 0 && c.Offset-f.first >= uint64(feed.Keep) {
+		return true, nil
+	}
+	if feed.MaxAge <= 0 {
+		return false, nil
+	}
+	if f.firstAt.IsZero() {
+		v, ok, err := s.Get(SpaceCollection, changeKey(feed.Name, f.first)[1:])
+		if err != nil {
+			return false, err
+		}
+		if !ok {
+			return false, fmt.Errorf("%w: feed %q lacks entry %d", ErrFormat, feed.Name, f.first)
+		}
+		first, _, err := decodeChange(v)
+		if err != nil {
+			return false, err
+		}
+		f.firstAt = first.At
+	}
+	return c.At.Sub(f.firstAt) > feed.MaxAge, nil
+}
+
+// FeedEnds returns the positions before the first and behind the last entry that
+// is there. Both are zero if nothing was ever appended. Errors: *NameError,
+// ErrFormat.
+func (s *Segment) FeedEnds(name string) (start, end Position, err error) {
+	f, err := s.feed(name)
+	if err != nil {
+		return Position{}, Position{}, err
+	}
+	return f.start(), f.at(f.next - 1), nil
+}
+
+// FeedGrown says whether ReadFeed would find an entry behind a position, and if
+// not, whether one is there that is not durable yet. Errors: as of ReadFeed.
+func (s *Segment) FeedGrown(name string, after Position) (ready, pending bool, err error) {
+	f, err := s.feed(name)
+	if err != nil {
+		return false, false, err
+	}
+	if err := f.admit(name, after); err != nil {
+		return false, false, err
+	}
+	if after.Offset+1 >= f.next {
+		return false, false, nil
+	}
+	ready = after.Offset+1 < s.undurableChange(name)
+	return ready, !ready, nil
+}
+
+// ReadFeed returns up to limit entries behind a position: those that are durable,
+// and then the segment's own. It ends before an entry that another segment has
+// handed over and that is not durable yet. A value that is not kept in its entry
+// is read from its row, as the segment sees that.
+//
+// Errors: *FeedError, *NameError, ErrFormat.
+func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, error) {
+	f, err := s.feed(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.admit(name, after); err != nil || f.log.IsZero() {
+		return nil, err
+	}
+	base := feedKey(name)[1:]
+	hidden := s.undurableChange(name)
+	it := s.Scan(Bounds{Space: SpaceCollection, Prefix: base, After: changeKey(name, after.Offset)[1:], Limit: limit})
+	defer it.Close()
+	var changes []Change
+	for it.Next() {
+		offset, c, stored, err := decodeFeedRow(base, it)
+		if err != nil {
+			return nil, err
+		}
+		if offset >= hidden {
+			break
+		}
+		c.Key = append([]byte(nil), c.Key...)
+		switch {
+		case stored:
+			c.Value, c.Present = append([]byte{}, c.Value...), true
+		case c.Op != OpDelete:
+			rec, err := s.row(&Collection{Name: c.Collection}, c.Key)
+			if err != nil {
+				return nil, err
+			}
+			c.Value, c.Present = rec.value, rec.version > 0
+		}
+		changes = append(changes, c)
+	}
+	return changes, it.Close()
+}
+
+// undurableChange returns the first offset of a feed that was handed over and is
+// not durable, or a larger one than any if all are.
+func (s *Segment) undurableChange(name string) uint64 {
+	first := uint64(math.MaxUint64)
+	if s.g.cleared {
+		return first
+	}
+	base := feedKey(name)
+	end := prefixEnd(base)
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	for _, g := range [...]*generation{s.r.filling, s.r.inflight} {
+		if g == nil {
+			continue
+		}
+		for _, i := range g.set.within(base, end) {
+			if r := &g.set.rows[i]; !r.deleted && len(r.key) == len(base)+8 {
+				first = min(first, binary.BigEndian.Uint64(r.key[len(base):]))
+				break
+			}
+		}
+		if g.cleared {
+			break
+		}
+	}
+	return first
+}
