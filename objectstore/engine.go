@@ -1,7 +1,6 @@
 package objectstore
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -46,9 +45,7 @@ type engineLogger struct{ log *slog.Logger }
 
 // Infof logs at debug level: flushes and compactions are Pebble's own affair.
 func (l *engineLogger) Infof(format string, args ...any) {
-	if l.log.Enabled(context.Background(), slog.LevelDebug) {
-		l.log.Debug(fmt.Sprintf(format, args...))
-	}
+	l.log.Debug(fmt.Sprintf(format, args...))
 }
 
 // Errorf logs an error.

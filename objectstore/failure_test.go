@@ -191,9 +191,6 @@ func TestDyingDisk(t *testing.T) {
 		dyingDisk(t, env)
 		return
 	}
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
 	died := 0
 	for k := 1; k < 260; k += 23 {
 		d := t.TempDir()

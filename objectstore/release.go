@@ -3,7 +3,10 @@ package objectstore
 // Output is something that leaves an object. It is released exactly once, by
 // the committer or by the goroutine that hands over. With an error it must not
 // leave. Release is constant work, never blocks and runs no user code.
-type Output interface{ Release(err error) }
+type Output interface {
+	// Release lets it leave, or tells it that it must not.
+	Release(err error)
+}
 
 // maxLead is how often a goroutine that handed over looks for outputs that came
 // while it was releasing. Beyond that the committer goes on: nobody works for

@@ -59,13 +59,13 @@ var skips = []string{"Skip", "Skipf", "SkipNow"}
 // its own, which throws a drawn example away and is fine.
 func skippedTests(t *tree) (found []string) {
 	for _, f := range t.files {
-		handed := testHandles(f)
+		local := f.localName("testing")
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			sel, ok := n.(*ast.SelectorExpr)
 			if !ok || !slices.Contains(skips, sel.Sel.Name) {
 				return true
 			}
-			if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(handed, x.Name) {
+			if x, ok := sel.X.(*ast.Ident); ok && isTestHandle(x, local) {
 				found = append(found, t.at(n.Pos(), "%s.%s: a test runs or does not exist", x.Name, sel.Sel.Name))
 			}
 			return true
@@ -74,30 +74,24 @@ func skippedTests(t *tree) (found []string) {
 	return found
 }
 
-// testHandles returns the names of f's parameters of the types *testing.T, B, F
-// and testing.TB.
-func testHandles(f *file) (names []string) {
-	local := f.localName("testing")
-	ast.Inspect(f.syntax, func(n ast.Node) bool {
-		field, ok := n.(*ast.Field)
-		if !ok {
-			return true
-		}
-		typ := field.Type
-		if star, ok := typ.(*ast.StarExpr); ok {
-			typ = star.X
-		}
-		sel, ok := typ.(*ast.SelectorExpr)
-		if !ok || !strings.Contains(" T B F TB ", " "+sel.Sel.Name+" ") {
-			return true
-		}
-		if x, ok := sel.X.(*ast.Ident); !ok || x.Name != local {
-			return true
-		}
-		for _, name := range field.Names {
-			names = append(names, name.Name)
-		}
-		return true
-	})
-	return names
+// isTestHandle says that x is a parameter of type *testing.T, B, F or testing.TB,
+// testing being imported under the name local.
+func isTestHandle(x *ast.Ident, local string) bool {
+	if x.Obj == nil {
+		return false
+	}
+	param, ok := x.Obj.Decl.(*ast.Field)
+	if !ok {
+		return false
+	}
+	typ := param.Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	sel, ok := typ.(*ast.SelectorExpr)
+	if !ok || !strings.Contains(" T B F TB ", " "+sel.Sel.Name+" ") {
+		return false
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	return ok && pkg.Name == local
 }
