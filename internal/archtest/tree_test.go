@@ -88,7 +88,7 @@ func parse(fset *token.FileSet, fsys fs.FS, p string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	syntax, err := parser.ParseFile(fset, p, text, parser.ParseComments|parser.SkipObjectResolution)
+	syntax, err := parser.ParseFile(fset, p, text, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
