@@ -126,6 +126,7 @@ func (o *object) run(t *turn) (next *turn) {
 			o.host.spawn(o, next) // this goroutine ends here
 		}
 	}()
+	o.host.label(labelKey{o.class.Name, ev.op})
 	o.at(ev, PlaceStart)
 	if l.dead.Load() {
 		ev.answer(ev.failure(l.why, RanUnknown))

@@ -65,6 +65,9 @@ type Host struct {
 	lives   atomic.Int64  // objects with a life in memory
 	sampled atomic.Uint64 // shards looked at for victims
 
+	labelMu sync.RWMutex
+	labels  map[labelKey]context.Context
+
 	mu      sync.Mutex
 	err     error               // why the store failed
 	zombies map[*event]struct{} // events that still run in ended lives
@@ -79,7 +82,7 @@ type Host struct {
 func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*Class{}, seed: maphash.MakeSeed(), start: time.Now(),
-		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
+		zombies: map[*event]struct{}{}, labels: map[labelKey]context.Context{}, failed: make(chan struct{}), done: make(chan struct{}),
 	}
 	h.lis = &h.opts.Listener
 	for i := range classes {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,6 +213,26 @@ func TestFailingAlarmRunsSevenTimes(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := fmt.Sprint(attempts); got != "[0 1 2 3 4 5 6]" {
 			t.Errorf("attempts %s", got)
+		}
+	})
+}
+
+func TestLongTurnIsReportedOnceWithItsStack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports []LongTurn
+		h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{TurnHeld: func(l LongTurn) { reports = append(reports, l) }}})
+		err := do(t.Context(), h, "a", "ponder", func(context.Context, *counter) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(reports) != 1 || reports[0].ID != id("a") || reports[0].Op != "ponder" || reports[0].Held < time.Second {
+			t.Fatalf("reports %+v", reports)
+		}
+		if !strings.Contains(reports[0].Stack, "TestLongTurnIsReportedOnceWithItsStack") {
+			t.Errorf("the stack does not show the handler:\n%s", reports[0].Stack)
 		}
 	})
 }

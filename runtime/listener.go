@@ -155,9 +155,28 @@ const (
 	labelOp    = "dohost_op"
 )
 
-// labels returns a context that carries the labels of an operation of a class.
-func labels(class, op string) context.Context {
-	return pprof.WithLabels(context.Background(), pprof.Labels(labelClass, class, labelOp, op))
+// labelKey is what a goroutine that runs an event is labelled with.
+type labelKey struct{ class, op string }
+
+// maxLabels bounds the operations that have labels of their own; the names of
+// background tasks are the users'.
+const maxLabels = 1024
+
+// label puts the labels of an operation on this goroutine.
+func (h *Host) label(k labelKey) {
+	h.labelMu.RLock()
+	ctx := h.labels[k]
+	h.labelMu.RUnlock()
+	if ctx == nil {
+		h.labelMu.Lock()
+		if len(h.labels) >= maxLabels {
+			k.op = "other"
+		}
+		ctx = pprof.WithLabels(context.Background(), pprof.Labels(labelClass, k.class, labelOp, k.op))
+		h.labels[k] = ctx
+		h.labelMu.Unlock()
+	}
+	pprof.SetGoroutineLabels(ctx)
 }
 
 // stacks returns the stacks of the goroutines that run op of a class.
