@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -35,7 +34,7 @@ type Options struct {
 	// those that objects ask for. Zero means 1.
 	TimeScale float64
 	// Chaos ends incarnations at random. The zero Chaos ends none.
-	Chaos eviction.Chaos
+	Chaos Chaos
 	// Listener is told what the host does. The zero value listens to nothing.
 	Listener Listener
 	// Logger gets the storage engine's messages. Nil discards them.
@@ -43,21 +42,6 @@ type Options struct {
 	// FS is where the store lives. Nil means the disk.
 	FS *objectstore.FS
 }
-
-// Listener is told what a host does: log, metrics and tests are listeners.
-type Listener = runtime.Listener
-
-// Epoch is the number of an incarnation.
-type Epoch = objectstore.Epoch
-
-// AlarmRun describes a run of an alarm handler.
-type AlarmRun = runtime.Alarm
-
-// Ended describes an incarnation that has ended.
-type Ended = runtime.Ended
-
-// Tee returns a Listener that tells all of ls.
-func Tee(ls ...Listener) Listener { return runtime.Tee(ls...) }
 
 // Style is the way in which an incarnation is ended.
 type Style = runtime.Style
@@ -150,8 +134,8 @@ func unread(err error) bool {
 // Evict ends the object's incarnation, if it has one, and says whether it had.
 func (h *Host) Evict(id ID, s Style) bool { return h.rt.Evict(id, s) }
 
-// Objects yields the durable objects of a class in order of name, after a name, or
-// of all classes if class is empty. It wakes none of them.
+// Objects yields the durable objects of a class in order of name, after a name. It
+// wakes none of them.
 func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, error] {
 	return func(yield func(ID, error) bool) {
 		sn, err := h.rt.Store().Snapshot(ctx)

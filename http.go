@@ -44,8 +44,8 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class), Ran: RanNo})
 		return
 	}
-	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet()}
 	body := &requestBody{source: r}
+	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Fn: func(ctx context.Context, instance any) error {
 		return c.serveHTTP(ctx, instance, own, body, s.out)
@@ -59,7 +59,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		// do that discards the rest of the body first.
 		_ = s.rc.EnableFullDuplex()
 	}
-	defer s.leave(body)
+	defer s.leave()
 	s.serve(r.Context(), sent)
 }
 
@@ -107,6 +107,7 @@ type serving struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	out   *outlet
+	body  *requestBody
 	begun bool // the header has been written
 }
 
@@ -146,6 +147,9 @@ func (s *serving) finish(err error) {
 func (s *serving) fail(err error) {
 	if s.begun || errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
+	}
+	if s.body.reading.Load() {
+		s.w.Header().Set("Connection", "close")
 	}
 	WriteError(s.w, err)
 }
@@ -187,9 +191,9 @@ func (s *serving) begin(p piece) {
 
 // leave lets go of what the event may still use: it may run on. A read of the body
 // that is under way would hold up the server, which closes the body.
-func (s *serving) leave(body *requestBody) {
+func (s *serving) leave() {
 	s.out.close(context.Canceled)
-	if body.reading.Load() {
+	if s.body.reading.Load() {
 		_ = s.rc.SetReadDeadline(time.Unix(1, 0)) // not every server has one
 	}
 }

@@ -90,7 +90,7 @@ func (h *Host) Pins(id ID) []Pin {
 func (h *Host) Zombies() []string { return h.rt.Zombies() }
 
 // Stats counts what the store has done since it was opened.
-func (h *Host) Stats() objectstore.Stats { return h.rt.Store().Stats() }
+func (h *Host) Stats() StoreStats { return h.rt.Store().Stats() }
 
 // Classes returns the classes that are bound, in order of their names.
 func (h *Host) Classes() []Class {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/objectstore"
@@ -16,7 +17,7 @@ func (h *Host) deliver(a objectstore.Alarm) {
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
 		if errors.Is(err, ErrNoClass) {
-			h.lis.alarmEnded(a, 0, err) // stays in the store for a host that has the class
+			h.lis.alarmEnded(a, 0, time.Since(a.Due), err) // stays in the store for a host that has the class
 		}
 		h.scheduler.Done(a, !errors.Is(err, ErrNoClass))
 	}
@@ -35,6 +36,7 @@ func (o *object) handleAlarm(ev *event) {
 		o.host.lis.alarmStale(ev.alarm)
 		return
 	}
+	late := time.Since(ev.alarm.Due)
 	attempt := 0
 	if ok && slot.Generation == ev.alarm.Generation {
 		attempt = slot.Attempt
@@ -44,13 +46,13 @@ func (o *object) handleAlarm(ev *event) {
 	}
 	if o.class.Alarm == nil {
 		l.segment.ClearSlot()
-		o.host.lis.alarmEnded(ev.alarm, attempt, ErrNoAlarmHandler)
+		o.host.lis.alarmEnded(ev.alarm, attempt, late, ErrNoAlarmHandler)
 		return
 	}
 	l.ringing = ev.alarm.Generation
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: attempt})
 	l.ringing = 0
-	o.host.lis.alarmEnded(ev.alarm, attempt, ev.err)
+	o.host.lis.alarmEnded(ev.alarm, attempt, late, ev.err)
 	if l.dead.Load() {
 		return
 	}

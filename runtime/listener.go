@@ -63,6 +63,7 @@ type Event struct {
 type Alarm struct {
 	ID        ID
 	Scheduled time.Time
+	Late      time.Duration // from Scheduled to the beginning of the run
 	Attempt   int
 	Err       error
 }
@@ -114,8 +115,8 @@ func (l *Listener) failed(err error)                  { call(l.Failed, err) }
 func (l *Listener) turnHeld(t *LongTurn)              { call(l.TurnHeld, *t) }
 func (l *Listener) alarmStale(a objectstore.Alarm)    { call(l.AlarmStale, a.ID) }
 
-func (l *Listener) alarmEnded(a objectstore.Alarm, attempt int, err error) {
-	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Attempt: attempt, Err: err})
+func (l *Listener) alarmEnded(a objectstore.Alarm, attempt int, late time.Duration, err error) {
+	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Late: late, Attempt: attempt, Err: err})
 }
 
 func (h *Host) waking(l *life) {
