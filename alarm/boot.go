@@ -10,9 +10,9 @@ import (
 type bootPass struct {
 	start time.Time
 
-	// Alarms that are delivered at boot whatever their time, a group at a time.
+	// Alarms that are delivered at boot whatever their time.
 	after   objectstore.ID
-	waiting int // of the current group
+	waiting int // brought, and not run yet
 	booted  bool
 
 	// Alarms that an earlier unclean start has counted already: one of them may end
@@ -23,33 +23,36 @@ type bootPass struct {
 	suspected bool // all have run
 }
 
-// ended notes that a delivery has come back.
-func (b *bootPass) ended(d *delivery) {
-	if d.suspect {
+// ended notes that a delivery has come back for good, or was overtaken.
+func (b *bootPass) ended(e *entry) {
+	if e.suspect {
+		e.suspect = false
 		b.running = false
 	}
-	if d.boot {
-		d.boot = false
+	if e.boot {
+		e.boot = false
 		b.waiting--
 	}
 }
 
-// deliverBoot brings the next group of alarms that are delivered at boot.
+// deliverBoot brings the next alarms that are delivered at boot. There are never
+// more than a group of them at a time, and one that takes long holds up no others.
 func (s *Scheduler) deliverBoot() {
 	b := &s.boot
-	if b.booted || b.waiting > 0 || s.now().Before(s.retryAt) {
+	limit := (s.cfg.Group + 1) / 2
+	if b.booted || b.waiting+limit > s.cfg.Group || s.now().Before(s.retryAt) {
 		return
 	}
 	if s.cfg.Boot == nil {
 		b.booted = true
 		return
 	}
-	as, err := s.cfg.Boot(s.ctx, b.after, s.cfg.Group)
+	as, err := s.cfg.Boot(s.ctx, b.after, limit)
 	if err != nil {
 		s.failed(err)
 		return
 	}
-	b.booted = len(as) < s.cfg.Group
+	b.booted = len(as) < limit
 	for _, a := range as {
 		b.after = a.ID
 		if s.out[a.ID] == nil {
@@ -79,13 +82,6 @@ func (s *Scheduler) deliverRaised() {
 	raised, err := s.cfg.Raise(s.ctx, group, false)
 	if err != nil {
 		s.failed(err)
-		for _, e := range es {
-			e.tries = 0
-			delete(s.out, e.ID)
-			e.at = s.retryAt
-			s.queue.put(e)
-		}
-		return
 	}
 	deliver := map[objectstore.ID]bool{}
 	for _, a := range raised {
@@ -96,9 +92,13 @@ func (s *Scheduler) deliverRaised() {
 			s.cfg.Deliver(e.Alarm)
 			continue
 		}
-		d := s.out[e.ID]
 		delete(s.out, e.ID)
-		s.boot.ended(d)
+		if err != nil {
+			e.at = s.retryAt
+			s.queue.put(e)
+		} else {
+			s.boot.ended(e)
+		}
 	}
 }
 
@@ -106,10 +106,7 @@ func (s *Scheduler) deliverRaised() {
 // the start is out of the way.
 func (s *Scheduler) deliverSuspect() {
 	b := &s.boot
-	if !s.cfg.Unclean || b.suspected || b.running || !b.booted || s.now().Before(s.retryAt) {
-		return
-	}
-	if e := s.queue.first(); len(s.out) > 0 || (e != nil && !e.Due.After(b.start)) || (!s.complete && s.last.Due.Before(b.start)) {
+	if !s.cfg.Unclean || b.suspected || b.running || !b.booted || b.waiting > 0 || s.now().Before(s.retryAt) || s.dueAtStart() {
 		return
 	}
 	for !b.running {
@@ -122,22 +119,49 @@ func (s *Scheduler) deliverSuspect() {
 			b.suspected = true
 			return
 		}
+		if !s.deliverOneSuspect(as[0]) {
+			return
+		}
 		b.pos = pos
-		s.deliverOneSuspect(as[0])
 	}
 }
 
-func (s *Scheduler) deliverOneSuspect(a objectstore.Alarm) {
-	e := &entry{Alarm: a, at: a.Due}
-	s.out[a.ID] = &delivery{entry: e, suspect: true}
+// dueAtStart says whether an alarm that was due at the start, and is no suspect, is
+// still to run, or runs.
+func (s *Scheduler) dueAtStart() bool {
+	start := s.boot.start
+	if !s.complete && !s.last.Due.After(start) {
+		return true // unread
+	}
+	for _, d := range s.out {
+		if !d.Due.After(start) {
+			return true
+		}
+	}
+	for _, e := range s.queue.order {
+		if !e.Due.After(start) {
+			return true
+		}
+	}
+	return false
+}
+
+// deliverOneSuspect returns false if it could not find out whether a is one.
+func (s *Scheduler) deliverOneSuspect(a objectstore.Alarm) bool {
+	if s.out[a.ID] != nil {
+		return true // changed since the start: no suspect any more
+	}
+	e := &entry{Alarm: a, at: a.Due, suspect: true}
+	s.out[a.ID] = &delivery{entry: e}
 	raised, err := s.cfg.Raise(s.ctx, []objectstore.Alarm{a}, true)
 	if err != nil || len(raised) == 0 {
 		delete(s.out, a.ID)
 		if err != nil {
 			s.failed(err)
 		}
-		return
+		return err == nil
 	}
 	s.boot.running = true
 	s.cfg.Deliver(a)
+	return true
 }

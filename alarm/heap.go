@@ -14,8 +14,10 @@ type entry struct {
 	objectstore.Alarm
 	at    time.Time // when to deliver it: due, or later after it was cut off
 	tries int       // deliveries cut off in a row
-	boot  bool      // delivered because the host started
+	boot  bool      // delivered because the host started; counted in bootPass.waiting
 	index int
+
+	suspect bool // see bootPass
 }
 
 // queue orders entries by time, and finds them by object.
@@ -56,11 +58,14 @@ func (q *queue) put(e *entry) {
 	heap.Push(&q.order, e)
 }
 
-func (q *queue) remove(id objectstore.ID) {
-	if e := q.byID[id]; e != nil {
+// remove returns the entry of the object, if there was one.
+func (q *queue) remove(id objectstore.ID) *entry {
+	e := q.byID[id]
+	if e != nil {
 		delete(q.byID, id)
 		heap.Remove(&q.order, e.index)
 	}
+	return e
 }
 
 func (q *queue) first() *entry {
@@ -83,7 +88,7 @@ func (q *queue) shrink(n int) (last objectstore.Alarm) {
 	all := slices.Clone(q.order)
 	slices.SortFunc(all, func(a, b *entry) int { return compare(a.Alarm, b.Alarm) })
 	for _, e := range all[n:] {
-		if e.tries == 0 && !e.boot {
+		if e.tries == 0 && !e.boot && !e.suspect {
 			q.remove(e.ID)
 		}
 	}

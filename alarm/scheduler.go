@@ -20,7 +20,7 @@ type Config struct {
 	Deliver func(objectstore.Alarm)
 	// Raise counts the coming runs of due alarms durably and returns those to
 	// deliver. With suspects, it takes those whose runs were so counted before; else
-	// it leaves those out.
+	// it leaves those out. With an error, those that it does not return are tried again.
 	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error)
 	// Unclean says that the host before this one did not close: what is due now may
 	// be what ended it.
@@ -75,8 +75,7 @@ type message struct {
 // delivery is an alarm that is out.
 type delivery struct {
 	*entry
-	next    *objectstore.AlarmChange // the newest change since it went out
-	suspect bool
+	next *objectstore.AlarmChange // the newest change since it went out
 }
 
 // NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
@@ -197,7 +196,9 @@ func (s *Scheduler) apply(c objectstore.AlarmChange) {
 		d.next = &c
 		return
 	}
-	s.queue.remove(c.ID)
+	if e := s.queue.remove(c.ID); e != nil {
+		s.boot.ended(e)
+	}
 	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation}
 	if c.Set && (s.complete || compare(a, s.last) <= 0) {
 		s.queue.put(&entry{Alarm: a, at: a.Due})
@@ -211,14 +212,16 @@ func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 		return
 	}
 	delete(s.out, a.ID)
-	s.boot.ended(d)
-	switch {
-	case d.next != nil && d.next.Slot.Generation != a.Generation:
-		s.apply(*d.next)
-	case again:
+	changed := d.next != nil && d.next.Slot.Generation != a.Generation
+	if again && !changed {
 		d.tries++
 		d.at = s.now().Add(againAfter(d.tries))
 		s.queue.put(d.entry)
+		return
+	}
+	s.boot.ended(d.entry)
+	if changed {
+		s.apply(*d.next)
 	}
 }
 
@@ -227,9 +230,11 @@ func (s *Scheduler) trim() {
 	if len(s.queue.order) <= s.cfg.Limit {
 		return
 	}
-	s.last = s.queue.shrink(s.cfg.Limit / 2)
-	s.horizon = s.last.Pos()
-	s.complete = false
+	last := s.queue.shrink(s.cfg.Limit / 2)
+	if !s.complete && compare(last, s.last) >= 0 {
+		return // all that is beyond the horizon are entries that must stay
+	}
+	s.last, s.horizon, s.complete = last, last.Pos(), false
 }
 
 // refill reads the index beyond the horizon while memory holds few alarms.
@@ -276,7 +281,7 @@ func (s *Scheduler) deliver() {
 			s.deliverRaised()
 			continue
 		}
-		s.send(s.queue.take(), false)
+		s.send(s.queue.take())
 	}
 	s.deliverSuspect()
 	s.mu.Lock()
@@ -287,8 +292,8 @@ func (s *Scheduler) deliver() {
 	s.mu.Unlock()
 }
 
-func (s *Scheduler) send(e *entry, suspect bool) {
-	s.out[e.ID] = &delivery{entry: e, suspect: suspect}
+func (s *Scheduler) send(e *entry) {
+	s.out[e.ID] = &delivery{entry: e}
 	s.cfg.Deliver(e.Alarm)
 }
 

@@ -32,7 +32,7 @@ func (o *object) handleAlarm(ev *event) {
 		ev.err = err
 		return
 	}
-	if !ev.verified && (!ok || slot.Generation != ev.alarm.Generation) {
+	if !ev.isFor(slot, ok) {
 		o.host.lis.alarmStale(ev.alarm)
 		return
 	}
@@ -52,6 +52,7 @@ func (o *object) handleAlarm(ev *event) {
 	l.ringing = ev.alarm.Generation
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: attempt})
 	l.ringing = 0
+	ev.turn.end()
 	o.host.lis.alarmEnded(ev.alarm, attempt, late, ev.err)
 	if l.dead.Load() {
 		return
@@ -67,11 +68,6 @@ func (o *object) handleAlarm(ev *event) {
 	}
 }
 
-// alarmReleased ends a delivery whose last segment is durable, or lost.
-func (o *object) alarmReleased(ev *event, err error) {
-	ev.endDelivery(err != nil)
-}
-
 // endDelivery tells the scheduler, once: a delivery that was cut off may still hand
 // a segment over, and be refused.
 func (ev *event) endDelivery(again bool) {
@@ -80,95 +76,16 @@ func (ev *event) endDelivery(again bool) {
 	}
 }
 
-// alarmFenced ends a delivery whose run was cut off: by the object's own fault,
-// which counts, or by an eviction, which does not.
+// alarmFenced ends a delivery whose run was cut off: by its own fault, which
+// counts, or by something else, which does not.
 func (o *object) alarmFenced(ev *event, why *Fenced) {
-	switch why.Reason {
-	case ReasonPanic, ReasonAborted, ReasonAlarm, ReasonExclusive:
-		if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
-			o.spoil(slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
-		}
-	default:
+	if why.by != ev {
 		ev.endDelivery(true)
+		return
 	}
-}
-
-// raise counts the coming run of alarms that were due when the host started after
-// an unclean end, durably, before any of them runs: one of them may be what ended
-// it. Those that were so raised before are left for the end (suspects), and then
-// raised again, one at a time.
-func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error) {
-	var deliver []objectstore.Alarm
-	landed := make(chan error, len(due))
-	raised := 0
-	for _, a := range due {
-		class := h.classes[a.ID.Class]
-		if class == nil {
-			continue
-		}
-		ok, err := h.objectOf(a.ID, class).raise(a, suspects, landed)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			raised++
-			deliver = append(deliver, a)
-		}
+	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
+		o.spoil(slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
 	}
-	for range raised {
-		select {
-		case err := <-landed:
-			if err != nil {
-				return nil, err
-			}
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return deliver, nil
-}
-
-// raise writes the raised slot as a hand-over of its own, unless the object is in
-// use already: then its own run decides.
-func (o *object) raise(a objectstore.Alarm, suspects bool, landed chan<- error) (bool, error) {
-	o.mu.Lock()
-	if o.life != nil || o.waking || o.gone {
-		o.mu.Unlock()
-		landed <- nil
-		return true, nil
-	}
-	if o.rng == nil {
-		o.rng = o.host.store.Range(o.id)
-	}
-	o.waking = true
-	o.mu.Unlock()
-	again, err := o.raiseSlot(a, suspects, landed)
-	o.mu.Lock()
-	o.waking = false
-	run := o.wakeLocked()
-	o.mu.Unlock()
-	if run != nil {
-		run()
-	}
-	return again, err
-}
-
-func (o *object) raiseSlot(a objectstore.Alarm, suspects bool, landed chan<- error) (bool, error) {
-	epoch := o.host.store.NewEpoch()
-	o.rng.Begin(epoch)
-	seg := o.rng.NewSegment(epoch)
-	slot, ok, err := seg.Slot()
-	if err != nil || !ok || slot.Generation != a.Generation || slot.Raised != suspects {
-		return false, err
-	}
-	next, again := alarm.Raise(slot)
-	if again {
-		seg.SetSlot(next)
-		seg.Emit(emission(func(err error) { landed <- err }))
-	} else {
-		seg.ClearSlot()
-	}
-	return again, o.rng.HandOver(seg)
 }
 
 // jitter is a share of the retry delay, 0 to 25 %.

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
@@ -33,7 +32,7 @@ func (g *gate) Release(err error) {
 func Await(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)
 	if t == nil {
-		return fn(ctx)
+		return without(ctx, fn)
 	}
 	return t.away(PlaceAwait, true, func() error {
 		return fn(&awayCtx{Context: ctx, t: t})
@@ -45,11 +44,20 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 func Wait(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)
 	if t == nil {
-		return fn(ctx)
+		return without(ctx, fn)
 	}
 	return t.away(PlaceAwait, false, func() error {
 		return fn(&awayCtx{Context: ctx, t: t})
 	})
+}
+
+// without is an Await that has no turn to give up: inside another's fn, or outside
+// of any object.
+func without(ctx context.Context, fn func(context.Context) error) error {
+	if err := endedOf(ctx); err != nil {
+		return err
+	}
+	return fn(ctx)
 }
 
 // away runs fn without the turn. gated says that fn waits for the disk.
@@ -79,6 +87,9 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 		}
 	}
 	l.obj.at(t.ev, p)
+	if err := l.cause(); err != nil {
+		return err // the next life may do it again
+	}
 	return fn()
 }
 
@@ -100,10 +111,7 @@ func (t *turn) awaitGate() error {
 		}
 	case <-l.context().Done():
 	}
-	if err := l.cause(); err != nil {
-		return err
-	}
-	return ErrFenced // the store has failed, and the fence is on its way
+	return l.orFenced()
 }
 
 // depart hands the segment over, with out as its last output, and passes the turn
@@ -134,6 +142,7 @@ func (t *turn) giveUp() {
 	o := t.ev.obj
 	o.mu.Lock()
 	t.state.Store(turnAway)
+	t.givenUp++
 	next := o.startLocked(t.ev.life, t.lane.passLocked())
 	o.mu.Unlock()
 	if next != nil {
@@ -147,104 +156,32 @@ func (t *turn) giveUp() {
 func (t *turn) takeBack() error {
 	o := t.ev.obj
 	o.mu.Lock()
-	if t.lane.holder == nil {
-		t.lane.grantLocked(t)
-		o.mu.Unlock()
-	} else {
-		t.lane.push(t)
-		o.mu.Unlock()
-		for s := range t.wake {
-			if s == granted {
-				break
-			}
-		}
+	queued := t.queueLocked()
+	o.mu.Unlock()
+	if queued {
+		t.awaitGrant()
 	}
 	return t.ev.life.cause()
 }
 
-// Enter takes the turn for one segment, from inside an Await's fn, and returns
-// when that segment is durable. It queues like everybody else.
-//
-// Errors: fn's (its writes are kept, as a handler's are), ErrNoTurn, ErrFenced.
-func Enter(ctx context.Context, fn func(context.Context) error) error {
-	away, ok := ctx.Value(turnKey{}).(*awayCtx)
-	if !ok {
-		return fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
+// queueLocked takes the turn if nobody holds it, else queues for it and says so.
+func (t *turn) queueLocked() (queued bool) {
+	t.lane = t.lane.openLocked()
+	if t.lane.holder == nil {
+		t.lane.grantLocked(t)
+		return false
 	}
-	ev := away.t.ev
-	t := &turn{ev: ev, wake: make(chan signal, 2)}
-	ev.obj.mu.Lock()
-	t.lane = away.t.lane
-	ev.obj.mu.Unlock()
-	if err := t.takeBack(); err != nil {
-		t.retire()
-		return err
-	}
-	defer t.retire()
-	err := fn(&heldCtx{Context: ctx, t: t})
-	if serr := t.sync(); serr != nil {
-		return serr
-	}
-	return err
+	t.lane.push(t)
+	return true
 }
 
-// retire ends a turn that is not an event's own.
-func (t *turn) retire() {
-	o := t.ev.obj
-	o.mu.Lock()
-	t.state.Store(turnOver)
-	next := o.startLocked(t.ev.life, t.lane.passLocked())
-	o.mu.Unlock()
-	if next != nil {
-		o.host.spawn(o, next)
-	}
-}
-
-// Sync hands the segment over and returns when all that the object has handed
-// over is durable, NoWait writes included. The turn is held meanwhile.
-//
-// Errors: ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
-func Sync(ctx context.Context) error {
-	t := turnOf(ctx)
-	if t == nil {
-		return ErrNoTurn
-	}
-	if err := t.use(); err != nil {
-		return err
-	}
-	defer t.done()
-	if t.transactions > 0 {
-		return ErrInTransaction
-	}
-	return t.sync()
-}
-
-func (t *turn) sync() error {
-	l := t.ev.life
-	t.prepare()
-	l.segment.Sync((*gate)(t))
-	if err := l.handOver(t); err != nil {
-		<-t.wake
-		return err
-	}
-	select {
-	case s := <-t.wake:
-		if s == gateOpen {
-			return nil
+// awaitGrant passes over a gate's signal that comes late, after a fence.
+func (t *turn) awaitGrant() {
+	for s := range t.wake {
+		if s == granted {
+			return
 		}
-		return l.orFenced()
-	case <-l.context().Done():
-		return l.orFenced()
 	}
-}
-
-// orFenced is why the life has ended, or ErrFenced while the fence that a failed
-// store brings is still on its way.
-func (l *life) orFenced() error {
-	if err := l.cause(); err != nil {
-		return err
-	}
-	return ErrFenced
 }
 
 // Sleep is a Wait of at least d.

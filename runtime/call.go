@@ -27,6 +27,9 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	if t := turnOf(ctx); t != nil {
 		return h.callFrom(ctx, t, id, ev)
 	}
+	if err := endedOf(ctx); err != nil {
+		return refusal(id, c.Op, err)
+	}
 	if err := h.send(id, ev); err != nil {
 		return refusal(id, c.Op, err)
 	}
@@ -60,10 +63,12 @@ func (h *Host) send(id ID, ev *event) error {
 		return err
 	}
 	for {
-		err := h.objectOf(id, class).enqueue(ev, ev.parent != nil || ev.kind != kindCall)
+		o := h.objectOf(id, class)
+		err := o.enqueue(ev, ev.parent != nil || ev.kind != kindCall)
 		if err != errGone {
 			return err
 		}
+		h.forget(o)
 	}
 }
 

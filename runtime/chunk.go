@@ -10,14 +10,23 @@ import "context"
 //
 // Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.Context) error) error {
+	if err := s.life.cause(); err != nil {
+		return err
+	}
 	t := turnOf(ctx)
-	if t == nil || t.state.Load() == turnAway {
+	if t == nil || t.state.Load() != turnHeld {
 		if err := s.Emit(ctx, emit); err != nil {
 			return err
 		}
 		return room(ctx)
 	}
-	if t.transactions > 0 {
+	held, err := s.access(ctx)
+	if err != nil {
+		return err
+	}
+	nested := held.transactions > 0
+	held.done()
+	if nested {
 		return ErrInTransaction
 	}
 	if err := s.Emit(ctx, emit); err != nil {

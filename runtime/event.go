@@ -20,6 +20,7 @@ const (
 	kindCall       eventKind = iota
 	kindAlarm                // a delivery of the object's alarm
 	kindBackground           // State.Go
+	kindInternal             // of the runtime itself
 	kindConstruct            // the constructor
 )
 
@@ -37,6 +38,7 @@ type event struct {
 	fn     func(ctx context.Context, instance any) error
 	obj    *object
 	alarm  objectstore.Alarm // kindAlarm
+	only   *life             // kindBackground: the life that it belongs to
 
 	// Set when it starts, by the granting side before the runner sees it.
 	life *life
@@ -53,9 +55,13 @@ type event struct {
 	prev, succ *event
 	queued     time.Duration
 	begun      time.Duration
-	verified   bool // an alarm whose generation has been compared
 	dropAlarm  bool // Abort asked for the alarm to be dropped
 	zombie     bool // counted as running in an ended life
+
+	// Owned by the runner between lives, and then by that of the life.
+	compared bool   // kindAlarm: with the slot, before the constructor
+	moved    bool   // kindAlarm: the constructor left the slot with another generation,
+	movedTo  uint64 // this one (zero: none), and does not overtake its own delivery by it
 
 	sent     atomic.Pointer[object] // in whose queue it was put
 	handed   atomic.Bool            // its last segment was handed over: the output answers
@@ -74,7 +80,7 @@ func (ev *event) answer(err error) {
 // Release lets the result leave. The event is the output of its own last segment.
 func (ev *event) Release(err error) {
 	if ev.kind == kindAlarm {
-		ev.obj.alarmReleased(ev, err)
+		ev.endDelivery(err != nil)
 	}
 	if err != nil {
 		ev.answer(ev.failure(err, RanUnknown))
@@ -95,13 +101,14 @@ func (ev *event) wait(ctx context.Context, id ID) error {
 }
 
 // abandon is what a caller gets whose ctx ended before the answer came. The call
-// may still wait behind the caller's own gate, and then never enters a queue.
+// may still wait behind the caller's own gate: enqueue notes the object before it
+// looks whether the call was answered, so one of the two sees the other.
 func (ev *event) abandon(ctx context.Context, id ID) error {
 	if !ev.answered.CompareAndSwap(false, true) {
 		return <-ev.done // it came at the last moment
 	}
 	e := &Error{Op: ev.op, ID: id, Err: context.Cause(ctx)}
-	if o := ev.sent.Load(); o != nil && !o.leave(ev) {
+	if o := ev.sent.Load(); o == nil || !o.leave(ev) {
 		e.Ran, e.Retryable = RanNo, true
 	}
 	return e
@@ -111,30 +118,35 @@ func (ev *event) abandon(ctx context.Context, id ID) error {
 // returns the next turn for this goroutine to run.
 func (o *object) run(t *turn) (next *turn) {
 	ev := t.ev
-	l := ev.life
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		// A panic or Goexit: the segment never happened, and the life ends.
 		p := &PanicError{Value: recover(), Stack: debug.Stack()}
-		drop(l.segment, ErrFenced)
-		o.fence(l, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
+		t.end()
+		o.crashed(ev, p)
 		next = o.finish(ev)
 		if p.Value == nil && next != nil {
 			o.host.spawn(o, next) // this goroutine ends here
 		}
 	}()
-	o.host.label(labelKey{o.class.Name, ev.op})
+	o.class.label(ev.op)
 	o.at(ev, PlaceStart)
-	if l.dead.Load() {
+	if l := ev.life; l.dead.Load() {
 		ev.answer(ev.failure(l.why, RanUnknown))
 	} else {
 		o.handle(ev)
 	}
 	returned = true
 	return o.finish(ev)
+}
+
+// crashed is for code that panicked, or exited its goroutine, with the turn held:
+// the segment never happened, and the life ends.
+func (o *object) crashed(ev *event, p *PanicError) {
+	drop(ev.life.segment, ErrFenced)
+	o.fence(ev.life, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }
 
 // handle runs the handler and hands its last segment over.
@@ -146,6 +158,7 @@ func (o *object) handle(ev *event) {
 	} else {
 		ev.err = ev.fn((*eventCtx)(ev), l.instance)
 	}
+	ev.turn.end()
 	l.segment.Emit(ev)
 	// A refused segment releases its outputs, this event among them, with the error.
 	ev.handed.Store(true)
@@ -179,6 +192,9 @@ func (o *object) startLocked(l *life, t *turn) *turn {
 		return nil
 	}
 	ev := t.ev
+	if l.segment == nil {
+		l.segment = o.rng.NewSegment(l.epoch)
+	}
 	o.bytes -= ev.size
 	o.events++
 	ev.seq = o.events

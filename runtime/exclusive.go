@@ -27,31 +27,37 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	o, l := t.ev.obj, t.ev.life
 	o.mu.Lock()
 	nested := l.exclusive != nil
-	outer := t.lane
 	if !nested {
-		l.openLocked(t)
+		l.excludeLocked(t)
 	}
 	o.mu.Unlock()
 	t.done()
 	if !nested {
-		defer l.closeExclusive(t, outer)
+		defer l.closeExclusive(t)
 	}
 	return fn(ctx)
 }
 
-// openLocked opens an exclusive section for the event of t, which holds the turn:
+// excludeLocked opens an exclusive section for the event of t, which holds the turn:
 // from now on its Awaits pass the turn on only to turns of its own.
-func (l *life) openLocked(t *turn) {
+func (l *life) excludeLocked(t *turn) {
 	l.exclusive = t.ev
 	l.exclusives = l.obj.host.now()
 	t.lane = &lane{holder: t}
 }
 
-func (l *life) closeExclusive(t *turn, outer *lane) {
+func (l *life) closeExclusive(t *turn) {
 	l.obj.mu.Lock()
 	defer l.obj.mu.Unlock()
+	l.includeLocked(t)
+}
+
+// includeLocked closes the exclusive section that t has open, and holds.
+func (l *life) includeLocked(t *turn) {
 	l.exclusive = nil
-	t.lane = outer
+	inner := t.lane
+	t.lane = &l.lane
+	inner.closeLocked(&l.lane)
 }
 
 // errRolledBack is what the outputs of a transaction get that did not happen.
@@ -76,6 +82,8 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	t.done()
 	kept := false
 	defer func() {
+		t.claim()
+		defer t.done()
 		t.transactions--
 		if kept {
 			return

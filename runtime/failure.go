@@ -100,6 +100,8 @@ type Fenced struct {
 	Place string
 	// Err is what led to it, or nil.
 	Err error
+
+	by *event // whose fault it was; nil if nobody's
 }
 
 // Reason is a word for why an incarnation ended.
@@ -174,12 +176,9 @@ func (ev *event) failure(err error, ran Ran) error {
 		e.Remote = true
 	case errors.Is(err, ErrOverloaded):
 		e.Overloaded = true
-	case errors.Is(err, ErrConstructor):
+	case errors.Is(err, ErrConstructor), errors.Is(err, ErrFenced):
 		e.Reset = true
-	case errors.Is(err, ErrFenced):
-		e.Reset = true
-		f := &Fenced{}
-		if errors.As(err, &f) && f.Reason == ReasonExclusive {
+		if f, ok := errors.AsType[*Fenced](err); ok && f.Reason == ReasonExclusive {
 			e.Overloaded = true
 		}
 	case errors.Is(err, ErrDeadlock), errors.Is(err, ErrNoClass), isName(err):

@@ -40,16 +40,7 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 
 	o.mu.Lock()
 	o.waking = false
-	run := o.wakeLocked()
-	touch := !o.touched
-	o.touched = true
-	o.mu.Unlock()
-	if touch {
-		o.host.sweeper.touch(o)
-	}
-	if run != nil {
-		run()
-	}
+	o.releaseLocked(o.wakeLocked())
 	return true
 }
 
@@ -64,16 +55,17 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 	}
 	o.life = nil
 	o.waking = true
-	var returning lane
-	for t := l.lane.pop(); t != nil; t = l.lane.pop() {
-		if t.fresh {
-			t.lane = nil
-			o.waiting.push(t)
-		} else {
-			returning.push(t)
+	for _, ev := range l.lane.takeFreshLocked() {
+		ev.turn.lane = nil
+		if ev.only != nil {
+			o.unqueueLocked(ev) // a task of this life, and of no other
+			continue
 		}
+		o.waiting.push(&ev.turn)
 	}
-	l.lane.head, l.lane.tail = returning.head, returning.tail
+	if o.alarm != nil && o.alarm.life != nil {
+		o.alarm = nil // its delivery ends with the life
+	}
 }
 
 // unfinishedLocked lists the events of the life that have started and not ended.

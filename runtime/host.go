@@ -13,24 +13,6 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Class is the code behind objects of one class name.
-type Class struct {
-	// Name is 1 to 256 bytes; it is stored with every object.
-	Name string
-	// New is the constructor. It runs before any event of a life, with the turn held.
-	New func(ctx context.Context, s *State) (instance any, err error)
-	// Alarm handles the alarm; nil for a class that sets none.
-	Alarm func(ctx context.Context, instance any, info alarm.Info) error
-	// ByReference says that callers and objects of this class share what they pass.
-	ByReference bool
-	// Methods are those that callers outside the process may name. Arguments and
-	// results are JSON.
-	Methods map[string]Method
-}
-
-// Method runs a named method on encoded arguments.
-type Method func(ctx context.Context, instance any, arg []byte) (result []byte, err error)
-
 // phases of a host.
 const (
 	phaseOpen    int32 = iota
@@ -53,7 +35,7 @@ type Host struct {
 	opts      Options
 	lis       *Listener
 	store     *objectstore.Store
-	classes   map[string]*Class
+	classes   map[string]*class
 	scheduler *alarm.Scheduler
 	sweeper   *sweeper
 	start     time.Time
@@ -61,12 +43,11 @@ type Host struct {
 	shards    [shardCount]shard
 
 	phase   atomic.Int32
-	active  atomic.Int64  // events queued, running and suspended
+	active  atomic.Int64  // events queued, running and suspended, and tasks to come
+	runners atomic.Int64  // goroutines that spawn started
+	calm    chan struct{} // capacity 1: one of the two has come to zero
 	lives   atomic.Int64  // objects with a life in memory
 	sampled atomic.Uint64 // shards looked at for victims
-
-	labelMu sync.RWMutex
-	labels  map[labelKey]context.Context
 
 	mu      sync.Mutex
 	err     error               // why the store failed
@@ -81,8 +62,9 @@ type Host struct {
 // alarms. Errors: objectstore's, and one for a class that is bound twice.
 func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
-		opts: opts.withDefaults(), classes: map[string]*Class{}, seed: maphash.MakeSeed(), start: time.Now(),
-		zombies: map[*event]struct{}{}, labels: map[labelKey]context.Context{}, failed: make(chan struct{}), done: make(chan struct{}),
+		opts: opts.withDefaults(), classes: map[string]*class{}, seed: maphash.MakeSeed(), start: time.Now(),
+		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
+		calm: make(chan struct{}, 1),
 	}
 	h.lis = &h.opts.Listener
 	for i := range classes {
@@ -93,7 +75,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		if h.classes[c.Name] != nil {
 			return nil, fmt.Errorf("dohost: class %q is bound twice", c.Name)
 		}
-		h.classes[c.Name] = c
+		h.classes[c.Name] = &class{Class: *c}
 	}
 	for i := range h.shards {
 		h.shards[i].objects = map[ID]*object{}
@@ -127,7 +109,7 @@ func (h *Host) shardOf(id ID) *shard {
 }
 
 // objectOf returns the table entry of id, which it makes if there is none.
-func (h *Host) objectOf(id ID, c *Class) *object {
+func (h *Host) objectOf(id ID, c *class) *object {
 	s := h.shardOf(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +141,9 @@ func (h *Host) forget(o *object) {
 
 // spawn starts a runner: with a granted turn, or between lives.
 func (h *Host) spawn(o *object, t *turn) {
+	h.runners.Add(1)
 	go func() {
+		defer h.calmer(&h.runners)
 		if t == nil {
 			t = o.wake()
 		}
@@ -224,16 +208,31 @@ func (h *Host) Close() error {
 
 // drain waits until nothing is queued or running, for Grace at most.
 func (h *Host) drain() {
-	grace := time.NewTimer(h.opts.Grace)
-	defer grace.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for h.active.Load() > 0 && h.phase.Load() == phaseClosing {
+	if h.opts.Grace > 0 {
+		h.settled(&h.active, h.opts.Grace, h.failed)
+	}
+}
+
+// calmer counts down, and wakes Close at zero.
+func (h *Host) calmer(n *atomic.Int64) {
+	if n.Add(-1) == 0 {
 		select {
-		case <-tick.C:
-		case <-grace.C:
+		case h.calm <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// settled waits until n is zero, for d at most.
+func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
+	late := time.NewTimer(d)
+	defer late.Stop()
+	for n.Load() > 0 {
+		select {
+		case <-h.calm:
+		case <-late.C:
 			return
-		case <-h.failed:
+		case <-or:
 			return
 		}
 	}
@@ -268,21 +267,11 @@ const unwindTime = time.Second
 
 // unwound waits for the code of ended lives and names what is still running.
 func (h *Host) unwound() error {
-	deadline := time.NewTimer(unwindTime)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		left := h.Zombies()
-		if len(left) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
-		}
+	h.settled(&h.runners, unwindTime, nil)
+	if left := h.Zombies(); len(left) > 0 {
+		return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
 	}
+	return nil
 }
 
 // Zombies lists events that still run in ended incarnations, as "class/name op".
@@ -310,25 +299,6 @@ func (h *Host) zombieEnded(ev *event) {
 
 // eventEnded accounts for an event whose goroutine has left the object's code.
 func (h *Host) eventEnded(ev *event) {
-	h.active.Add(-1)
 	h.eventEndedListen(ev)
-}
-
-// ByReference says whether the class of that name is bound so.
-func (h *Host) ByReference(class string) bool {
-	c := h.classes[class]
-	return c != nil && c.ByReference
-}
-
-// Method returns a named method of a class. Errors: ErrNoClass, ErrNoMethod.
-func (h *Host) Method(class, name string) (Method, error) {
-	c := h.classes[class]
-	if c == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNoClass, class)
-	}
-	m := c.Methods[name]
-	if m == nil {
-		return nil, fmt.Errorf("%w: %q of class %q", ErrNoMethod, name, class)
-	}
-	return m, nil
+	h.calmer(&h.active)
 }

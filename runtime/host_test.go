@@ -211,6 +211,7 @@ func TestFailingAlarmRunsSevenTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if got := fmt.Sprint(attempts); got != "[0 1 2 3 4 5 6]" {
 			t.Errorf("attempts %s", got)
 		}

@@ -21,21 +21,25 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 		return err
 	}
 	h.active.Add(1) // so that Close waits for it
-	defer h.active.Add(-1)
-	if h.phase.Load() != phaseOpen {
-		return ErrClosed
+	defer h.calmer(&h.active)
+	for h.phase.Load() == phaseOpen {
+		o := h.objectOf(id, class)
+		claimed, err := o.claim()
+		switch {
+		case claimed:
+			defer o.disclaim()
+			return h.store.Import(ctx, id, r)
+		case err != errGone:
+			return err
+		}
+		h.forget(o)
 	}
-	o := h.objectOf(id, class)
-	if o.claim() {
-		defer o.disclaim()
-		return h.store.Import(ctx, id, r)
-	}
-	return fmt.Errorf("%w: %v is in use", objectstore.ErrExists, id)
+	return ErrClosed
 }
 
 // claim takes an object that is at rest out of its life, and keeps the next one
 // from beginning.
-func (o *object) claim() bool {
+func (o *object) claim() (bool, error) {
 	o.mu.Lock()
 	l := o.life
 	o.mu.Unlock()
@@ -44,24 +48,18 @@ func (o *object) claim() bool {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone || o.life != nil || !o.restingLocked() {
-		return false
+	switch {
+	case o.gone:
+		return false, errGone
+	case o.life != nil || !o.restingLocked():
+		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id)
 	}
 	o.waking = true
-	return true
+	return true, nil
 }
 
 func (o *object) disclaim() {
 	o.mu.Lock()
 	o.waking = false
-	run := o.wakeLocked()
-	touch := !o.touched
-	o.touched = true
-	o.mu.Unlock()
-	if touch {
-		o.host.sweeper.touch(o)
-	}
-	if run != nil {
-		run()
-	}
+	o.releaseLocked(o.wakeLocked())
 }

@@ -82,4 +82,4 @@ func (o *object) inspect() (Info, bool) {
 
 // kindNames are what a started event of each kind is called among the pins, before
 // its operation. Alarm and constructor have no other name.
-var kindNames = [...]string{kindCall: "event ", kindAlarm: "", kindBackground: "task ", kindConstruct: ""}
+var kindNames = [...]string{kindCall: "event ", kindAlarm: "", kindBackground: "task ", kindInternal: "", kindConstruct: ""}

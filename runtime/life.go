@@ -79,7 +79,6 @@ func (l *life) end() {
 // handOver makes the segment history, unless the life has ended. It is called
 // by the goroutine that holds the turn.
 func (l *life) handOver(t *turn) error {
-	t.segment++
 	t.seen.Add(1)
 	l.obj.at(t.ev, PlaceHandOver)
 	if l.dead.Load() {

@@ -1,11 +1,7 @@
 package runtime
 
 import (
-	"bytes"
-	"context"
 	"log/slog"
-	"runtime/pprof"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
@@ -148,49 +144,4 @@ func (h *Host) Report(id ID, event string, attrs ...slog.Attr) {
 	if h.lis.Service != nil {
 		h.lis.Service(id, event, attrs...)
 	}
-}
-
-// Profiler labels, by which the stack of a long turn is found.
-const (
-	labelClass = "dohost_class"
-	labelOp    = "dohost_op"
-)
-
-// labelKey is what a goroutine that runs an event is labelled with.
-type labelKey struct{ class, op string }
-
-// maxLabels bounds the operations that have labels of their own; the names of
-// background tasks are the users'.
-const maxLabels = 1024
-
-// label puts the labels of an operation on this goroutine.
-func (h *Host) label(k labelKey) {
-	h.labelMu.RLock()
-	ctx := h.labels[k]
-	h.labelMu.RUnlock()
-	if ctx == nil {
-		h.labelMu.Lock()
-		if len(h.labels) >= maxLabels {
-			k.op = "other"
-		}
-		ctx = pprof.WithLabels(context.Background(), pprof.Labels(labelClass, k.class, labelOp, k.op))
-		h.labels[k] = ctx
-		h.labelMu.Unlock()
-	}
-	pprof.SetGoroutineLabels(ctx)
-}
-
-// stacks returns the stacks of the goroutines that run op of a class.
-func stacks(class, op string) string {
-	var all bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
-		return err.Error()
-	}
-	var mine []string
-	for _, g := range strings.Split(all.String(), "\n\n") {
-		if strings.Contains(g, `"`+labelClass+`":"`+class+`"`) && strings.Contains(g, `"`+labelOp+`":"`+op+`"`) {
-			mine = append(mine, g)
-		}
-	}
-	return strings.Join(mine, "\n\n")
 }

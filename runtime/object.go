@@ -12,7 +12,7 @@ import (
 type object struct {
 	// Fixed.
 	host  *Host
-	class *Class
+	class *class
 	id    ID
 
 	// rng holds the undurable writes of all lives. Set under mu, and dropped by
@@ -53,11 +53,16 @@ func (o *object) enqueue(ev *event, inside bool) error {
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
-		o.mu.Unlock()
+		o.releaseLocked(nil) // it may have come into memory for this
 		return err
 	}
 	ev.obj = o
 	ev.sent.Store(o)
+	if ev.answered.Load() { // its caller has gone; see abandon
+		ev.left = true
+		o.mu.Unlock()
+		return nil
+	}
 	ev.queued = o.host.now()
 	o.count++
 	o.bytes += ev.size
@@ -66,6 +71,13 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	}
 	o.host.active.Add(1)
 	run := o.queueLocked(&ev.turn)
+	o.releaseLocked(run)
+	return nil
+}
+
+// releaseLocked gives the lock back, has the sweeper look at the object, and gets
+// going what queueLocked or wakeLocked returned.
+func (o *object) releaseLocked(run func()) {
 	touch := !o.touched
 	o.touched = true
 	o.mu.Unlock()
@@ -75,12 +87,14 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	if run != nil {
 		run()
 	}
-	return nil
 }
 
 // admitLocked says why an event may not enter the queue.
 func (o *object) admitLocked(ev *event, inside bool) error {
 	h := o.host
+	if ev.only != nil && ev.only != o.life {
+		return ErrFenced
+	}
 	switch h.phase.Load() {
 	case phaseClosing:
 		if !inside {
@@ -139,10 +153,12 @@ func (o *object) wakeLocked() func() {
 func (o *object) leave(ev *event) (started bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ev.life != nil || ev.left {
+	if ev.life != nil {
 		return true
 	}
-	o.unqueueLocked(ev)
+	if !ev.left {
+		o.unqueueLocked(ev)
+	}
 	return false
 }
 
@@ -151,7 +167,7 @@ func (o *object) unqueueLocked(ev *event) {
 	ev.left = true
 	o.count--
 	o.bytes -= ev.size
-	o.host.active.Add(-1)
+	o.host.calmer(&o.host.active)
 	ev.fn = nil
 }
 

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -14,10 +15,10 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	}
 	lim := o.host.opts.Limits
 	if l.exclusive != nil && lim.Exclusive > 0 && now-l.exclusives > lim.Exclusive {
-		return &Fenced{Reason: ReasonExclusive}, nil
+		return &Fenced{Reason: ReasonExclusive, by: l.exclusive}, nil
 	}
 	if ev := o.alarm; ev != nil && ev.life == l && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
-		return &Fenced{Reason: ReasonAlarm}, nil
+		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
 	if stalled && l.started != nil && !o.rng.Clean() {
 		return &Fenced{Reason: ReasonStall}, nil
@@ -52,7 +53,7 @@ func (l *life) longTurnLocked(now time.Duration) *LongTurn {
 		return nil
 	}
 	l.reported = true
-	return &LongTurn{ID: l.obj.id, Op: t.ev.op, Held: held, Stack: stacks(l.obj.class.Name, t.ev.op)}
+	return &LongTurn{ID: l.obj.id, Op: t.ev.op, Held: held} // its stack is looked for without the lock
 }
 
 // overageLocked takes events out of the queue that have waited too long.
@@ -60,7 +61,7 @@ func (o *object) overageLocked(now time.Duration) []*event {
 	var old []*event
 	limit := o.host.opts.MaxAge
 	if limit < 0 {
-		return nil
+		limit = math.MaxInt64
 	}
 	queues := []*lane{&o.waiting}
 	if o.life != nil {
@@ -73,6 +74,7 @@ func (o *object) overageLocked(now time.Duration) []*event {
 				old = append(old, t.ev)
 			}
 		}
+		q.pruneLocked()
 	}
 	return old
 }
@@ -96,6 +98,9 @@ func (l *life) pin(why string) func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			delete(l.holds, p)
+			if len(l.holds) == 0 {
+				l.holds = nil
+			}
 			o.last = o.host.now()
 		})
 	}

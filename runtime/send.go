@@ -1,6 +1,9 @@
 package runtime
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Sent is a call whose answer its sender collects later.
 type Sent struct {
@@ -10,8 +13,12 @@ type Sent struct {
 
 // Send is Do without waiting for the answer. The context must not hold a turn.
 func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
-	if turnOf(ctx) != nil {
-		return nil, ErrTurnBusy
+	err := endedOf(ctx)
+	if err == nil && turnOf(ctx) != nil {
+		err = fmt.Errorf("%w: it holds the turn, which Do would give up", ErrTurnBusy)
+	}
+	if err != nil {
+		return nil, refusal(id, c.Op, err)
 	}
 	ev := newCall(ctx, c)
 	if err := h.send(id, ev); err != nil {

@@ -118,26 +118,25 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 		return err
 	}
 	defer t.done()
-	ev := &event{op: op, kind: kindBackground, parent: t.ev, depth: 0}
+	ev := &event{op: op, kind: kindBackground, only: s.life}
 	ev.turn.ev = ev
 	ev.fn = func(ctx context.Context, _ any) error { return fn(ctx) }
-	s.life.segment.Emit(&start{life: s.life, ev: ev})
+	s.life.obj.host.active.Add(1) // so that Close waits for it to begin
+	s.life.segment.Emit((*start)(ev))
 	return nil
 }
 
 // start is the output by which a background task begins.
-type start struct {
-	life *life
-	ev   *event
-}
+type start event
 
 // Release enqueues the task, unless the life has ended.
 func (s *start) Release(err error) {
-	if err == nil && !s.life.dead.Load() {
-		s.ev.parent = nil
-		// Refused only by a host that has closed; there is nobody to tell.
-		_ = s.life.obj.enqueue(s.ev, true)
+	ev, h := (*event)(s), s.only.obj.host
+	if err == nil {
+		// Refused when the life has ended, or the host; there is nobody to tell.
+		_ = s.only.obj.enqueue(ev, true)
 	}
+	h.calmer(&h.active)
 }
 
 // Emit lets f leave the object as an output of the segment: it is called with nil
@@ -161,6 +160,9 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 		return nil
 	}
 	if !errors.Is(err, ErrNoTurn) {
+		return err
+	}
+	if err := s.life.cause(); err != nil {
 		return err
 	}
 	seg := s.life.obj.rng.NewSegment(s.life.epoch)
@@ -194,7 +196,7 @@ func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	s.life.obj.mu.Lock()
 	ev.dropAlarm = dropAlarm
 	s.life.obj.mu.Unlock()
-	s.life.obj.fence(s.life, &Fenced{Reason: ReasonAborted, Err: err}, StyleFence)
+	s.life.obj.fence(s.life, &Fenced{Reason: ReasonAborted, Err: err, by: ev}, StyleFence)
 	return s.life.cause()
 }
 

@@ -87,12 +87,12 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 			yield(Row{}, err)
 			return
 		}
-		segment := t.seen.Load()
+		givenUp := t.givenUp
 		it := s.life.segment.Scan(b)
 		t.done()
 		defer it.Close()
 		for {
-			row, ok, err := s.step(t, segment, it)
+			row, ok, err := s.step(t, givenUp, it)
 			if err != nil {
 				yield(Row{}, err)
 				return
@@ -104,12 +104,12 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 	}
 }
 
-func (s *State) step(t *turn, segment uint64, it *objectstore.Iterator) (Row, bool, error) {
+func (s *State) step(t *turn, givenUp uint64, it *objectstore.Iterator) (Row, bool, error) {
 	if err := t.use(); err != nil {
 		return Row{}, false, err
 	}
 	defer t.done()
-	if t.seen.Load() != segment {
+	if t.givenUp != givenUp {
 		return Row{}, false, fmt.Errorf("%w: use List for loops that wait", ErrTurnOver)
 	}
 	if !it.Next() {

@@ -51,7 +51,10 @@ func (s *sweeper) touch(o *object) {
 	s.asleep = false
 	s.mu.Unlock()
 	if wake {
-		s.wake <- struct{}{}
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -82,11 +85,15 @@ func (s *sweeper) rest() time.Duration {
 	if !s.asleep {
 		return sweepEvery
 	}
-	if s.filed == 0 {
-		return time.Hour
+	longest := time.Hour
+	if s.host.opts.Policy.Shed != nil && s.host.lives.Load() > 0 {
+		longest = sweepEvery
 	}
-	at := s.next
-	for len(s.wheel[at]) == 0 {
+	if s.filed == 0 {
+		return longest
+	}
+	at, end := s.next, s.next+int64(longest/time.Second)
+	for at < end && len(s.wheel[at]) == 0 {
 		at++
 	}
 	return max(time.Duration(at)*time.Second-s.host.now(), time.Millisecond)
@@ -131,13 +138,18 @@ func (s *sweeper) look(o *object, now time.Duration) {
 		o.restLocked(s)
 	}
 	o.mu.Unlock()
-	if why != nil {
+	switch {
+	case why == nil:
+	case why.Reason == ReasonExclusive && why.by.kind == kindConstruct:
+		o.failConstructor(l, why)
+	default:
 		o.fence(l, why, StyleFence)
 	}
 	for _, ev := range old {
 		ev.answer(ev.failure(ErrOverloaded, RanNo))
 	}
 	if report != nil {
+		report.Stack = o.class.stacks(report.Op)
 		s.host.lis.turnHeld(report)
 	}
 	switch {
@@ -155,6 +167,9 @@ func (o *object) restLocked(s *sweeper) {
 		o.failed = nil
 		return
 	}
+	if o.life.segment != nil && o.life.segment.Empty() {
+		o.life.segment = nil // the next event makes one
+	}
 	if !o.filed {
 		o.fileLocked(s)
 	}
@@ -162,7 +177,7 @@ func (o *object) restLocked(s *sweeper) {
 
 func (o *object) fileLocked(s *sweeper) {
 	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
-	if after < 0 {
+	if after < 0 || after > never {
 		return
 	}
 	o.filed = true
@@ -172,28 +187,37 @@ func (o *object) fileLocked(s *sweeper) {
 	s.filed++
 }
 
+// never is longer than anybody waits, and can be added to a time.
+const never = 100 * 365 * 24 * time.Hour
+
 // idle evicts a filed object whose time has come, or files it again.
 func (s *sweeper) idle(o *object, now time.Duration) {
 	o.mu.Lock()
 	o.filed = false
-	if o.life == nil || o.touched {
+	if o.touched {
 		o.mu.Unlock()
 		return // it is filed again once it is at rest
 	}
-	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
-	if len(o.life.holds) > 0 || (after >= 0 && now < o.last+after) {
-		if len(o.life.holds) > 0 {
-			o.last = now
-		}
+	l := o.life
+	if l == nil { // evicted for another reason meanwhile
+		o.releaseLocked(nil)
+		return
+	}
+	after := s.host.opts.Policy.Idle(l.epoch.Life, o.events)
+	if len(l.holds) > 0 {
+		o.last = now
+	}
+	if after < 0 || now < o.last+min(after, never) {
 		o.fileLocked(s)
 		o.mu.Unlock()
 		return
 	}
-	l := o.life
 	o.mu.Unlock()
-	if after >= 0 {
-		s.host.evictIdle(o, l, ReasonIdle)
+	if s.host.evictIdle(o, l, ReasonIdle) {
+		return
 	}
+	o.mu.Lock()
+	o.releaseLocked(nil) // something goes on: look again in a second
 }
 
 // evictIdle ends a life that has nothing to do, and says whether it was so.

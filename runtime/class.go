@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dohost/dohost/alarm"
+)
+
+// Class is the code behind objects of one class name.
+type Class struct {
+	// Name is 1 to 256 bytes; it is stored with every object.
+	Name string
+	// New is the constructor. It runs before any event of a life, with the turn held.
+	New func(ctx context.Context, s *State) (instance any, err error)
+	// Alarm handles the alarm; nil for a class that sets none.
+	Alarm func(ctx context.Context, instance any, info alarm.Info) error
+	// ByReference says that callers and objects of this class share what they pass.
+	ByReference bool
+	// Methods are those that callers outside the process may name. Arguments and
+	// results are JSON.
+	Methods map[string]Method
+}
+
+// Method runs a named method on encoded arguments.
+type Method func(ctx context.Context, instance any, arg []byte) (result []byte, err error)
+
+// ByReference says whether the class of that name is bound so.
+func (h *Host) ByReference(class string) bool {
+	c := h.classes[class]
+	return c != nil && c.ByReference
+}
+
+// Method returns a named method of a class. Errors: ErrNoClass, ErrNoMethod.
+func (h *Host) Method(class, name string) (Method, error) {
+	c := h.classes[class]
+	if c == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoClass, class)
+	}
+	m := c.Methods[name]
+	if m == nil {
+		return nil, fmt.Errorf("%w: %q of class %q", ErrNoMethod, name, class)
+	}
+	return m, nil
+}
+
+// class is a class as a host has it.
+type class struct {
+	Class
+	mu  sync.Mutex                                 // of those who change ops
+	ops atomic.Pointer[map[string]context.Context] // contexts with the labels of an operation
+}
+
+// Profiler labels, by which the stack of a long turn is found.
+const (
+	labelClass = "dohost_class"
+	labelOp    = "dohost_op"
+	// maxLabels bounds the operations of a class that have a label of their own; a
+	// service may name its operations as it likes.
+	maxLabels  = 256
+	labelOther = "(other)"
+)
+
+// label gives this goroutine the labels of an operation.
+func (c *class) label(op string) { pprof.SetGoroutineLabels(c.labels(op)) }
+
+// labels returns a context that carries the labels of an operation.
+func (c *class) labels(op string) context.Context {
+	if m := c.ops.Load(); m != nil {
+		if ctx := (*m)[op]; ctx != nil {
+			return ctx
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := map[string]context.Context{}
+	if m := c.ops.Load(); m != nil {
+		if len(*m) >= maxLabels {
+			op = labelOther
+		}
+		if ctx := (*m)[op]; ctx != nil {
+			return ctx
+		}
+		next = maps.Clone(*m)
+	}
+	next[op] = pprof.WithLabels(context.Background(), pprof.Labels(labelClass, c.Name, labelOp, op))
+	c.ops.Store(&next)
+	return next[op]
+}
+
+// stacks returns the stacks of the goroutines that run op, by their labels.
+func (c *class) stacks(op string) string {
+	own := map[string]string{}
+	pprof.ForLabels(c.labels(op), func(key, value string) bool {
+		own[key] = value
+		return true
+	})
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	var mine []string
+	for g := range strings.SplitSeq(all.String(), "\n\n") {
+		if strings.Contains(g, fmt.Sprintf("%q:%q", labelClass, own[labelClass])) &&
+			strings.Contains(g, fmt.Sprintf("%q:%q", labelOp, own[labelOp])) {
+			mine = append(mine, g)
+		}
+	}
+	return strings.Join(mine, "\n\n")
+}

@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// Constructor back-off: the next life of an object whose constructor failed waits
+// this long, doubling; calls fail at once meanwhile.
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = 10 * time.Second
+)
+
+// construct runs the constructor of l and returns the next turn to run.
+func (o *object) construct(l *life, ev *event) (next *turn) {
+	o.host.waking(l)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		p := &PanicError{Value: recover(), Stack: debug.Stack()}
+		ev.turn.end()
+		next = o.constructed(l, ev, p)
+		if p.Value == nil && next != nil {
+			o.host.spawn(o, next)
+		}
+	}()
+	o.class.label(ev.op)
+	o.at(ev, PlaceConstruct)
+	err := l.cause()
+	if err == nil {
+		l.instance, err = o.class.New((*eventCtx)(ev), &l.state)
+		ev.turn.end()
+	}
+	if err == nil {
+		o.noteSlot(l)
+		err = l.handOver(&ev.turn)
+	}
+	returned = true
+	return o.constructed(l, ev, err)
+}
+
+// constructed ends the constructor's event. After an error, unless a fence was
+// first, the queued events fail and the next life waits.
+func (o *object) constructed(l *life, ev *event, err error) *turn {
+	if err != nil {
+		drop(l.segment, ErrFenced)
+		o.failConstructor(l, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
+	} else {
+		o.host.live(l)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err == nil {
+		o.failures, o.failed = 0, nil
+	}
+	l.includeLocked(&ev.turn)
+	l.unlinkLocked(ev)
+	ev.turn.state.Store(turnOver)
+	if ev.zombie {
+		o.host.zombieEnded(ev)
+	}
+	o.last = o.host.now()
+	return o.startLocked(l, l.lane.passLocked())
+}
+
+// failConstructor ends a life whose constructor failed, or took too long, unless
+// it has ended already.
+func (o *object) failConstructor(l *life, why *Fenced) {
+	o.mu.Lock()
+	if l.dead.Load() {
+		o.mu.Unlock()
+		return
+	}
+	cause := why.Err
+	if cause == nil {
+		cause = why
+	}
+	failed := o.failLocked(l, cause)
+	err := o.failed
+	o.mu.Unlock()
+	o.fence(l, why, StyleFence)
+	for _, f := range failed {
+		if f.kind == kindAlarm && f.ended.CompareAndSwap(false, true) {
+			o.spoil(slotEdit{delivered: f.alarm})
+		}
+		o.refuse(f, err)
+	}
+}
+
+// failLocked notes a failed constructor and returns the events that fail with it.
+func (o *object) failLocked(l *life, err error) []*event {
+	o.failures++
+	wait := backoffMost
+	if o.failures < 8 {
+		wait = min(wait, backoffFirst<<(o.failures-1))
+	}
+	o.notBefore = o.host.now() + wait
+	o.failed = fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)
+	return l.lane.takeFreshLocked()
+}

@@ -1,0 +1,193 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// ghost is code of an ended life that goes on regardless.
+type ghost struct {
+	h   *Host
+	s   *State
+	ctx context.Context
+	ran atomic.Bool // something that must not run has run
+}
+
+func (g *ghost) fn(context.Context) error { g.ran.Store(true); return nil }
+
+// out is an output that must not leave.
+func (g *ghost) out(err error) {
+	if err == nil {
+		g.ran.Store(true)
+	}
+}
+
+const kv = objectstore.SpaceKV
+
+// doors are the ways in which code can do something to an object, or for it.
+var doors = map[string]func(g *ghost) error{
+	"SetAlarm":    func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
+	"DeleteAlarm": func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
+	"GetAlarm":    func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
+	"Go":          func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
+	"Emit":        func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
+	"Chunk":       func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
+	"Abort":       func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
+	"Get":         func(g *ghost) error { _, _, err := g.s.Get(g.ctx, kv, []byte("n")); return err },
+	"Put":         func(g *ghost) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
+	"Delete":      func(g *ghost) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
+	"DeleteAll":   func(g *ghost) error { return g.s.DeleteAll(g.ctx) },
+	"Scan": func(g *ghost) (err error) {
+		for _, err = range g.s.Scan(g.ctx, objectstore.Bounds{Space: kv}) {
+			if err == nil {
+				return nil
+			}
+		}
+		return err
+	},
+	"Await": func(g *ghost) error { return Await(g.ctx, g.fn) },
+	"Wait":  func(g *ghost) error { return Wait(g.ctx, g.fn) },
+	"Enter": func(g *ghost) error { return Enter(g.ctx, g.fn) },
+	"Sync":  func(g *ghost) error { return Sync(g.ctx) },
+	"Sleep": func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },
+	"Exclusive": func(g *ghost) error {
+		return Exclusive(g.ctx, g.fn)
+	},
+	"Transaction": func(g *ghost) error { return Transaction(g.ctx, g.fn) },
+	"Do": func(g *ghost) error {
+		return do(g.ctx, g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
+	},
+	"Send": func(g *ghost) error {
+		sent, err := g.h.Send(g.ctx, id("b"), Call{Op: "ghost", Fn: func(ctx context.Context, _ any) error { return g.fn(ctx) }})
+		if err != nil {
+			return err
+		}
+		return <-sent.Done()
+	},
+}
+
+// notDoors are methods of State that do nothing to the object.
+var notDoors = []string{"ID", "Epoch", "Host", "Pin"}
+
+func TestEveryMethodOfStateIsTriedAsADoor(t *testing.T) {
+	for m := range reflect.TypeFor[*State]().Methods() {
+		if doors[m.Name] == nil && !slices.Contains(notDoors, m.Name) {
+			t.Errorf("State.%s is not among the doors that are tried after a fence", m.Name)
+		}
+	}
+}
+
+// contents is all that an object has, as text.
+func contents(t *testing.T, h *Host) (text string) {
+	t.Helper()
+	err := do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
+		for row, err := range c.s.Scan(ctx, objectstore.Bounds{Space: kv}) {
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintf("%s=%x ", row.Key, row.Value)
+		}
+		at, ok, err := c.s.GetAlarm(ctx)
+		text += fmt.Sprint(at, ok)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestNoDoorIsOpenToCodeOfAnEndedLife(t *testing.T) {
+	// Each leaves a goroutine with the context of a life that has ended.
+	haunts := map[string]func(ctx context.Context, go_ func(context.Context)) error{
+		"with the turn": func(ctx context.Context, haunt func(context.Context)) error { haunt(ctx); return nil },
+		"in an Await": func(ctx context.Context, haunt func(context.Context)) error {
+			return Await(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
+		},
+		"after its event": func(ctx context.Context, haunt func(context.Context)) error { go haunt(ctx); return nil },
+		"in a Transaction": func(ctx context.Context, haunt func(context.Context)) error {
+			return Transaction(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
+		},
+		"in an Enter": func(ctx context.Context, haunt func(context.Context)) error {
+			return Await(ctx, func(ctx context.Context) error {
+				return Enter(ctx, func(ctx context.Context) error { haunt(ctx); return nil })
+			})
+		},
+	}
+	class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
+	for where, haunt := range haunts {
+		for _, style := range []Style{StyleFence, StyleCrash} {
+			t.Run(fmt.Sprintf("%s, style %d", where, style), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := open(t, objectstore.NewMemFS(), Options{}, class)
+					if _, err := add(t.Context(), h, "a", 5); err != nil {
+						t.Fatal(err)
+					}
+					g := &ghost{h: h}
+					evicted, finished := make(chan struct{}), make(chan struct{})
+					go func() {
+						_ = do(t.Context(), h, "a", "ghost", func(ctx context.Context, c *counter) error {
+							return haunt(ctx, func(ctx context.Context) {
+								defer close(finished)
+								<-evicted
+								g.s, g.ctx = c.s, ctx
+								for _, name := range slices.Sorted(maps.Keys(doors)) {
+									if err := doors[name](g); !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNoTurn) {
+										t.Errorf("%s: %v", name, err)
+									}
+								}
+							})
+						})
+					}()
+					synctest.Wait()
+					if !h.Evict(id("a"), style) {
+						t.Fatal("nothing to evict")
+					}
+					before := contents(t, h)
+					close(evicted)
+					<-finished
+					time.Sleep(time.Minute)
+					if after := contents(t, h); after != before {
+						t.Errorf("the object had %s and has %s", before, after)
+					}
+					if g.ran.Load() {
+						t.Error("something ran that must not")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A pin of an ended life holds nothing.
+func TestPinOfAnEndedLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		var s *State
+		get := func(_ context.Context, c *counter) error { s = c.s; return nil }
+		if err := do(t.Context(), h, "a", "get", get); err != nil {
+			t.Fatal(err)
+		}
+		old := s
+		h.Evict(id("a"), StyleFence)
+		if err := do(t.Context(), h, "a", "get", get); err != nil {
+			t.Fatal(err)
+		}
+		release := old.Pin("ghost")
+		if info, ok := h.Inspect(id("a")); !ok || len(info.Pins) > 0 {
+			t.Errorf("pins %v", info.Pins)
+		}
+		release()
+	})
+}

@@ -1,0 +1,122 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+)
+
+// Enter takes the turn for one segment, from inside an Await's fn, and returns
+// when that segment is durable. It queues like everybody else.
+//
+// Errors: fn's (its writes are kept, as a handler's are), ErrNoTurn, ErrFenced.
+func Enter(ctx context.Context, fn func(context.Context) error) error {
+	t, err := enter(ctx)
+	if err != nil {
+		return err
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			// The segment never happened, as with a handler. The panic goes on.
+			value := recover()
+			t.end()
+			t.ev.obj.crashed(t.ev, &PanicError{Value: value, Stack: debug.Stack()})
+			t.retire()
+			if value != nil {
+				panic(value)
+			}
+		}
+	}()
+	err = fn(&heldCtx{Context: ctx, t: t})
+	returned = true
+	t.end()
+	defer t.retire()
+	if serr := t.sync(); serr != nil {
+		return serr
+	}
+	return err
+}
+
+// enter takes a turn of its own for the event whose Await passed ctx to its fn. It
+// is queued before that Await comes back for its turn, or not at all.
+func enter(ctx context.Context) (*turn, error) {
+	away, ok := ctx.Value(turnKey{}).(*awayCtx)
+	if !ok {
+		return nil, fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
+	}
+	ev := away.t.ev
+	t := &turn{ev: ev, wake: make(chan signal, 2)}
+	o := ev.obj
+	o.mu.Lock()
+	if err := ev.life.cause(); err != nil {
+		o.mu.Unlock()
+		return nil, err
+	}
+	if away.t.state.Load() != turnAway {
+		o.mu.Unlock()
+		return nil, fmt.Errorf("%w: the Await has returned", ErrNoTurn)
+	}
+	t.lane = away.t.lane
+	queued := t.queueLocked()
+	o.mu.Unlock()
+	if queued {
+		t.awaitGrant()
+	}
+	if err := ev.life.cause(); err != nil {
+		t.retire()
+		return nil, err
+	}
+	return t, nil
+}
+
+// retire ends a turn that is not an event's own.
+func (t *turn) retire() {
+	o := t.ev.obj
+	o.mu.Lock()
+	t.state.Store(turnOver)
+	next := o.startLocked(t.ev.life, t.lane.passLocked())
+	o.mu.Unlock()
+	if next != nil {
+		o.host.spawn(o, next)
+	}
+}
+
+// Sync hands the segment over and returns when all that the object has handed
+// over is durable, NoWait writes included. The turn is held meanwhile.
+//
+// Errors: ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
+func Sync(ctx context.Context) error {
+	t := turnOf(ctx)
+	if t == nil {
+		return ErrNoTurn
+	}
+	if err := t.use(); err != nil {
+		return err
+	}
+	defer t.done()
+	if t.transactions > 0 {
+		return ErrInTransaction
+	}
+	return t.sync()
+}
+
+func (t *turn) sync() error {
+	l := t.ev.life
+	t.prepare()
+	l.segment.Sync((*gate)(t))
+	if err := l.handOver(t); err != nil {
+		<-t.wake
+		return err
+	}
+	return t.awaitGate()
+}
+
+// orFenced is why the life has ended, or ErrFenced while the fence that a failed
+// store brings is still on its way.
+func (l *life) orFenced() error {
+	if err := l.cause(); err != nil {
+		return err
+	}
+	return ErrFenced
+}
