@@ -94,6 +94,9 @@ func TestForeignSegmentIsRefused(t *testing.T) {
 	if err := a.HandOver(b.Segment); !errors.Is(err, ErrFenced) {
 		t.Errorf("segment of another range: %v", err)
 	}
+	if err := a.HandOver(b.NewSegment(a.e)); !errors.Is(err, ErrFenced) {
+		t.Errorf("segment of another range, with the owner's epoch: %v", err)
+	}
 	var name *NameError
 	bad := s.live("c", "a\x00b")
 	bad.put(t, "n", "1")

@@ -242,6 +242,48 @@ func TestReleaseOrder(t *testing.T) {
 	}
 }
 
+// slow is an output whose release takes its time.
+type slow struct {
+	entry
+	until chan struct{}
+}
+
+func (s slow) Release(err error) {
+	<-s.until
+	s.entry.Release(err)
+}
+
+// TestOneGoroutineReleases hands over while the output before is being released,
+// once by a goroutine that handed over and once by the committer.
+func TestOneGoroutineReleases(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		for _, write := range []bool{false, true} {
+			until := make(chan struct{})
+			if write {
+				o.put(t, "n", "1")
+			}
+			o.Emit(slow{entry{j, "first"}, until})
+			go func() { o.handOver(t) }()
+			synctest.Wait()
+			next := o.NewSegment(o.e)
+			next.Emit(entry{j, "second"})
+			if err := o.HandOver(next); err != nil {
+				t.Error(err)
+			}
+			if o.Clean() {
+				t.Error("clean while outputs leave")
+			}
+			j.want(t)
+			close(until)
+			j.want(t, "first", "second")
+			if !o.Clean() {
+				t.Error("not clean after the release")
+			}
+		}
+	})
+}
+
 func TestOnClean(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")

@@ -47,6 +47,49 @@ func TestScanIsASnapshot(t *testing.T) {
 	})
 }
 
+// TestReadsLookFromTheTop has another value of each key in every layer.
+func TestReadsLookFromTheTop(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		layers := []string{"durable", "in flight", "filling", "segment"}
+		var release func()
+		for i, layer := range layers {
+			for k := i; k < len(layers); k++ {
+				o.put(t, layers[k], layer)
+				o.put(t, "deleted in "+layers[k], layer)
+			}
+			if err := o.Delete(SpaceKV, []byte("deleted in "+layer), false); err != nil {
+				t.Fatal(err)
+			}
+			switch layer {
+			case "durable":
+				o.commit(t)
+				release = fs.HoldSyncs()
+			case "in flight", "filling":
+				o.handOver(t)
+				synctest.Wait()
+			}
+		}
+		defer release()
+		look := func() {
+			for _, layer := range layers {
+				o.want(t, layer, layer)
+				o.absent(t, "deleted in "+layer)
+			}
+		}
+		look()
+		p := o.Segment.Begin()
+		if err := o.DeleteAll(); err != nil {
+			t.Fatal(err)
+		}
+		for _, layer := range layers {
+			o.absent(t, layer)
+		}
+		o.Rollback(p)
+		look()
+	})
+}
+
 func TestScanBounds(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
