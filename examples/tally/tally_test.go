@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -77,9 +78,9 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 		default:
 		}
 	}}
-	evictions := 0
+	var evictions atomic.Int64
 	o := &dohost.Options{FS: objectstore.NewMemFS(), Chaos: chaos, Listener: dohost.Listener{
-		Fenced: func(dohost.Ended) { evictions++ },
+		Fenced: func(dohost.Ended) { evictions.Add(1) },
 	}}
 	h, err := dohost.Open("data", o, cfg.Classes()...)
 	if err != nil {
@@ -93,7 +94,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	select {
 	case <-done:
 	case <-time.After(10 * time.Minute):
-		t.Fatalf("not done after 10 min and %d evictions", evictions)
+		t.Fatalf("not done after 10 min and %d evictions", evictions.Load())
 	}
 	got := map[string]int{}
 	want := direct(fsys)
@@ -117,7 +118,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 		})
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("counts differ after %d evictions", evictions)
+		t.Errorf("counts differ after %d evictions", evictions.Load())
 	}
 	total := 0
 	for _, n := range want {
@@ -126,8 +127,8 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	if own != total {
 		t.Errorf("documents counted %d words, there are %d", own, total)
 	}
-	if evictions < 100 {
-		t.Errorf("only %d evictions", evictions)
+	if evictions.Load() < 100 {
+		t.Errorf("only %d evictions", evictions.Load())
 	}
 }
 
