@@ -15,8 +15,9 @@ func (o *Options) runtime() runtime.Options {
 	if scale <= 0 {
 		scale = 1
 	}
-	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) / scale) }
-	idle := eviction.Idle{Min: scaled(o.IdleAfter)}
+	// Only the platform's own times are scaled; IdleAfter is the user's.
+	scaled := func(d time.Duration) time.Duration { return max(time.Duration(float64(d)/scale), 1) }
+	idle := eviction.Idle{Min: o.IdleAfter}
 	if o.IdleAfter == 0 {
 		idle.Min = scaled(70 * time.Second)
 	}

@@ -44,7 +44,12 @@ const (
 var styles = []string{"none", "fence", "restart", "crash"}
 
 // String returns the style's name, as in the flags.
-func (s Style) String() string { return styles[s] }
+func (s Style) String() string {
+	if int(s) >= len(styles) {
+		return "style " + strconv.Itoa(int(s))
+	}
+	return styles[s]
+}
 
 // Chaos ends lives at random, as a pure function of its seed and the point. The
 // zero Chaos ends none.
@@ -115,6 +120,9 @@ func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 			return c, fmt.Errorf("chaos place %q: want some of %v", name, Places())
 		}
 		c.Places = append(c.Places, Place(name))
+	}
+	if at != "" && c.Places == nil {
+		return c, fmt.Errorf("chaos place %q: want some of %v", at, Places())
 	}
 	if evict == "" {
 		return c, nil

@@ -129,7 +129,7 @@ func TestPressureShedsOncePerCycleAndATenthAtMost(t *testing.T) {
 	}{
 		{1000, 100, 2, 1, 0},
 		{1000, 101, 2, 1, 10},
-		{1000, 1000, 2, 1, 101},
+		{1000, 1000, 2, 1, 100},
 		{1000, 1000, 2, 2, 0},
 		{1, 1000, 2, 1, 1},
 		{0, 1000, 2, 1, 0},
@@ -151,7 +151,7 @@ func TestParseChaos(t *testing.T) {
 	if c, err := ParseChaos("", "", "", 0); err != nil || c.Active() {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, bad := range [][3]string{{"often"}, {"0"}, {"1.5"}, {"-1s"}, {"0.1", "lunch"}, {"0.1", "", "none"}, {"0.1", "", "soft"}} {
+	for _, bad := range [][3]string{{"often"}, {"0"}, {"1.5"}, {"-1s"}, {"0.1", "lunch"}, {"0.1", ","}, {"0.1", "", "none"}, {"0.1", "", "soft"}} {
 		_, err := ParseChaos(bad[0], bad[1], bad[2], 0)
 		if err == nil {
 			t.Errorf("%q is accepted", bad)
@@ -164,6 +164,12 @@ func TestParseChaos(t *testing.T) {
 		if !named {
 			t.Errorf("%q: the error does not name the value: %v", bad, err)
 		}
+	}
+}
+
+func TestUnknownStyleHasAName(t *testing.T) {
+	if got := Style(9).String(); got != "style 9" {
+		t.Errorf("Style(9) is %q", got)
 	}
 }
 

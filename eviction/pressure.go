@@ -17,5 +17,5 @@ func (p Pressure) Shed(live int, heap, cycle, last uint64) int {
 		return 0
 	}
 	excess := float64(heap-p.Budget) / float64(heap)
-	return min(int(excess*float64(live))+1, live/10+1, live)
+	return min(int(excess*float64(live))+1, max(live/10, 1))
 }
