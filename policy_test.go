@@ -1,0 +1,22 @@
+package dohost
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTimeScaleTouchesThePlatformsTimesOnly(t *testing.T) {
+	scaled := (&Options{TimeScale: 10}).runtime()
+	if d := scaled.Policy.Idle(1, 1); d < 7*time.Second || d >= 14*time.Second {
+		t.Errorf("default idle time is %v, want 7s to 14s", d)
+	}
+	if scaled.Limits.Exclusive != 3*time.Second {
+		t.Errorf("exclusive limit is %v, want 3s", scaled.Limits.Exclusive)
+	}
+	if d := (&Options{TimeScale: 10, IdleAfter: time.Second}).runtime().Policy.Idle(1, 1); d < time.Second || d >= 2*time.Second {
+		t.Errorf("the user's idle time is %v, want 1s to 2s", d)
+	}
+	if d := (&Options{TimeScale: 10, IdleAfter: -1}).runtime().Policy.Idle(1, 1); d >= 0 {
+		t.Errorf("never is %v", d)
+	}
+}
