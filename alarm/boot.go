@@ -40,7 +40,7 @@ func (b *bootPass) ended(e *entry) {
 func (s *Scheduler) deliverBoot() {
 	b := &s.boot
 	limit := (s.cfg.Group + 1) / 2
-	if b.booted || b.waiting+limit > s.cfg.Group || s.now().Before(s.retryAt) {
+	if b.booted || b.waiting+limit > s.cfg.Group || s.paused() {
 		return
 	}
 	if s.cfg.Boot == nil {
@@ -55,7 +55,8 @@ func (s *Scheduler) deliverBoot() {
 	b.booted = len(as) < limit
 	for _, a := range as {
 		b.after = a.ID
-		if s.out[a.ID] == nil {
+		if s.out[a.ID] == nil && a.Generation < s.cfg.BootBefore {
+			s.forget(a.ID)
 			s.queue.put(&entry{Alarm: a, at: b.start, boot: true})
 			b.waiting++
 		}
@@ -94,8 +95,7 @@ func (s *Scheduler) deliverRaised() {
 		}
 		delete(s.out, e.ID)
 		if err != nil {
-			e.at = s.retryAt
-			s.queue.put(e)
+			s.hold(e, retryAfter)
 		} else {
 			s.boot.ended(e)
 		}
@@ -106,7 +106,7 @@ func (s *Scheduler) deliverRaised() {
 // the start is out of the way.
 func (s *Scheduler) deliverSuspect() {
 	b := &s.boot
-	if !s.cfg.Unclean || b.suspected || b.running || !b.booted || b.waiting > 0 || s.now().Before(s.retryAt) || s.dueAtStart() {
+	if !s.cfg.Unclean || b.suspected || b.running || !b.booted || b.waiting > 0 || s.paused() || s.dueAtStart() {
 		return
 	}
 	for !b.running {
@@ -139,6 +139,11 @@ func (s *Scheduler) dueAtStart() bool {
 		}
 	}
 	for _, e := range s.queue.order {
+		if !e.Due.After(start) {
+			return true
+		}
+	}
+	for _, e := range s.held {
 		if !e.Due.After(start) {
 			return true
 		}

@@ -12,7 +12,8 @@ import (
 // entry is an alarm in memory.
 type entry struct {
 	objectstore.Alarm
-	at    time.Time // when to deliver it: due, or later after it was cut off
+	at    time.Time // when to deliver it: when it is due, or at boot
+	until time.Time // not before this, after it was cut off; monotonic
 	tries int       // deliveries cut off in a row
 	boot  bool      // delivered because the host started; counted in bootPass.waiting
 	index int

@@ -16,7 +16,10 @@ type Config struct {
 	// Boot reads the alarms that are delivered when the host starts as well, in
 	// order of object. Nil if there are none.
 	Boot func(ctx context.Context, after objectstore.ID, limit int) ([]objectstore.Alarm, error)
-	// Deliver starts a delivery, which ends with Done. It must not block.
+	// BootBefore is the first alarm generation of this host: what was set since is
+	// delivered in its time only.
+	BootBefore uint64
+	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(objectstore.Alarm)
 	// Raise counts the coming runs of due alarms durably and returns those to
 	// deliver. With suspects, it takes those whose runs were so counted before; else
@@ -57,11 +60,12 @@ type Scheduler struct {
 
 	// Owned by the goroutine.
 	queue    queue
+	held     map[objectstore.ID]*entry // cut off, and not to be delivered again yet
 	out      map[objectstore.ID]*delivery
 	horizon  objectstore.AlarmPos
 	last     objectstore.Alarm // at the horizon
 	complete bool              // nothing is beyond the horizon
-	retryAt  time.Time         // no read before this, after one failed
+	retryAt  time.Time         // no read before this, after one failed; monotonic
 	boot     bootPass
 }
 
@@ -89,6 +93,7 @@ func NewScheduler(ctx context.Context, c Config) *Scheduler {
 		cfg: c, now: func() time.Time { return time.Now().Round(0) },
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		queue: queue{byID: map[objectstore.ID]*entry{}}, out: map[objectstore.ID]*delivery{},
+		held: map[objectstore.ID]*entry{},
 	}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s
@@ -140,7 +145,9 @@ func (s *Scheduler) Done(a objectstore.Alarm, again bool) {
 
 func (s *Scheduler) post(ms ...message) {
 	s.mu.Lock()
-	s.inbox = append(s.inbox, ms...)
+	if s.ctx.Err() == nil {
+		s.inbox = append(s.inbox, ms...)
+	}
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -196,12 +203,38 @@ func (s *Scheduler) apply(c objectstore.AlarmChange) {
 		d.next = &c
 		return
 	}
-	if e := s.queue.remove(c.ID); e != nil {
+	if e := s.forget(c.ID); e != nil {
 		s.boot.ended(e)
 	}
 	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation}
 	if c.Set && (s.complete || compare(a, s.last) <= 0) {
 		s.queue.put(&entry{Alarm: a, at: a.Due})
+	}
+}
+
+// forget takes an alarm out of the queue, or out of those that are held.
+func (s *Scheduler) forget(id objectstore.ID) *entry {
+	if e := s.held[id]; e != nil {
+		delete(s.held, id)
+		return e
+	}
+	return s.queue.remove(id)
+}
+
+// hold keeps an entry from being delivered for d, by the monotonic clock: the wall
+// clock may be set back meanwhile.
+func (s *Scheduler) hold(e *entry, d time.Duration) {
+	e.until = time.Now().Add(d)
+	s.held[e.ID] = e
+}
+
+// unhold queues the entries whose time of waiting is over.
+func (s *Scheduler) unhold() {
+	for id, e := range s.held {
+		if !time.Now().Before(e.until) {
+			delete(s.held, id)
+			s.queue.put(e)
+		}
 	}
 }
 
@@ -215,8 +248,7 @@ func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 	changed := d.next != nil && d.next.Slot.Generation != a.Generation
 	if again && !changed {
 		d.tries++
-		d.at = s.now().Add(againAfter(d.tries))
-		s.queue.put(d.entry)
+		s.hold(d.entry, againAfter(d.tries))
 		return
 	}
 	s.boot.ended(d.entry)
@@ -239,7 +271,7 @@ func (s *Scheduler) trim() {
 
 // refill reads the index beyond the horizon while memory holds few alarms.
 func (s *Scheduler) refill() {
-	for !s.complete && len(s.queue.order) < s.cfg.Limit/4 && !s.now().Before(s.retryAt) && s.ctx.Err() == nil {
+	for !s.complete && len(s.queue.order) < s.cfg.Limit/4 && !s.paused() && s.ctx.Err() == nil {
 		limit := s.cfg.Limit / 2
 		as, pos, err := s.cfg.Window(s.ctx, s.horizon, limit)
 		if err != nil {
@@ -247,7 +279,7 @@ func (s *Scheduler) refill() {
 			return
 		}
 		for _, a := range as {
-			if s.out[a.ID] == nil && s.queue.byID[a.ID] == nil {
+			if s.out[a.ID] == nil && s.queue.byID[a.ID] == nil && s.held[a.ID] == nil {
 				s.queue.put(&entry{Alarm: a, at: a.Due})
 			}
 			s.last = a
@@ -261,8 +293,13 @@ func (s *Scheduler) refill() {
 	}
 }
 
+// retryAfter is how long nothing is read after a read that failed.
+const retryAfter = time.Second
+
+func (s *Scheduler) paused() bool { return time.Now().Before(s.retryAt) }
+
 func (s *Scheduler) failed(err error) {
-	s.retryAt = s.now().Add(time.Second)
+	s.retryAt = time.Now().Add(retryAfter)
 	if s.cfg.OnError != nil && s.ctx.Err() == nil {
 		s.cfg.OnError(err)
 	}
@@ -271,6 +308,7 @@ func (s *Scheduler) failed(err error) {
 // deliver sends out what is due.
 func (s *Scheduler) deliver() {
 	s.deliverBoot()
+	s.unhold()
 	now := s.now()
 	for len(s.out) < s.cfg.Concurrency {
 		e := s.queue.first()
@@ -285,7 +323,7 @@ func (s *Scheduler) deliver() {
 	}
 	s.deliverSuspect()
 	s.mu.Lock()
-	s.size, s.next = len(s.queue.order), time.Time{}
+	s.size, s.next = len(s.queue.order)+len(s.held), time.Time{}
 	if e := s.queue.first(); e != nil {
 		s.next = e.at
 	}
@@ -304,7 +342,10 @@ func (s *Scheduler) rest() time.Duration {
 	if e := s.queue.first(); e != nil && len(s.out) < s.cfg.Concurrency {
 		d = min(d, e.at.Sub(s.now()))
 	}
-	if wait := s.retryAt.Sub(s.now()); wait > 0 {
+	for _, e := range s.held {
+		d = min(d, time.Until(e.until))
+	}
+	if wait := time.Until(s.retryAt); wait > 0 {
 		d = min(d, wait)
 	} else if !s.complete && len(s.queue.order) < s.cfg.Limit/4 && s.last.Due.Before(s.now()) {
 		d = 0

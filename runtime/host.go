@@ -90,7 +90,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
-		Window: h.alarmWindow, Boot: h.bootAlarms, Deliver: h.deliver, Raise: h.raise,
+		Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver, Raise: h.raise,
 		Unclean: !store.Clean(), OnError: h.lis.failed,
 	})
 	h.sweeper.start()

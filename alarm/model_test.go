@@ -1,0 +1,122 @@
+package alarm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Random sets, clears and cut-offs over few objects with a tiny memory. Every alarm
+// that stays set is delivered, none early, one of an object at a time.
+func TestRandomModel(t *testing.T) {
+	bad := map[string]int{}
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 1))
+				x := newIndex()
+				limit := []int{8, 16, 64}[seed%3]
+				s := x.start(Config{Limit: limit, Concurrency: 3})
+				s.cfg.Window = func(ctx context.Context, p objectstore.AlarmPos, n int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
+					as, pos, err := x.window(ctx, p, n)
+					time.Sleep(3 * time.Millisecond) // changes land between the snapshot and its use
+					return as, pos, err
+				}
+				early := 0
+				x.onDeliver = func(a objectstore.Alarm) {
+					if time.Now().Round(0).Before(a.Due) {
+						early++
+					}
+					// The receiver compares generations, drops what was overtaken.
+					d := time.Duration(a.Generation%7) * time.Millisecond
+					again := a.Generation%5 == 0 && (a.Generation/5+uint64(len(x.delivered)))%3 != 0
+					go func() { time.Sleep(d); x.done(a, again) }()
+				}
+				for i := range 30 {
+					x.set(fmt.Sprint("p", i), time.Now().Add(time.Duration(r.IntN(20000))*time.Millisecond), nil)
+				}
+				s.Start()
+				for range 600 {
+					time.Sleep(time.Duration(r.IntN(8)) * time.Millisecond)
+					n := fmt.Sprint("o", r.IntN(40))
+					switch r.IntN(5) {
+					case 0:
+						x.clear(id(n))
+					default:
+						x.set(n, time.Now().Add(time.Duration(r.IntN(4000)-500)*time.Millisecond), nil)
+					}
+					if m, _ := s.Pending(); m > limit+3 {
+						bad["memory"]++
+					}
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				x.mu.Lock()
+				left := len(x.slots)
+				x.mu.Unlock()
+				if left > 0 {
+					bad["lost"]++
+					t.Errorf("%d alarms never delivered", left)
+				}
+				if early > 0 || len(x.doubles) > 0 {
+					t.Errorf("early %d, doubles %v", early, x.doubles)
+				}
+				s.Stop()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+	t.Log(bad)
+}
+
+func TestHundredThousandAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		due := time.Now().Add(-time.Second).Truncate(time.Millisecond)
+		as := make([]objectstore.Alarm, 100_000)
+		for i := range as {
+			as[i] = objectstore.Alarm{ID: id(fmt.Sprintf("%06d", i)), Due: due, Generation: uint64(i + 1)}
+		}
+		reads, most, out, n := 0, 0, 0, 0
+		s := NewScheduler(context.Background(), Config{
+			Window: func(_ context.Context, p objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
+				reads++
+				from := x.at0[p]
+				to := min(from+limit, len(as))
+				if to == from {
+					return nil, p, nil
+				}
+				x.at0[as[to-1].Pos()] = to
+				return as[from:to], as[to-1].Pos(), nil
+			},
+		})
+		s.cfg.Deliver = func(a objectstore.Alarm) {
+			x.mu.Lock()
+			n++
+			out++
+			most = max(most, out)
+			x.mu.Unlock()
+			go func() {
+				time.Sleep(time.Millisecond)
+				x.mu.Lock()
+				out--
+				x.mu.Unlock()
+				s.Changed([]objectstore.AlarmChange{{ID: a.ID}})
+				s.Done(a, false)
+			}()
+		}
+		s.Start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		t.Log("delivered", n, "most out", most, "reads", reads)
+		if n != len(as) || most > 256 {
+			t.Error("wrong")
+		}
+		s.Stop()
+	})
+}

@@ -1,0 +1,363 @@
+package alarm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+type index struct {
+	mu    sync.Mutex
+	slots map[objectstore.ID]objectstore.Slot
+	pos   map[objectstore.AlarmPos]objectstore.Alarm
+	gen   uint64
+	s     *Scheduler
+
+	delivered []objectstore.Alarm
+	at        []time.Time
+	out       map[objectstore.ID]int
+	doubles   []objectstore.ID
+	onDeliver func(a objectstore.Alarm)
+	at0       map[objectstore.AlarmPos]int
+	raiseErr  int // fail so many suspect raises
+	errs      int
+}
+
+func newIndex() *index {
+	return &index{at0: map[objectstore.AlarmPos]int{}, slots: map[objectstore.ID]objectstore.Slot{}, pos: map[objectstore.AlarmPos]objectstore.Alarm{}, out: map[objectstore.ID]int{}}
+}
+func id(n string) objectstore.ID { return objectstore.ID{Class: "c", Name: n} }
+
+func (x *index) set(n string, due time.Time, mod func(*objectstore.Slot)) {
+	x.mu.Lock()
+	x.gen++
+	sl := objectstore.Slot{Due: due.Truncate(time.Millisecond).Round(0), Generation: x.gen}
+	if mod != nil {
+		mod(&sl)
+	}
+	x.slots[id(n)] = sl
+	s := x.s
+	x.mu.Unlock()
+	if s != nil {
+		s.Changed([]objectstore.AlarmChange{{ID: id(n), Slot: sl, Set: true}})
+	}
+}
+func (x *index) clear(i objectstore.ID) {
+	x.mu.Lock()
+	delete(x.slots, i)
+	x.mu.Unlock()
+	x.s.Changed([]objectstore.AlarmChange{{ID: i}})
+}
+func (x *index) done(a objectstore.Alarm, again bool) {
+	if !again {
+		x.mu.Lock()
+		sl, ok := x.slots[a.ID]
+		x.mu.Unlock()
+		if ok && sl.Generation == a.Generation {
+			x.clear(a.ID)
+		}
+	}
+	x.mu.Lock()
+	x.out[a.ID]--
+	x.mu.Unlock()
+	x.s.Done(a, again)
+}
+func (x *index) sorted() []objectstore.Alarm {
+	var as []objectstore.Alarm
+	for i, sl := range x.slots {
+		as = append(as, objectstore.Alarm{ID: i, Due: sl.Due, Generation: sl.Generation})
+	}
+	slices.SortFunc(as, compare)
+	return as
+}
+func (x *index) window(ctx context.Context, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	as := x.sorted()
+	if p, ok := x.pos[after]; ok {
+		i, _ := slices.BinarySearchFunc(as, p, compare)
+		for i < len(as) && compare(as[i], p) <= 0 {
+			i++
+		}
+		as = as[i:]
+	}
+	as = as[:min(limit, len(as))]
+	pos := after
+	if len(as) > 0 {
+		pos = as[len(as)-1].Pos()
+		x.pos[pos] = as[len(as)-1]
+	}
+	return as, pos, nil
+}
+func (x *index) boot(ctx context.Context, after objectstore.ID, limit int) ([]objectstore.Alarm, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var as []objectstore.Alarm
+	for _, a := range x.sorted() {
+		if x.slots[a.ID].AtBoot && a.ID.Name > after.Name {
+			as = append(as, a)
+		}
+	}
+	slices.SortFunc(as, func(a, b objectstore.Alarm) int { return cmpS(a.ID.Name, b.ID.Name) })
+	return as[:min(limit, len(as))], nil
+}
+func cmpS(a, b string) int {
+	if a < b {
+		return -1
+	} else if a > b {
+		return 1
+	}
+	return 0
+}
+
+// raise behaves as the runtime's.
+func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error) {
+	x.mu.Lock()
+	if suspects && x.raiseErr > 0 {
+		x.raiseErr--
+		x.mu.Unlock()
+		return nil, errors.New("disk hiccup")
+	}
+	var out []objectstore.Alarm
+	var cs []objectstore.AlarmChange
+	for _, a := range due {
+		sl, ok := x.slots[a.ID]
+		if !ok || sl.Generation != a.Generation || sl.Raised != suspects {
+			continue
+		}
+		next, ok := Raise(sl)
+		if !ok {
+			delete(x.slots, a.ID)
+			cs = append(cs, objectstore.AlarmChange{ID: a.ID})
+			continue
+		}
+		x.slots[a.ID] = next
+		cs = append(cs, objectstore.AlarmChange{ID: a.ID, Slot: next, Set: true})
+		out = append(out, a)
+	}
+	x.mu.Unlock()
+	x.s.Changed(cs)
+	return out, nil
+}
+func (x *index) deliver(a objectstore.Alarm) {
+	x.mu.Lock()
+	x.delivered = append(x.delivered, a)
+	x.at = append(x.at, time.Now())
+	x.out[a.ID]++
+	if x.out[a.ID] > 1 {
+		x.doubles = append(x.doubles, a.ID)
+	}
+	f := x.onDeliver
+	x.mu.Unlock()
+	if f != nil {
+		f(a)
+	}
+}
+func (x *index) start(c Config) *Scheduler {
+	c.BootBefore = x.gen + 1
+	c.Window, c.Boot, c.Raise, c.Deliver = x.window, x.boot, x.raise, x.deliver
+	c.OnError = func(error) { x.mu.Lock(); x.errs++; x.mu.Unlock() }
+	x.s = NewScheduler(context.Background(), c)
+	return x.s
+}
+func (x *index) names() (ns []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, a := range x.delivered {
+		ns = append(ns, a.ID.Name)
+	}
+	return
+}
+func raised(s *objectstore.Slot) { s.Raised = true; s.Attempt = 1 }
+
+// A failed raise of a suspect must not lose it.
+func TestSuspectSurvivesAFailedRaise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		x.set("poison", time.Now().Add(-time.Minute), raised)
+		x.raiseErr = 1
+		s := x.start(Config{Unclean: true})
+		x.onDeliver = func(a objectstore.Alarm) { go x.done(a, false) }
+		s.Start()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if len(x.names()) == 0 {
+			t.Errorf("after one failed raise the suspect was not delivered in 10 min")
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A host that always has some alarm running must get to its suspects.
+func TestSuspectsAreNotStarvedByABusyHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		x.set("suspect", time.Now().Add(-time.Minute), raised)
+		s := x.start(Config{Unclean: true})
+		x.onDeliver = func(a objectstore.Alarm) {
+			if a.ID.Name == "suspect" {
+				go x.done(a, false)
+				return
+			}
+			go func() { time.Sleep(15 * time.Second); x.done(a, false) }()
+		}
+		for i := range 1000 { // one due every 10 s, each runs for 15 s
+			x.set(fmt.Sprintf("n%04d", i), time.Now().Add(time.Duration(i)*10*time.Second), nil)
+		}
+		s.Start()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if !slices.Contains(x.names(), "suspect") {
+			t.Errorf("suspect not delivered in 2 h; %d others were", len(x.names()))
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A first-pass delivery that was cut off waits in memory; the second pass must not
+// deliver it beside that, nor count the cut-off run as one of the seven.
+func TestCutOffDeliveryIsNotTakenForASuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		start := time.Now()
+		x.set("a", start.Add(-time.Minute), nil)
+		x.set("suspect", start.Add(-time.Second), raised)
+		x.set("later", start.Add(40*time.Millisecond), nil)
+		s := x.start(Config{Unclean: true})
+		n, most := 0, 0
+		x.onDeliver = func(a objectstore.Alarm) {
+			if a.ID.Name != "a" {
+				go x.done(a, false)
+				return
+			}
+			n++
+			x.mu.Lock()
+			most = max(most, x.slots[a.ID].Attempt)
+			x.mu.Unlock()
+			if n < 8 { // evicted at once, 7 times: the next is 32 ms later
+				go x.done(a, true)
+				return
+			}
+			go func() { time.Sleep(10 * time.Second); x.done(a, false) }()
+		}
+		s.Start()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(x.doubles) > 0 {
+			t.Errorf("two deliveries at once of %v", x.doubles)
+		}
+		if most > 1 {
+			t.Errorf("attempt %d, though every run was only cut off", most)
+		}
+		if !slices.Contains(x.names(), "suspect") {
+			t.Error("suspect never delivered")
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A boot alarm that is changed while it waits must not stop the boot pass.
+func TestBootPassGoesOnAfterAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		start := time.Now()
+		boot := func(s *objectstore.Slot) { s.AtBoot = true }
+		x.set("due1", start.Add(-time.Minute), nil)
+		x.set("due2", start.Add(-time.Minute), nil)
+		for _, n := range []string{"k1", "k2", "k3", "k4", "k5"} {
+			x.set(n, start.Add(30*time.Hour), boot)
+		}
+		s := x.start(Config{Concurrency: 2, Group: 2})
+		x.onDeliver = func(a objectstore.Alarm) { go func() { time.Sleep(time.Second); x.done(a, false) }() }
+		s.Start()
+		time.Sleep(500 * time.Millisecond)
+		x.set("k1", time.Now().Add(20*time.Hour), boot) // an event re-arms it while it waits
+		time.Sleep(10 * time.Hour)
+		synctest.Wait()
+		for _, n := range []string{"k2", "k3", "k4", "k5"} {
+			if !slices.Contains(x.names(), n) {
+				t.Errorf("%s was not delivered at boot; delivered: %v", n, x.names())
+			}
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A clock set back must not hold up what waits for milliseconds.
+func TestClockSetBackDoesNotHoldUpACutOffDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		var mu sync.Mutex
+		var off time.Duration
+		x.set("a", time.Now().Add(-24*time.Hour), nil)
+		s := x.start(Config{})
+		s.now = func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Round(0).Add(off) }
+		n := 0
+		x.onDeliver = func(a objectstore.Alarm) {
+			n++
+			if n < 12 {
+				go x.done(a, true)
+				return
+			}
+			go x.done(a, false)
+		}
+		s.Start()
+		time.Sleep(300 * time.Millisecond) // in the middle of the doubling
+		mu.Lock()
+		off = -time.Hour
+		mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if n < 12 {
+			t.Errorf("%d deliveries two minutes after the clock went back an hour, though the alarm is a day overdue", n)
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+// An alarm that is set while the boot pass runs is not one that the host found.
+func TestBootPassLeavesNewAlarmsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		boot := func(s *objectstore.Slot) { s.AtBoot = true }
+		x.set("a1", time.Now().Add(time.Hour), boot)
+		x.set("a2", time.Now().Add(time.Hour), boot)
+		s := x.start(Config{Group: 2})
+		x.onDeliver = func(a objectstore.Alarm) { go func() { time.Sleep(time.Second); x.done(a, false) }() }
+		s.Start()
+		time.Sleep(500 * time.Millisecond)
+		x.set("new", time.Now().Add(30*time.Minute), boot)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if slices.Contains(x.names(), "new") {
+			t.Error("an alarm set after the start, due in 30 min, was delivered early")
+		}
+		s.Stop()
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestChangesAfterStopAreNotKept(t *testing.T) {
+	x := newIndex()
+	s := x.start(Config{})
+	s.Start()
+	s.Stop()
+	for i := range 1000 {
+		x.set("a", time.Now().Add(time.Duration(i)), nil)
+	}
+	if len(s.inbox) > 0 {
+		t.Errorf("%d messages are kept after Stop", len(s.inbox))
+	}
+}
