@@ -182,6 +182,7 @@ func TestAlarmFiresOnTimeAndAfterARestartWithoutARequest(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		h = open(t, fs, Options{}, class)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(fired) != 1 {
 			t.Fatalf("overdue alarm fired %d times", len(fired))
 		}
@@ -190,6 +191,7 @@ func TestAlarmFiresOnTimeAndAfterARestartWithoutARequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(fired) != 2 || fired[1].Before(at) || fired[1].Sub(at) > time.Millisecond {
 			t.Fatalf("due %v, fired %v", at, fired)
 		}
@@ -229,6 +231,7 @@ func TestLongTurnIsReportedOnceWithItsStack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		if len(reports) != 1 || reports[0].ID != id("a") || reports[0].Op != "ponder" || reports[0].Held < time.Second {
 			t.Fatalf("reports %+v", reports)
 		}
