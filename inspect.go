@@ -76,6 +76,12 @@ func (h *Host) Live() iter.Seq[Info] {
 	}
 }
 
+// IsLive says whether the object has an incarnation.
+func (h *Host) IsLive(id ID) bool {
+	rt, ok := h.rt.Inspect(id)
+	return ok && rt.Epoch != (objectstore.Epoch{})
+}
+
 // LiveCount returns the number of objects that have an incarnation.
 func (h *Host) LiveCount() int { return h.rt.Live() }
 

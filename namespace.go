@@ -1,6 +1,9 @@
 package dohost
 
-import "github.com/dohost/dohost/runtime"
+import (
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
 
 // Namespace is the stored name of a class whose objects are values of type O. It
 // is meant to be a constant:
@@ -29,3 +32,6 @@ func (s Stub[O]) ID() ID { return s.id }
 
 // ID names an object: class and name.
 type ID = runtime.ID
+
+// ParseID reads class/name. Its error is a [*NameError].
+func ParseID(s string) (ID, error) { return objectstore.ParseID(s) }

@@ -1,0 +1,154 @@
+package web
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// AdminOptions tunes an Admin handler. A nil *AdminOptions, and the zero
+// AdminOptions, mean the defaults.
+type AdminOptions struct {
+	// Metrics answer /metrics. Nil answers not found.
+	Metrics *Metrics
+	// Ready says why the host should get no more requests. Nil means that it takes
+	// them while its store is sound.
+	Ready func() error
+	// Hosts are the host names by which the listener may be asked, besides loopback's.
+	Hosts []string
+	// AnyHost lets any host name through: for a listener that wants tokens.
+	AnyHost bool
+	// Tokens are those of which a caller must present one. None: nobody has to.
+	Tokens []string
+	// Logger gets a line for each change. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Admin serves the tools of an operator:
+//
+//	GET    /healthz, /readyz, /metrics, /debug/pprof/
+//	GET    /v1/objects?class=C&after=C/N&limit=N   durable objects; live=true: those in memory
+//	GET    /v1/objects/{class}/{name}              what is known of one
+//	GET    .../pins                                why it is in memory
+//	POST   .../evict?style=fence                   fence, restart or crash
+//	GET    .../alarm                               and PUT {"at": time}, DELETE
+//	GET    .../export                              and POST .../import
+//	POST   /v1/backup {"dir": path}                on the machine of the host
+//
+// Looking neither wakes an object nor prolongs its life; changing an alarm wakes it.
+// It can do anything to any object, so it answers only who asks for it by a loopback
+// name, and no page of another origin.
+func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
+	a := &admin{host: h}
+	if o != nil {
+		a.opts = *o
+	}
+	if a.opts.Logger == nil {
+		a.opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", a.health)
+	mux.HandleFunc("GET /readyz", a.ready)
+	if a.opts.Metrics != nil {
+		mux.Handle("GET /metrics", a.opts.Metrics)
+	}
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /v1/objects", a.list)
+	mux.HandleFunc("POST /v1/backup", a.backup)
+	objects := http.HandlerFunc(a.object)
+	return a.guard(authorize(a.opts.Tokens, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/objects/") {
+			objects(w, r) // past the mux, which would clean the names in the path
+			return
+		}
+		if _, pattern := mux.Handler(r); pattern == "" {
+			refuse(w, http.StatusNotFound, "no_route", "there is nothing at "+r.Method+" "+r.URL.Path)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})))
+}
+
+// admin is the operator's handler.
+type admin struct {
+	host *dohost.Host
+	opts AdminOptions
+}
+
+// guard refuses what a page of another origin could have sent: a name that the
+// listener does not have, which is how such a page gets around its origin, or an
+// Origin that is not the listener's.
+func (a *admin) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.opts.AnyHost && !a.hasName(r.Host) {
+			refuse(w, http.StatusForbidden, "foreign_host", "this listener is not called "+r.Host)
+			return
+		}
+		if !ownOrigin(r) {
+			refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *admin) hasName(hostport string) bool {
+	name := hostport
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		name = host
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return name == "localhost" || slices.Contains(a.opts.Hosts, name)
+}
+
+func ownOrigin(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		return err == nil && u.Host == r.Host
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return true
+	}
+	return false
+}
+
+func (a *admin) health(w http.ResponseWriter, _ *http.Request) {
+	if err := a.host.Err(); err != nil {
+		refuse(w, http.StatusServiceUnavailable, "store_failed", err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
+	if a.opts.Ready != nil {
+		if err := a.opts.Ready(); err != nil {
+			refuse(w, http.StatusServiceUnavailable, "not_ready", err.Error())
+			return
+		}
+	}
+	a.health(w, r)
+}
+
+// fail answers with err, as the public side does.
+func (a *admin) fail(w http.ResponseWriter, id dohost.ID, op string, err error) {
+	if _, ok := errors.AsType[*dohost.Error](err); !ok {
+		err = &dohost.Error{Op: op, ID: id, Err: err, Ran: dohost.RanNo}
+	}
+	dohost.WriteError(w, err)
+}

@@ -1,0 +1,308 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Object is what the admin handler tells of an object, as JSON.
+type Object struct {
+	ID      string     `json:"id"`
+	Durable bool       `json:"durable"`
+	Alarm   *time.Time `json:"alarm,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	Live    bool       `json:"live"`
+	Epoch   string     `json:"epoch,omitempty"`
+	Age     float64    `json:"age_seconds,omitempty"`
+	Idle    float64    `json:"idle_seconds,omitempty"`
+	Events  uint64     `json:"events,omitempty"`
+	Queued  int        `json:"queued,omitempty"`
+	Pins    []Pin      `json:"pins,omitempty"`
+}
+
+// Pin is a reason for which an object stays in memory.
+type Pin struct {
+	Why string  `json:"why"`
+	For float64 `json:"for_seconds,omitempty"`
+}
+
+// ObjectList is a page of objects. Next is the value of after for the next page.
+type ObjectList struct {
+	Objects []Object `json:"objects"`
+	Next    string   `json:"next,omitempty"`
+}
+
+// Alarm is an object's alarm, in either direction. No time means none.
+type Alarm struct {
+	At *time.Time `json:"at"`
+}
+
+// Evicted says whether there was an incarnation to end.
+type Evicted struct {
+	Evicted bool `json:"evicted"`
+}
+
+// BackupRequest names the folder to make, on the machine of the host.
+type BackupRequest struct {
+	Dir string `json:"dir"`
+}
+
+const (
+	defaultPage = 1000
+	maxPage     = 10_000
+	maxCommand  = 64 << 10 // bytes of a JSON body here
+)
+
+func objectOf(info dohost.Info) Object {
+	o := Object{
+		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Live: info.Live,
+		Age: info.Age.Seconds(), Idle: info.Idle.Seconds(), Events: info.Events, Queued: info.Queued, Pins: pinsOf(info.Pins),
+	}
+	if info.Live {
+		o.Epoch = info.Epoch
+	}
+	if !info.Alarm.IsZero() {
+		o.Alarm = &info.Alarm
+	}
+	return o
+}
+
+func pinsOf(pins []dohost.Pin) []Pin {
+	var out []Pin
+	for _, p := range pins {
+		out = append(out, Pin{Why: p.Why, For: p.For.Seconds()})
+	}
+	return out
+}
+
+// list answers GET /v1/objects.
+func (a *admin) list(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	limit := defaultPage
+	if s := q.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > maxPage {
+			refuse(w, http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %q: want 1 to %d", s, maxPage))
+			return
+		}
+		limit = n
+	}
+	if q.Get("live") == "true" {
+		a.listLive(w, q.Get("class"))
+		return
+	}
+	var after dohost.ID
+	if s := q.Get("after"); s != "" {
+		var err error
+		if after, err = dohost.ParseID(s); err != nil {
+			a.fail(w, after, "ls", err)
+			return
+		}
+	}
+	page, err := a.page(r.Context(), q.Get("class"), after, limit)
+	if err != nil {
+		a.fail(w, dohost.ID{Class: q.Get("class")}, "ls", err)
+		return
+	}
+	writeJSON(w, http.StatusOK, page)
+}
+
+// page reads up to limit durable objects of a class, or of all, that follow one.
+func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit int) (ObjectList, error) {
+	classes := []string{class}
+	if class == "" {
+		var err error
+		if classes, err = a.host.StoredClasses(ctx); err != nil {
+			return ObjectList{}, err
+		}
+	}
+	list := ObjectList{Objects: []Object{}}
+	for _, c := range classes {
+		if c < after.Class {
+			continue
+		}
+		name := ""
+		if c == after.Class {
+			name = after.Name
+		}
+		for id, err := range a.host.Objects(ctx, c, name) {
+			if err != nil {
+				return ObjectList{}, err
+			}
+			if len(list.Objects) == limit {
+				list.Next = list.Objects[limit-1].ID
+				return list, nil
+			}
+			list.Objects = append(list.Objects, Object{ID: id.String(), Durable: true, Live: a.host.IsLive(id)})
+		}
+	}
+	return list, nil
+}
+
+func (a *admin) listLive(w http.ResponseWriter, class string) {
+	list := ObjectList{Objects: []Object{}}
+	for info := range a.host.Live() {
+		if class == "" || info.ID.Class == class {
+			list.Objects = append(list.Objects, objectOf(info))
+		}
+	}
+	slices.SortFunc(list.Objects, func(x, y Object) int { return strings.Compare(x.ID, y.ID) })
+	writeJSON(w, http.StatusOK, list)
+}
+
+// backup answers POST /v1/backup.
+func (a *admin) backup(w http.ResponseWriter, r *http.Request) {
+	var req BackupRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.Dir == "" {
+		refuse(w, http.StatusBadRequest, "bad_argument", `want {"dir": path}`)
+		return
+	}
+	err := a.host.Backup(r.Context(), req.Dir)
+	a.opts.Logger.Info("backup", "dir", req.Dir, "err", err)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		refuse(w, http.StatusConflict, "exists", err.Error())
+	case err != nil:
+		dohost.WriteError(w, err)
+	default:
+		writeJSON(w, http.StatusOK, req)
+	}
+}
+
+// object answers what follows /v1/objects/.
+func (a *admin) object(w http.ResponseWriter, r *http.Request) {
+	segments, ok := splitPath(r.URL, "/v1/objects/", 2)
+	_, verb, _ := cutSegments(r.URL.EscapedPath(), "/v1/objects/", 2)
+	handle := a.verb(r.Method + " " + verb)
+	if !ok || handle == nil {
+		refuse(w, http.StatusNotFound, "no_route", "there is nothing at "+r.Method+" "+r.URL.Path)
+		return
+	}
+	id := dohost.ID{Class: segments[0], Name: segments[1]}
+	op := verb
+	if op == "" {
+		op = "show"
+	}
+	if err := id.Validate(); err != nil {
+		a.fail(w, id, op, err)
+		return
+	}
+	if r.Method != http.MethodGet {
+		a.opts.Logger.Info("admin", "op", op, "method", r.Method, "object", id.String())
+	}
+	answer, err := handle(w, r, id)
+	switch {
+	case err != nil:
+		a.fail(w, id, op, err)
+	case answer != nil:
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+// verb returns what to do for one object. It answers by itself what is not JSON.
+func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohost.ID) (any, error) {
+	switch name {
+	case "GET ":
+		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+			info, err := a.host.Inspect(r.Context(), id)
+			return objectOf(info), err
+		}
+	case "GET pins":
+		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) {
+			return Object{ID: id.String(), Pins: pinsOf(a.host.Pins(id))}, nil
+		}
+	case "POST evict":
+		return a.evict
+	case "GET alarm":
+		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) { return a.alarm(r, id) }
+	case "PUT alarm":
+		return a.setAlarm
+	case "DELETE alarm":
+		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+			return Alarm{}, a.host.DeleteAlarm(r.Context(), id)
+		}
+	case "GET export":
+		return a.export
+	case "POST import":
+		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+			if err := a.host.Import(r.Context(), id, r.Body); err != nil {
+				return nil, err
+			}
+			info, err := a.host.Inspect(r.Context(), id)
+			return objectOf(info), err
+		}
+	}
+	return nil
+}
+
+func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+	styles := map[string]dohost.Style{"": dohost.Fence, "fence": dohost.Fence, "restart": dohost.Restart, "crash": dohost.Crash}
+	name := r.URL.Query().Get("style")
+	style, ok := styles[name]
+	if !ok {
+		return nil, &dohost.ArgumentError{Method: "evict", Err: fmt.Errorf("style %q: want fence, restart or crash", name)}
+	}
+	return Evicted{a.host.Evict(id, style)}, nil
+}
+
+func (a *admin) alarm(r *http.Request, id dohost.ID) (Alarm, error) {
+	info, err := a.host.Inspect(r.Context(), id)
+	if err != nil || info.Alarm.IsZero() {
+		return Alarm{}, err
+	}
+	return Alarm{At: &info.Alarm}, nil
+}
+
+func (a *admin) setAlarm(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+	var req Alarm
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.At == nil {
+		return nil, &dohost.ArgumentError{Method: "alarm", Err: fmt.Errorf(`want {"at": a time as RFC 3339 has it}: %w`, orMissing(err))}
+	}
+	if err := a.host.SetAlarm(r.Context(), id, *req.At); err != nil {
+		return nil, err
+	}
+	return a.alarm(r, id)
+}
+
+func orMissing(err error) error {
+	if err == nil {
+		return errors.New("it is missing")
+	}
+	return err
+}
+
+// export streams. An object that is not there is noticed before anything is sent;
+// what fails later cuts the connection, and an export has a checksum at its end.
+func (a *admin) export(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	begun := &begunWriter{w: w}
+	if err := a.host.Export(r.Context(), id, begun); err != nil {
+		if begun.begun {
+			panic(http.ErrAbortHandler)
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+type begunWriter struct {
+	w     io.Writer
+	begun bool
+}
+
+// Write writes.
+func (b *begunWriter) Write(p []byte) (int, error) {
+	b.begun = true
+	return b.w.Write(p)
+}

@@ -1,0 +1,185 @@
+// Package web serves objects over HTTP, and the tools of an operator.
+//
+// [Handler] is the public side:
+//
+//	POST /objects/{class}/{name}/{method}       calls an exposed method; argument and result are JSON
+//	ANY  /objects/{class}/{name}/http/{rest...} reaches the object's own handler, at the path /{rest...}
+//
+// Class and name are percent-encoded, so that a name may contain a slash; a method
+// that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody].
+//
+// [Admin] is the operator's side, and belongs on a listener of its own.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Options tunes a Handler. A nil *Options, and the zero Options, mean the defaults.
+type Options struct {
+	// MaxBody bounds a request's body in bytes. Zero means 16 MiB; negative, no bound.
+	MaxBody int64
+	// CallTimeout bounds a call of an exposed method, its waiting included. A method
+	// that has started runs on. Zero means 60 s; negative, no bound.
+	CallTimeout time.Duration
+	// StepTimeout bounds each read of a body and each write of a response, so that
+	// streams may last but not stall. Zero means 30 s; negative, no bound.
+	StepTimeout time.Duration
+	// Tokens are those of which a caller must present one, as a bearer token. None
+	// means that nobody has to.
+	Tokens []string
+	// Origins are those that may call from a browser, besides the server's own, as
+	// "https://example.com".
+	Origins []string
+	// Logger gets a line per request. Nil discards them.
+	Logger *slog.Logger
+	// Metrics count the responses. Nil counts nothing.
+	Metrics *Metrics
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.MaxBody == 0 {
+		d.MaxBody = 16 << 20
+	}
+	if d.CallTimeout == 0 {
+		d.CallTimeout = time.Minute
+	}
+	if d.StepTimeout == 0 {
+		d.StepTimeout = 30 * time.Second
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	return d
+}
+
+// Handler serves a host's objects.
+func Handler(h *dohost.Host, o *Options) http.Handler {
+	opts := o.withDefaults()
+	p := &public{host: h, opts: opts}
+	guard := http.NewCrossOriginProtection()
+	for _, origin := range opts.Origins {
+		if err := guard.AddTrustedOrigin(origin); err != nil {
+			opts.Logger.Error("origin ignored", "origin", origin, "err", err)
+		}
+	}
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
+	}))
+	return p.watch(authorize(opts.Tokens, guard.Handler(p)))
+}
+
+// public is the public handler.
+type public struct {
+	host *dohost.Host
+	opts Options
+}
+
+// ServeHTTP routes by the path as it was sent, so that an encoded slash stays in
+// the name and an empty name is refused instead of redirected.
+func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	segments, ok := splitPath(r.URL, "/objects/", 3)
+	if !ok {
+		refuse(w, http.StatusNotFound, "no_route", "want /objects/{class}/{name}/{method}, or .../http/{rest}")
+		return
+	}
+	id := dohost.ID{Class: segments[0], Name: segments[1]}
+	method := segments[2]
+	if err := id.Validate(); err != nil {
+		dohost.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		return
+	}
+	if p.opts.MaxBody >= 0 {
+		if r.ContentLength > p.opts.MaxBody {
+			p.fail(w, &dohost.Error{Op: method, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Ran: dohost.RanNo})
+			return
+		}
+		// Without w, which the object's goroutine must not touch.
+		r.Body = http.MaxBytesReader(nil, r.Body, p.opts.MaxBody)
+	}
+	if method == "http" {
+		p.serveObject(w, r, id)
+	} else {
+		p.invoke(w, r, id, method)
+	}
+}
+
+// invoke calls an exposed method.
+func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, method string) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "calls are made with POST")
+		return
+	}
+	if !p.bound(id.Class) {
+		_, err := p.host.Invoke(r.Context(), id, method, nil) // says so, without a body to wait for
+		p.fail(w, err)
+		return
+	}
+	arg, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		return
+	}
+	ctx := r.Context()
+	if p.opts.CallTimeout >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.opts.CallTimeout)
+		defer cancel()
+	}
+	result, err := p.host.Invoke(ctx, id, method, arg)
+	if err != nil {
+		p.fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(result) // the client may have gone; the call has been made
+}
+
+func (p *public) bound(class string) bool {
+	return slices.ContainsFunc(p.host.Classes(), func(c dohost.Class) bool { return c.Name() == class })
+}
+
+// serveObject hands the request to the object, which sees the path after "http".
+func (p *public) serveObject(w http.ResponseWriter, r *http.Request, id dohost.ID) {
+	inner := r.Clone(r.Context())
+	_, rest, _ := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
+	path, err := url.PathUnescape(rest)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "bad_path", err.Error())
+		return
+	}
+	inner.URL.Path, inner.URL.RawPath = "/"+path, "/"+rest
+	inner.RequestURI = inner.URL.RequestURI()
+	p.host.ServeObject(w, inner, id)
+}
+
+// fail answers with err. What is left of a body that was too large or too slow is
+// not worth reading: the connection ends.
+func (p *public) fail(w http.ResponseWriter, err error) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		w.Header().Set("Connection", "close")
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestTimeout, "slow_body", fmt.Sprintf("the body came too slowly: %v", err))
+		return
+	}
+	dohost.WriteError(w, err)
+}

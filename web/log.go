@@ -1,0 +1,54 @@
+package web
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/dohost/dohost"
+)
+
+// LogListener writes what a host does to l: lives and events at level debug, what an
+// operator should see at warn, the end of the store at error.
+func LogListener(l *slog.Logger) dohost.Listener {
+	log := func(problem error, msg string, args ...any) {
+		if problem != nil {
+			l.Warn(msg, append(args, "err", problem)...)
+		} else {
+			l.Debug(msg, args...)
+		}
+	}
+	return dohost.Listener{
+		Waking: func(id dohost.ID, e dohost.Epoch) { l.Debug("waking", "object", text{id}, "epoch", text{e}) },
+		Live:   func(id dohost.ID, e dohost.Epoch) { l.Debug("live", "object", text{id}, "epoch", text{e}) },
+		Fenced: func(e dohost.Ended) { // an error is the object's own fault, or the store's
+			log(e.Why.Err, "fenced", "object", text{e.ID}, "epoch", text{e.Epoch}, "reason", e.Why.Reason,
+				"place", e.Why.Place, "age", e.Age)
+		},
+		EventEnded: func(e dohost.EndedEvent) {
+			l.Debug("event ended", "object", text{e.ID}, "epoch", text{e.Epoch}, "op", e.Op, "took", e.Took, "err", e.Err)
+		},
+		Refused: func(id dohost.ID, e dohost.Epoch) { l.Debug("refused", "object", text{id}, "epoch", text{e}) },
+		AlarmEnded: func(a dohost.AlarmRun) {
+			log(a.Err, "alarm ended", "object", text{a.ID}, "scheduled", a.Scheduled, "late", a.Late, "attempt", a.Attempt)
+		},
+		AlarmStale: func(id dohost.ID) { l.Debug("alarm overtaken", "object", text{id}) },
+		TurnHeld: func(t dohost.LongTurn) {
+			l.Warn("turn held: code that waits belongs in an Await", "object", text{t.ID}, "op", t.Op, "held", t.Held, "stack", t.Stack)
+		},
+		StoreFailed: func(err error) { l.Error("store failed: the host closes", "err", err) },
+		Failed:      func(err error) { l.Error("background work failed", "err", err) },
+		Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
+			args := []any{"object", text{id}}
+			for _, a := range attrs {
+				args = append(args, a)
+			}
+			l.Info(event, args...)
+		},
+	}
+}
+
+// text logs a value by its String, which is not called for a line nobody wants.
+type text struct{ fmt.Stringer }
+
+// LogValue calls it.
+func (t text) LogValue() slog.Value { return slog.StringValue(t.String()) }

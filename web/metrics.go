@@ -1,0 +1,138 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/dohost/dohost"
+)
+
+// Metrics counts what a host does, for Prometheus: make one with [NewMetrics], give
+// its Listener to the host, and the host to Watch. A nil *Metrics counts nothing.
+// Labels have few values: classes, causes and places, never names of objects.
+type Metrics struct {
+	registry *prometheus.Registry
+	host     atomic.Pointer[dohost.Host]
+
+	wakes, ended, events, refused, turns, staleAlarms, failures, responses *prometheus.CounterVec
+
+	eventSeconds, alarmLag *prometheus.HistogramVec
+	storeFailed            prometheus.Gauge
+}
+
+// NewMetrics makes a registry of its own, with those of the process beside the host's.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"class"})
+	}
+	m := &Metrics{
+		registry:     prometheus.NewRegistry(),
+		wakes:        counter("dohost_wakes_total", "Incarnations begun.", "class"),
+		ended:        counter("dohost_evictions_total", "Incarnations ended, by cause, and by place if it was chaos.", "class", "cause", "place"),
+		events:       counter("dohost_events_total", "Events whose code has returned.", "class", "result"),
+		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
+		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
+		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
+		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
+		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
+		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
+		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
+		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 once the store has failed."}),
+	}
+	m.registry.MustRegister(
+		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.failures, m.responses,
+		m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	m.failures.WithLabelValues() // a counter that is missing cannot be told from one that is zero
+	return m
+}
+
+// Listener counts.
+func (m *Metrics) Listener() dohost.Listener {
+	return dohost.Listener{
+		Waking: func(id dohost.ID, _ dohost.Epoch) { m.wakes.WithLabelValues(id.Class).Inc() },
+		Fenced: func(e dohost.Ended) {
+			m.ended.WithLabelValues(e.ID.Class, string(e.Why.Reason), e.Why.Place).Inc()
+		},
+		EventEnded: func(e dohost.EndedEvent) {
+			result := "ok"
+			if e.Err != nil {
+				result = "error"
+			}
+			m.events.WithLabelValues(e.ID.Class, result).Inc()
+			m.eventSeconds.WithLabelValues(e.ID.Class).Observe(e.Took.Seconds())
+		},
+		Refused:     func(id dohost.ID, _ dohost.Epoch) { m.refused.WithLabelValues(id.Class).Inc() },
+		AlarmEnded:  func(a dohost.AlarmRun) { m.alarmLag.WithLabelValues(a.ID.Class).Observe(a.Late.Seconds()) },
+		AlarmStale:  func(id dohost.ID) { m.staleAlarms.WithLabelValues(id.Class).Inc() },
+		TurnHeld:    func(t dohost.LongTurn) { m.turns.WithLabelValues(t.ID.Class).Inc() },
+		StoreFailed: func(error) { m.storeFailed.Set(1) },
+		Failed:      func(error) { m.failures.WithLabelValues().Inc() },
+	}
+}
+
+// Watch adds what has to be asked of the host: objects in memory, zombies, the store.
+func (m *Metrics) Watch(h *dohost.Host) { m.host.Store(h) }
+
+// ServeHTTP answers a scrape.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// response counts a response of the public listener.
+func (m *Metrics) response(route string, status int, aborted bool) {
+	if m == nil {
+		return
+	}
+	label := strconv.Itoa(status)
+	if aborted {
+		label = "aborted"
+	}
+	m.responses.WithLabelValues(route, label).Inc()
+}
+
+// hostCollector asks the host at each scrape.
+type hostCollector struct{ m *Metrics }
+
+var (
+	descLive      = prometheus.NewDesc("dohost_live_objects", "Objects with an incarnation in memory.", nil, nil)
+	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that still run in ended incarnations.", nil, nil)
+	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
+	descSegments  = prometheus.NewDesc("dohost_store_segments_total", "Segments with writes in those records.", nil, nil)
+	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
+	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes handed over and not durable yet.", nil, nil)
+)
+
+// Describe names what Collect yields.
+func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descLive, descZombies, descRecords, descSegments, descBytes, descUndurable} {
+		ch <- d
+	}
+}
+
+// Collect asks.
+func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
+	h := c.m.host.Load()
+	if h == nil {
+		return
+	}
+	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, t, v)
+	}
+	st := h.Stats()
+	send(descLive, prometheus.GaugeValue, float64(h.LiveCount()))
+	send(descZombies, prometheus.GaugeValue, float64(len(h.Zombies())))
+	send(descRecords, prometheus.CounterValue, float64(st.Records))
+	send(descSegments, prometheus.CounterValue, float64(st.Segments))
+	send(descBytes, prometheus.CounterValue, float64(st.Bytes))
+	send(descUndurable, prometheus.GaugeValue, float64(st.Undurable))
+}

@@ -1,0 +1,152 @@
+package web
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// requestIDHeader carries the name of a request: taken if it came, made if not,
+// returned, logged, and shown to the object's handler.
+const requestIDHeader = "X-Request-Id"
+
+const maxRequestID = 128
+
+// watch names each request, bounds its steps in time, and logs and counts its end.
+func (p *public) watch(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(requestIDHeader)
+		if !validRequestID(id) {
+			id = ulid.Make().String()
+			r.Header.Set(requestIDHeader, id)
+		}
+		w.Header().Set(requestIDHeader, id)
+		ww := &watchedWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: p.opts.StepTimeout}
+		if r.Body != nil && r.Body != http.NoBody && ww.step > 0 {
+			body := &watchedBody{ReadCloser: r.Body, rc: ww.rc, step: ww.step}
+			defer body.end()
+			r.Body = body
+		}
+		begun := time.Now()
+		returned := false
+		defer func() {
+			p.opts.Metrics.response(routeOf(r), ww.status, !returned)
+			level := slog.LevelInfo
+			if ww.status >= http.StatusInternalServerError || !returned {
+				level = slog.LevelWarn
+			}
+			p.opts.Logger.Log(r.Context(), level, "request", "request_id", id, "method", r.Method, "path", r.URL.Path,
+				"status", ww.status, "bytes", ww.bytes, "took", time.Since(begun), "aborted", !returned)
+		}()
+		next.ServeHTTP(ww, r)
+		returned = true
+	})
+}
+
+func validRequestID(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// routeOf is the kind of request for the metrics: few values, whatever is asked for.
+func routeOf(r *http.Request) string {
+	segments, _, ok := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
+	switch {
+	case !ok:
+		return "none"
+	case segments[2] == "http":
+		return "http"
+	}
+	return "call"
+}
+
+// watchedWriter notes what is written, and gives each write its time.
+type watchedWriter struct {
+	http.ResponseWriter
+	rc     *http.ResponseController
+	step   time.Duration
+	status int
+	bytes  int64
+}
+
+// Unwrap is for http.ResponseController.
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader notes the status.
+func (w *watchedWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.extend()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write counts.
+func (w *watchedWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	w.extend()
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// FlushError passes on what was written.
+func (w *watchedWriter) FlushError() error {
+	w.extend()
+	return w.rc.Flush()
+}
+
+func (w *watchedWriter) extend() {
+	if w.step > 0 {
+		_ = w.rc.SetWriteDeadline(time.Now().Add(w.step)) // not every server has one
+	}
+}
+
+// watchedBody gives each read its time, as long as the connection is its own: an
+// object may go on reading when the request has ended.
+type watchedBody struct {
+	io.ReadCloser
+	rc   *http.ResponseController
+	step time.Duration
+
+	mu    sync.Mutex
+	ended bool
+}
+
+// Read reads. The deadline is taken back, since the server waits on the same
+// connection for the client to leave.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	if !b.setDeadline(time.Now().Add(b.step)) {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	defer b.setDeadline(time.Time{})
+	return b.ReadCloser.Read(p)
+}
+
+func (b *watchedBody) setDeadline(at time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		_ = b.rc.SetReadDeadline(at) // not every server has one
+	}
+	return !b.ended
+}
+
+func (b *watchedBody) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+}
