@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+type evictCmd struct {
+	hostFlags
+	ID    objectID `arg:"" name:"class/name" help:"The object."`
+	Style string   `default:"fence" enum:"fence,restart,crash" help:"fence keeps what it wrote; crash loses what is not on its way to the disk."`
+}
+
+// Run is the command.
+func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
+	e, err := get[web.Evicted](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/evict"), url.Values{"style": {c.Style}}, nil)
+	if err != nil {
+		return err
+	}
+	if !e.Evicted {
+		_, err = fmt.Fprintf(out, "%v was not in memory\n", c.ID)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "evicted %v\n", c.ID)
+	return err
+}
+
+type alarmCmd struct {
+	Show   alarmShowCmd   `cmd:"" help:"Tell when it is due."`
+	Set    alarmSetCmd    `cmd:"" help:"Set it, in place of what was set. Wakes the object."`
+	Delete alarmDeleteCmd `cmd:"" help:"Remove it. Wakes the object."`
+}
+
+type alarmShowCmd struct {
+	hostFlags
+	ID objectID `arg:"" name:"class/name" help:"The object."`
+}
+
+// Run is the command.
+func (c *alarmShowCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.alarm(ctx, out, "GET", c.ID.ID, nil)
+}
+
+type alarmSetCmd struct {
+	hostFlags
+	ID objectID `arg:"" name:"class/name" help:"The object."`
+	At alarmAt  `arg:"" name:"time" help:"As 2006-01-02T15:04:05Z, or from now as 10m."`
+}
+
+// alarmAt is a time, or a duration from now.
+type alarmAt struct{ time.Time }
+
+// UnmarshalText reads either.
+func (a *alarmAt) UnmarshalText(text []byte) error {
+	if d, err := time.ParseDuration(string(text)); err == nil {
+		a.Time = time.Now().Add(d)
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(text))
+	if err != nil {
+		return fmt.Errorf("time %q: want one as 2006-01-02T15:04:05Z, or from now as 10m", text)
+	}
+	a.Time = at
+	return nil
+}
+
+// Run is the command.
+func (c *alarmSetCmd) Run(ctx context.Context, out io.Writer) error {
+	body, err := json.Marshal(web.Alarm{At: &c.At.Time})
+	if err != nil {
+		return err
+	}
+	return c.alarm(ctx, out, "PUT", c.ID.ID, bytes.NewReader(body))
+}
+
+type alarmDeleteCmd struct {
+	hostFlags
+	ID objectID `arg:"" name:"class/name" help:"The object."`
+}
+
+// Run is the command.
+func (c *alarmDeleteCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.alarm(ctx, out, "DELETE", c.ID.ID, nil)
+}
+
+func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id dohost.ID, body io.Reader) error {
+	a, err := get[web.Alarm](ctx, f, method, objectPath(id, "/alarm"), nil, body)
+	if err != nil {
+		return err
+	}
+	if a.At == nil {
+		_, err = fmt.Fprintf(out, "%v has no alarm\n", id)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%v is due at %s\n", id, a.At.Format(time.RFC3339Nano))
+	return err
+}
+
+type exportCmd struct {
+	hostFlags
+	ID   objectID `arg:"" name:"class/name" help:"The object."`
+	Out  string   `short:"o" default:"-" placeholder:"FILE" help:"Where to write it; - is the standard output."`
+	Data string   `placeholder:"DIR" help:"Read it from this store, which no host may be using."`
+}
+
+// Run is the command.
+func (c *exportCmd) Run(ctx context.Context, std streams) error {
+	if c.Out == "-" {
+		return c.export(ctx, std.out)
+	}
+	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(c.export(ctx, f), f.Sync(), f.Close())
+	if err != nil {
+		err = errors.Join(err, os.Remove(c.Out)) // half an export is none
+	}
+	return err
+}
+
+func (c *exportCmd) export(ctx context.Context, w io.Writer) error {
+	if c.Data != "" {
+		return dohost.ExportDir(ctx, c.Data, c.ID.ID, w)
+	}
+	res, err := c.ask(ctx, "GET", objectPath(c.ID.ID, "/export"), nil, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() // read to its end
+	_, err = io.Copy(w, res.Body)
+	return err
+}
+
+type importCmd struct {
+	hostFlags
+	ID   objectID `arg:"" name:"class/name" help:"The object to make. It must not exist."`
+	File string   `arg:"" optional:"" default:"-" help:"The export; - is the standard input."`
+}
+
+// Run is the command.
+func (c *importCmd) Run(ctx context.Context, std streams) error {
+	in := io.NopCloser(std.in)
+	if c.File != "-" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // nothing was written
+		in = f
+	}
+	if _, err := get[web.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(std.out, "imported %v\n", c.ID)
+	return err
+}
+
+type backupCmd struct {
+	hostFlags
+	Dir string `arg:"" help:"The folder to make, on the host's machine and file system."`
+}
+
+// Run is the command.
+func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(web.BackupRequest{Dir: dir})
+	if err != nil {
+		return err
+	}
+	if _, err := get[web.BackupRequest](ctx, &c.hostFlags, "POST", "/v1/backup", nil, bytes.NewReader(body)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "copied to", dir)
+	return err
+}
+
+type checkCmd struct {
+	Dir string `arg:"" optional:"" env:"DOHOST_DATA" default:"./dohost-data" help:"The store (${default})."`
+}
+
+// Run is the command.
+func (c *checkCmd) Run(ctx context.Context, out io.Writer) error {
+	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, p) })
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "%d objects, %d rows, %d alarms, %d bytes, %d problems\n",
+		stats.Objects, stats.Rows, stats.Alarms, stats.Bytes, stats.Problems); err != nil {
+		return err
+	}
+	if stats.Problems > 0 {
+		return fmt.Errorf("%s is not consistent", c.Dir)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dohost/dohost/web"
+)
+
+type lsCmd struct {
+	hostFlags
+	Class string `arg:"" optional:"" help:"Only objects of this class."`
+	Live  bool   `help:"Those in memory, instead of those on the disk."`
+}
+
+// Run is the command.
+func (c *lsCmd) Run(ctx context.Context, out io.Writer) error {
+	query := url.Values{}
+	if c.Class != "" {
+		query.Set("class", c.Class)
+	}
+	if c.Live {
+		query.Set("live", "true")
+	}
+	for {
+		list, err := get[web.ObjectList](ctx, &c.hostFlags, "GET", "/v1/objects", query, nil)
+		if err != nil {
+			return err
+		}
+		if err := c.print(out, list); err != nil {
+			return err
+		}
+		if list.Next == "" {
+			return nil
+		}
+		query.Set("after", list.Next)
+	}
+}
+
+func (c *lsCmd) print(out io.Writer, list web.ObjectList) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, o := range list.Objects {
+		switch {
+		case c.Live:
+			fmt.Fprintf(table, "%s\tage %v\tidle %v\tevents %d\tqueued %d\n", o.ID, seconds(o.Age), seconds(o.Idle), o.Events, o.Queued)
+		case o.Live:
+			fmt.Fprintf(table, "%s\tlive\n", o.ID)
+		default:
+			fmt.Fprintf(table, "%s\tcold\n", o.ID)
+		}
+	}
+	return table.Flush()
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)
+}
+
+type showCmd struct {
+	hostFlags
+	ID objectID `arg:"" name:"class/name" help:"The object."`
+}
+
+// Run is the command.
+func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
+	o, err := get[web.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, ""), nil, nil)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "object\t%s\n", o.ID)
+	fmt.Fprintf(table, "durable\t%s\n", yesNo(o.Durable))
+	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o))
+	fmt.Fprintf(table, "live\t%s\n", yesNo(o.Live))
+	if o.Live {
+		fmt.Fprintf(table, "epoch\t%s\n", o.Epoch)
+		fmt.Fprintf(table, "age\t%v\n", seconds(o.Age))
+		fmt.Fprintf(table, "idle\t%v\n", seconds(o.Idle))
+		fmt.Fprintf(table, "events\t%d\n", o.Events)
+		fmt.Fprintf(table, "queued\t%d\n", o.Queued)
+	}
+	for _, p := range o.Pins {
+		fmt.Fprintf(table, "pin\t%s\n", pinText(p))
+	}
+	return table.Flush()
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func alarmText(o web.Object) string {
+	switch {
+	case o.Alarm == nil:
+		return "none"
+	case o.Attempt > 0:
+		return fmt.Sprintf("%s, after %d failed runs", o.Alarm.Format(time.RFC3339Nano), o.Attempt)
+	}
+	return o.Alarm.Format(time.RFC3339Nano)
+}
+
+func pinText(p web.Pin) string {
+	if p.For == 0 {
+		return p.Why
+	}
+	return fmt.Sprintf("%s, for %v", p.Why, seconds(p.For))
+}
+
+type pinsCmd struct {
+	hostFlags
+	ID objectID `arg:"" name:"class/name" help:"The object."`
+}
+
+// Run is the command.
+func (c *pinsCmd) Run(ctx context.Context, out io.Writer) error {
+	o, err := get[web.Object](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/pins"), nil, nil)
+	if err != nil {
+		return err
+	}
+	if len(o.Pins) == 0 {
+		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", o.ID)
+	}
+	for _, p := range o.Pins {
+		_, err = fmt.Fprintln(out, pinText(p))
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+// Package cli is the dohost command over any set of classes: a server of one's own
+// classes, with all that an operator needs, is
+//
+//	func main() { cli.Main(counter.Class()) }
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/dohost/dohost"
+)
+
+// commands is the command line.
+type commands struct {
+	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run objects and serve them over HTTP. The default."`
+	Ls      lsCmd      `cmd:"" help:"List the objects of a running host."`
+	Show    showCmd    `cmd:"" help:"Tell what is known of an object. Looking does not wake it."`
+	Pins    pinsCmd    `cmd:"" help:"Tell why an object is in memory."`
+	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
+	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm."`
+	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`
+	Import  importCmd  `cmd:"" help:"Make an object out of an export."`
+	Backup  backupCmd  `cmd:"" help:"Copy the store of a running host, as of one moment."`
+	Check   checkCmd   `cmd:"" help:"Prove a store consistent that no host is using."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// App is the command over some classes, with commands of the program's own.
+type App struct {
+	Classes  []dohost.Class
+	Commands []Command
+}
+
+// Command is a command that a program adds.
+type Command struct {
+	Name, Help string
+	// Value is a pointer to a struct of flags, as kong reads them, with a method
+	// Run, which may ask for a context.Context, an io.Writer and []dohost.Class.
+	Value any
+}
+
+// ErrReported is the error of a command that has said itself what is wrong: only the
+// exit status is left.
+var ErrReported = errors.New("reported")
+
+// Main runs the command that the process's arguments name, over these classes, and
+// exits.
+func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
+
+// Main runs the command that the process's arguments name, and exits: with 1 if it
+// failed, with 2 if it was not understood.
+func (a App) Main() {
+	os.Exit(a.run(context.Background(), os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run is Main without the process. It returns the exit status.
+func (a App) run(ctx context.Context, args []string, std streams) (status int) {
+	var cmds commands
+	options := []kong.Option{
+		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
+		kong.Writers(std.out, std.err), kong.Exit(func(code int) { panic(exitStatus(code)) }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(std.out, (*io.Writer)(nil)),
+		kong.Bind(a.Classes), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	}
+	for _, c := range a.Commands {
+		options = append(options, kong.DynamicCommand(c.Name, c.Help, "", c.Value))
+	}
+	parser, err := kong.New(&cmds, options...)
+	if err != nil {
+		fmt.Fprintln(std.err, "dohost:", err)
+		return 2
+	}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case exitStatus:
+			status = int(p)
+		default:
+			panic(p)
+		}
+	}()
+	cmd, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintln(std.err, "dohost:", err)
+		return 2
+	}
+	if err := cmd.Run(); err != nil {
+		if !errors.Is(err, ErrReported) {
+			fmt.Fprintln(std.err, "dohost:", err)
+		}
+		return 1
+	}
+	return 0
+}
+
+// exitStatus is how kong's own --help leaves.
+type exitStatus int
