@@ -68,6 +68,9 @@ var doors = map[string]func(g *ghost) error{
 	"Do": func(g *ghost) error {
 		return do(g.ctx, g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
 	},
+	"Do with a context that does not end": func(g *ghost) error {
+		return do(context.WithoutCancel(g.ctx), g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
+	},
 	"Send": func(g *ghost) error {
 		sent, err := g.h.Send(g.ctx, id("b"), Call{Op: "ghost", Fn: func(ctx context.Context, _ any) error { return g.fn(ctx) }})
 		if err != nil {
@@ -185,6 +188,7 @@ func TestPinOfAnEndedLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		release := old.Pin("ghost")
+		synctest.Wait()
 		if info, ok := h.Inspect(id("a")); !ok || len(info.Pins) > 0 {
 			t.Errorf("pins %v", info.Pins)
 		}
