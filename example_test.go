@@ -1,0 +1,231 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/examples/counter"
+)
+
+// An object in use: what was acknowledged is there when the directory is opened again.
+func Example() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "dohost")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	for range 2 {
+		host, err := dohost.Open(dir, nil, counter.Class())
+		if err != nil {
+			log.Fatal(err)
+		}
+		n, err := dohost.Call(ctx, counter.Counters.Get(host, "alice"), (*counter.Counter).Add, 2)
+		fmt.Println(n, err)
+		if err := host.Close(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 2 <nil>
+	// 4 <nil>
+}
+
+// withHost runs fn with a host in a directory of its own.
+func withHost(fn func(ctx context.Context, h *dohost.Host), classes ...dohost.Class) {
+	dir, err := os.MkdirTemp("", "dohost")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	h, err := dohost.Open(dir, nil, classes...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer h.Close()
+	fn(context.Background(), h)
+}
+
+// An eviction takes an object's fields, and nothing else.
+func ExampleHost_Evict() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		alice := counter.Counters.Get(h, "alice")
+		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
+		fmt.Println(h.Evict(alice.ID(), dohost.Fence))
+		fmt.Println(h.Evict(alice.ID(), dohost.Fence)) // not in memory
+		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
+	}, counter.Class())
+	// Output:
+	// 1 <nil>
+	// true
+	// false
+	// 2 <nil>
+}
+
+// notebook is an object for the examples below.
+type notebook struct {
+	state *dohost.State
+	rang  chan int
+}
+
+const notebooks dohost.Namespace[notebook] = "notebook"
+
+func notebookClass(rang chan int) dohost.Class {
+	return dohost.Bind(notebooks, func(_ context.Context, st *dohost.State) (*notebook, error) {
+		return &notebook{st, rang}, nil
+	}, dohost.OnAlarm((*notebook).ring))
+}
+
+// ring handles the alarm.
+func (n *notebook) ring(_ context.Context, info dohost.AlarmInfo) error {
+	n.rang <- info.Attempt
+	return nil
+}
+
+// While an Await's function runs, other events use the object.
+func ExampleAwait() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		home := notebooks.Get(h, "home")
+		err := home.Do(ctx, func(ctx context.Context, n *notebook) error {
+			fmt.Println("first, before")
+			_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+				// No turn here: somebody else has it.
+				return struct{}{}, home.Do(ctx, func(context.Context, *notebook) error {
+					fmt.Println("second")
+					return nil
+				})
+			})
+			fmt.Println("first, after")
+			return err
+		})
+		fmt.Println(err)
+	}, notebookClass(nil))
+	// Output:
+	// first, before
+	// second
+	// first, after
+	// <nil>
+}
+
+// A transaction that fails takes back all it did, the alarm included.
+func ExampleTransaction() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
+			err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				if err := dohost.Put(ctx, n.state.Storage(), "page", "ink"); err != nil {
+					return err
+				}
+				if err := n.state.SetAlarm(ctx, time.Now().Add(time.Hour)); err != nil {
+					return err
+				}
+				return errors.New("out of ink")
+			})
+			fmt.Println(err)
+			_, written, _ := dohost.Get[string](ctx, n.state.Storage(), "page")
+			_, set, err := n.state.GetAlarm(ctx)
+			fmt.Println(written, set)
+			return err
+		})
+		fmt.Println(err)
+	}, notebookClass(nil))
+	// Output:
+	// out of ink
+	// false false
+	// <nil>
+}
+
+// An alarm fires without a request.
+func ExampleOnAlarm() {
+	rang := make(chan int)
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
+			return n.state.SetAlarm(ctx, time.Now().Add(10*time.Millisecond))
+		})
+		fmt.Println(err)
+		h.Evict(notebooks.Get(h, "home").ID(), dohost.Fence)
+		fmt.Println("failed before:", <-rang)
+	}, notebookClass(rang))
+	// Output:
+	// <nil>
+	// failed before: 0
+}
+
+// An error says whether the object ran.
+func ExampleError() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		home := notebooks.Get(h, "home")
+		for _, err := range []error{
+			home.Do(ctx, func(context.Context, *notebook) error { return errors.New("torn page") }),
+			home.Do(ctx, func(ctx context.Context, n *notebook) error { return n.state.Abort(ctx, errors.New("fire"), nil) }),
+			dohost.Namespace[notebook]("diary").Get(h, "home").Do(ctx, func(context.Context, *notebook) error { return nil }),
+		} {
+			e, _ := errors.AsType[*dohost.Error](err)
+			fmt.Printf("ran: %v, reset: %v, fenced: %v, no class: %v\n", e.Ran, e.Reset, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrNoClass))
+		}
+	}, notebookClass(nil))
+	// Output:
+	// ran: yes, reset: false, fenced: false, no class: false
+	// ran: unknown, reset: true, fenced: true, no class: false
+	// ran: no, reset: false, fenced: false, no class: true
+}
+
+// Retry repeats what may be repeated.
+func ExampleRetry() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		home := notebooks.Get(h, "home")
+		tries := 0
+		err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			return home.Do(ctx, func(ctx context.Context, n *notebook) error {
+				tries++
+				if tries == 1 {
+					return n.state.Abort(ctx, nil, nil) // the outcome is unknown to the caller
+				}
+				return dohost.Put(ctx, n.state.Storage(), "page", "ink")
+			})
+		})
+		fmt.Println(tries, err)
+
+		tries = 0
+		err = dohost.Retry(ctx, nil, func(ctx context.Context) error {
+			return home.Do(ctx, func(ctx context.Context, n *notebook) error {
+				tries++
+				return n.state.Abort(ctx, nil, nil)
+			})
+		})
+		fmt.Println(tries, errors.Is(err, dohost.ErrFenced))
+	}, notebookClass(nil))
+	// Output:
+	// 2 <nil>
+	// 1 true
+}
+
+// Keys are in order, and selected by prefix and bounds.
+func ExampleAll() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
+			for i, key := range []string{"page/2", "page/1", "cover", "page/3"} {
+				if err := dohost.Put(ctx, n.state.Storage(), key, i); err != nil {
+					return err
+				}
+			}
+			for it, err := range dohost.All[int](ctx, n.state.Storage(), &dohost.ListOptions{Prefix: "page/", End: "page/3"}) {
+				if err != nil {
+					return err
+				}
+				fmt.Println(it.Key, it.Value)
+			}
+			return nil
+		})
+		fmt.Println(err)
+	}, notebookClass(nil))
+	// Output:
+	// page/1 1
+	// page/2 0
+	// <nil>
+}
