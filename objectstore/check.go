@@ -34,9 +34,9 @@ type CheckStats struct {
 }
 
 // Check reads the whole durable state: every key must be decodable, every record
-// of this package of a known version, and alarms and their index entries must
-// agree both ways. It reports what it finds and returns an error only if it could
-// not go on.
+// of this package of a known version; alarms and rows of collections must agree
+// with their index entries both ways, and the entries of a feed have no gap. It
+// reports what it finds and returns an error only if it could not go on.
 func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, error) {
 	sn, err := s.Snapshot(ctx)
 	if err != nil {
@@ -74,6 +74,8 @@ type checker struct {
 	report func(Problem)
 	stats  CheckStats
 	last   []byte // the prefix of the last object
+
+	collections collections
 }
 
 func (c *checker) problem(id ID, detail string, args ...any) {
@@ -134,8 +136,11 @@ func (c *checker) objectKey() error {
 	case bytes.Equal(rest, slotRow):
 		c.stats.Alarms++
 		return c.slot(id)
-	case len(rest) > 1 && (Space(rest[0]) == SpaceKV || Space(rest[0]) == SpaceCollection):
+	case len(rest) > 1 && Space(rest[0]) == SpaceKV:
 		c.stats.Rows++
+	case len(rest) > 1 && Space(rest[0]) == SpaceCollection:
+		c.stats.Rows++
+		return c.collectionKey(id, rest[1:])
 	default:
 		c.problem(id, "row of no known kind")
 	}

@@ -17,7 +17,7 @@ func exported(t *testing.T, rows, size int) (*Store, ID, []byte) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "from")
 	for i := range rows {
-		if err := o.Put(SpaceCollection, fmt.Appendf(nil, "%05d", i), bytes.Repeat([]byte{byte(i)}, size), false); err != nil {
+		if err := o.Put(SpaceKV, fmt.Appendf(nil, "%05d", i), bytes.Repeat([]byte{byte(i)}, size), false); err != nil {
 			t.Fatal(err)
 		}
 		if o.Bytes() > 1<<20 {
@@ -76,7 +76,7 @@ func TestExportImport(t *testing.T) {
 		}
 		o := s2.live(to.Class, to.Name)
 		for i := range c.rows {
-			v, ok, err := o.Get(SpaceCollection, fmt.Appendf(nil, "%05d", i))
+			v, ok, err := o.Get(SpaceKV, fmt.Appendf(nil, "%05d", i))
 			if err != nil || !ok || !bytes.Equal(v, bytes.Repeat([]byte{byte(i)}, c.size)) {
 				t.Fatalf("row %d: %d bytes, %v, %v", i, len(v), ok, err)
 			}
