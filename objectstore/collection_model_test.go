@@ -1,0 +1,340 @@
+package objectstore
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// shelfModel is an object's collections as they should be, next to those that are.
+type shelfModel struct {
+	s       *Store
+	o       live
+	feed    Feed
+	release func()
+
+	now      shelves
+	saves    []Savepoint
+	before   []shelves // at saves
+	versions []shelves // as handed over
+	durable  int       // the newest version known to be durable
+	cleared  bool      // the segment deleted all
+}
+
+func newShelfModel(t *rapid.T) *shelfModel {
+	s, err := Open(dir, &Options{FS: NewMemFS()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &shelfModel{s: s, o: s.live("c", "a"), now: newShelves()}
+	m.feed = Feed{Name: "f", Values: rapid.Bool().Draw(t, "values"), Keep: rapid.IntRange(0, 3).Draw(t, "keep")}
+	m.versions = []shelves{m.now.clone()}
+	return m
+}
+
+func (m *shelfModel) close() {
+	if m.release != nil {
+		m.release()
+	}
+	m.s.Abandon()
+}
+
+var (
+	shelfNames  = rapid.SampledFrom([]string{"books", "books", "book"})
+	shelfKeys   = rapid.SampledFrom([]string{"a", "aa", "ab", "a\x00", "a\x00b", "b", "\xff", "\x00"})
+	shelfValues = rapid.SampledFrom([]string{"", "a", "a a", "ab a", "a ab", "b ab", "b", "ba a b"})
+	shelfBounds = rapid.SampledFrom([]string{"", "", "", "a", "aa", "ab", "b", "ba", "\xff"})
+)
+
+func (m *shelfModel) collection(name string) *Collection {
+	return &Collection{Name: name, Feed: m.feed}
+}
+
+// expected draws a version to expect, and says which error that must give.
+func expected(t *rapid.T, is uint64) (uint64, error) {
+	switch rapid.IntRange(0, 3).Draw(t, "expect") {
+	case 0:
+		return is, nil
+	case 1:
+		if is > 0 {
+			return 0, ErrRowExists
+		}
+		return 1, ErrNoRow
+	case 2:
+		if is > 0 {
+			return is + 1, ErrConflict
+		}
+	}
+	return AnyVersion, nil
+}
+
+func (m *shelfModel) put(t *rapid.T) {
+	name, key, value := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key"), shelfValues.Draw(t, "value")
+	old := m.now.rows[name][key]
+	expect, want := expected(t, old.version)
+	version, err := m.o.PutRow(m.collection(name), RowWrite{
+		Key: []byte(key), Value: []byte(value), Entries: entriesOf(value), Expect: expect,
+	})
+	if !errors.Is(err, want) || err == nil && version != old.version+1 {
+		t.Fatalf("PutRow(%q) over %v = %d, %v; want %v", key, old, version, err, want)
+	}
+	if err != nil {
+		return
+	}
+	op := OpUpdate
+	if old.version == 0 {
+		op = OpInsert
+	}
+	m.now.rows[name][key] = shelfRow{value, version}
+	m.now.feed = append(m.now.feed, shelfChange{op, name, key, version, value})
+}
+
+func (m *shelfModel) delete(t *rapid.T) {
+	name, key := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key")
+	old := m.now.rows[name][key]
+	expect, want := expected(t, old.version)
+	existed, err := m.o.DeleteRow(m.collection(name), []byte(key), expect)
+	if !errors.Is(err, want) || err == nil && existed != (old.version > 0) {
+		t.Fatalf("DeleteRow(%q) of %v = %v, %v; want %v", key, old, existed, err, want)
+	}
+	if !existed {
+		return
+	}
+	delete(m.now.rows[name], key)
+	m.now.feed = append(m.now.feed, shelfChange{OpDelete, name, key, old.version, ""})
+}
+
+func (m *shelfModel) deleteAll(t *rapid.T) {
+	if err := m.o.DeleteAll(); err != nil {
+		t.Fatal(err)
+	}
+	resets := m.now.resets
+	m.now = newShelves()
+	m.now.resets = resets + 1
+	m.cleared = true
+}
+
+func (m *shelfModel) get(t *rapid.T) {
+	name, key := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key")
+	r, ok, err := m.o.GetRow(m.collection(name), []byte(key))
+	want := m.now.rows[name][key]
+	if err != nil || ok != (want.version > 0) || string(r.Value) != want.value || r.Version != want.version {
+		t.Fatalf("GetRow(%q) = %q, %v, %v; want %v", key, r.Value, ok, err, want)
+	}
+}
+
+func (m *shelfModel) query(t *rapid.T) {
+	name := shelfNames.Draw(t, "name")
+	q := RowQuery{Index: rapid.SampledFrom([]string{"", "shelf", "words"}).Draw(t, "index")}
+	q.Reverse = rapid.Bool().Draw(t, "reverse")
+	bound := func(what string) []byte {
+		if b := shelfBounds.Draw(t, what); b != "" {
+			return []byte(b)
+		}
+		return nil
+	}
+	if q.Equal = bound("equal"); q.Equal == nil {
+		q.Prefix, q.Start, q.End = bound("prefix"), bound("start"), bound("end")
+	}
+	want := m.now.find(name, q)
+	if n, err := m.o.CountRows(m.collection(name), q); err != nil || n != len(want) {
+		t.Fatalf("CountRows(%+v) = %d, %v; want %q", q, n, err, want)
+	}
+	// By pages, each from the last row of the one before.
+	q.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
+	for page := 0; ; page++ {
+		it := m.o.QueryRows(m.collection(name), q)
+		n := 0
+		for ; it.Next(); n++ {
+			r := it.Row()
+			if len(want) == 0 {
+				t.Fatalf("QueryRows(%+v) found %q, want no more", q, r.Key)
+			}
+			is := m.now.rows[name][want[0].key]
+			if string(r.Key) != want[0].key || string(r.Value) != is.value || r.Version != is.version {
+				t.Fatalf("QueryRows(%+v) found %q, version %d; want %q, %v", q, r.Key, r.Version, want[0], is)
+			}
+			want, q.After = want[1:], append([]byte(nil), r.Cursor...)
+		}
+		most := n
+		if q.Index != "" {
+			most = 2 * n
+		}
+		if err := it.Close(); err != nil || it.Reads() != most {
+			t.Fatalf("QueryRows(%+v) found %d rows with %d reads, %v", q, n, it.Reads(), err)
+		}
+		if q.Limit == 0 || n < q.Limit {
+			break
+		}
+	}
+	if len(want) > 0 {
+		t.Fatalf("QueryRows(%+v) lacks %q", q, want)
+	}
+}
+
+// readFeed reads from anywhere.
+func (m *shelfModel) readFeed(t *rapid.T) {
+	all := m.now.feed
+	first := 0
+	if m.feed.Keep > 0 {
+		first = max(0, len(all)-m.feed.Keep)
+	}
+	from := rapid.IntRange(0, len(all)).Draw(t, "from")
+	got, err := m.o.ReadFeed("f", Position{Offset: uint64(from)}, 0)
+	if from < first {
+		e, ok := errors.AsType[*FeedError](err)
+		if !ok || !errors.Is(err, ErrTrimmed) || e.First.Offset != uint64(first) {
+			t.Fatalf("ReadFeed behind %d = %v; want ErrTrimmed at %d", from, err, first)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range got {
+		want := all[from+i]
+		value, present := want.value, want.op != OpDelete
+		if r := m.now.rows[want.collection][want.key]; !m.feed.Values && present {
+			value, present = r.value, r.version > 0
+		}
+		if c.Offset != uint64(from+i+1) || c.Op != want.op || c.Collection != want.collection ||
+			string(c.Key) != want.key || c.Version != want.version || string(c.Value) != value || c.Present != present {
+			t.Fatalf("entry %+v; want %+v with %q, %v", c, want, value, present)
+		}
+	}
+	// What was handed over may be durable by now or not; what is known to be is there.
+	least := len(all)
+	if m.durable < len(m.versions)-1 && !m.cleared {
+		least = 0
+		if old := m.versions[m.durable]; old.resets == m.now.resets {
+			least = min(len(all), len(old.feed))
+		}
+	}
+	if from+len(got) < least {
+		t.Fatalf("ReadFeed behind %d ends at %d; %d are durable", from, from+len(got), least)
+	}
+}
+
+func (m *shelfModel) begin(*rapid.T) {
+	m.saves = append(m.saves, m.o.Segment.Begin())
+	m.before = append(m.before, m.now.clone())
+}
+
+func (m *shelfModel) rollback(t *rapid.T) {
+	if len(m.saves) == 0 {
+		t.Skip("no savepoint")
+	}
+	i := rapid.IntRange(0, len(m.saves)-1).Draw(t, "savepoint")
+	m.o.Rollback(m.saves[i])
+	m.now = m.before[i]
+	m.saves, m.before = m.saves[:i], m.before[:i]
+	m.cleared = m.now.resets > m.versions[len(m.versions)-1].resets
+}
+
+func (m *shelfModel) handOver(t *rapid.T) {
+	if err := m.o.HandOver(m.o.Segment); err != nil {
+		t.Fatal(err)
+	}
+	m.versions = append(m.versions, m.now.clone())
+	m.saves, m.before, m.cleared = nil, nil, false
+}
+
+func (m *shelfModel) hold(t *rapid.T) {
+	if m.release != nil {
+		m.release()
+		m.release = nil
+		return
+	}
+	m.release = m.s.opts.FS.HoldSyncs()
+}
+
+func (m *shelfModel) commit(t *rapid.T) {
+	if m.release != nil {
+		m.hold(t)
+	}
+	done := newReleased()
+	m.o.Sync(done)
+	m.handOver(t)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	m.durable = len(m.versions) - 1
+}
+
+// fence ends the life, and with it the segment; dropping, what no record holds
+// goes too.
+func (m *shelfModel) fence(t *rapid.T) {
+	floor := len(m.versions) - 1
+	if rapid.Bool().Draw(t, "dropping") {
+		m.o.FenceDropping()
+		floor = m.durable
+	} else {
+		m.o.Fence()
+	}
+	e := m.s.NewEpoch()
+	m.o.Range.Begin(e)
+	m.o = live{Range: m.o.Range, Segment: m.o.NewSegment(e), e: e}
+	m.saves, m.before, m.cleared = nil, nil, false
+	got := m.dump(t)
+	for v := len(m.versions) - 1; v >= floor; v-- {
+		if m.versions[v].like(got) {
+			m.now = m.versions[v].clone()
+			m.versions = m.versions[:v+1]
+			return
+		}
+	}
+	t.Fatalf("%v survived; want one of %v", got, m.versions[floor:])
+}
+
+// dump reads all rows and the feed, whose trimmed entries are empty.
+func (m *shelfModel) dump(t *rapid.T) shelves {
+	got := newShelves()
+	for name := range got.rows {
+		it := m.o.QueryRows(m.collection(name), RowQuery{})
+		for it.Next() {
+			r := it.Row()
+			got.rows[name][string(r.Key)] = shelfRow{string(r.Value), r.Version}
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, _, err := m.o.FeedEnds("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.feed = make([]shelfChange, start.Offset)
+	base := feedKey("f")[1:]
+	it := m.o.Scan(Bounds{Space: SpaceCollection, Prefix: base, After: base})
+	for it.Next() {
+		_, c, _, err := decodeFeedRow(base, it)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.feed = append(got.feed, shelfChange{op: c.Op, collection: c.Collection, key: string(c.Key), version: c.Version})
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestCollectionModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newShelfModel(t)
+		defer m.close()
+		t.Repeat(map[string]func(*rapid.T){
+			"put": m.put, "put2": m.put, "put3": m.put, "put4": m.put, "put5": m.put,
+			"delete": m.delete, "deleteAll": m.deleteAll,
+			"get": m.get, "query": m.query, "query2": m.query, "readFeed": m.readFeed, "readFeed2": m.readFeed,
+			"begin": m.begin, "rollback": m.rollback, "handOver": m.handOver, "hold": m.hold,
+			"commit": m.commit, "fence": m.fence,
+		})
+		m.commit(t)
+		m.readFeed(t)
+		if _, err := m.s.Check(t.Context(), func(p Problem) { t.Errorf("check: %v", p) }); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

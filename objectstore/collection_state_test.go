@@ -1,0 +1,94 @@
+package objectstore
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// shelfRow is a row as it should be. Its index keys follow from its value: shelf
+// has one, its first letter; words has one for each word.
+type shelfRow struct {
+	value   string
+	version uint64
+}
+
+func entriesOf(value string) (es []IndexEntry) {
+	if value != "" {
+		es = append(es, IndexEntry{"shelf", []byte(value[:1])})
+	}
+	for w := range strings.FieldsSeq(value) {
+		es = append(es, IndexEntry{"words", []byte(w)})
+	}
+	return es
+}
+
+// shelfChange is an entry of the feed as it should be.
+type shelfChange struct {
+	op              Op
+	collection, key string
+	version         uint64
+	value           string
+}
+
+// shelves is what an object holds: rows by collection and key, and the feed.
+type shelves struct {
+	rows   map[string]map[string]shelfRow
+	feed   []shelfChange
+	resets int // of the feed
+}
+
+func newShelves() shelves {
+	return shelves{rows: map[string]map[string]shelfRow{"books": {}, "book": {}}}
+}
+
+func (s shelves) clone() shelves {
+	c := newShelves()
+	for name, rows := range s.rows {
+		c.rows[name] = maps.Clone(rows)
+	}
+	c.feed, c.resets = slices.Clone(s.feed), s.resets
+	return c
+}
+
+// place is a row where a query finds it.
+type place struct{ at, key string }
+
+// find says plainly what a query selects.
+func (s shelves) find(name string, q RowQuery) (found []place) {
+	for key, r := range s.rows[name] {
+		if q.Index == "" {
+			found = append(found, place{key, key})
+		}
+		for _, e := range entriesOf(r.value) {
+			if p := (place{string(e.Key), key}); e.Index == q.Index && !slices.Contains(found, p) {
+				found = append(found, p)
+			}
+		}
+	}
+	found = slices.DeleteFunc(found, func(p place) bool {
+		return q.Equal != nil && p.at != string(q.Equal) || !strings.HasPrefix(p.at, string(q.Prefix)) ||
+			p.at < string(q.Start) || q.End != nil && p.at >= string(q.End)
+	})
+	slices.SortFunc(found, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) })
+	if q.Reverse {
+		slices.Reverse(found)
+	}
+	return found
+}
+
+// like says that got, as dumped, is s.
+func (s shelves) like(got shelves) bool {
+	if !reflect.DeepEqual(got.rows, s.rows) || len(got.feed) != len(s.feed) {
+		return false
+	}
+	for i, c := range got.feed {
+		c.value = s.feed[i].value
+		if c.op != 0 && c != s.feed[i] {
+			return false
+		}
+	}
+	return true
+}
