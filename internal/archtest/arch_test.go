@@ -21,6 +21,7 @@ var rules = map[string]func(*tree) []string{
 	"fresh contexts":      freshContexts,
 	"loose ends":          looseEnds,
 	"skipped tests":       skippedTests,
+	"named tests":         namedTests,
 }
 
 func TestRepository(t *testing.T) {

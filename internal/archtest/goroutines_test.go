@@ -15,7 +15,7 @@ var quiet = []string{".", "eviction"}
 // goroutines compares the places where goroutines start with the table in
 // ARCHITECTURE.md, both ways: each place has a row and each row has a place.
 func goroutines(t *tree) (found []string) {
-	rows := goroutineRows(t.architecture)
+	rows := goroutineRows(t.documents["ARCHITECTURE.md"])
 	started := make(map[string]bool)
 	for _, f := range t.files {
 		if f.test {

@@ -330,6 +330,22 @@ func need(tb testing.TB) { tb.SkipNow() }
 			"internal/crashtest/c.go:2: b.Skipf: a test runs or does not exist",
 		},
 	},
+	{
+		rule: "named tests",
+		files: map[string]string{
+			"AGENTS.md":       "| order | `TestOrder`, `TestGone` |\n`FuzzKey` and `FuzzLock`; TestProse, `Testing`",
+			"ARCHITECTURE.md": "one\n`TestMethod` and `TestNotInATest`",
+			"README.md":       "`TestElsewhere`",
+			"agent/a.go":      "package agent\nfunc TestNotInATest() {}",
+			"agent/a_test.go": "package agent\nfunc TestOrder() {}\nfunc FuzzKey() {}\nfunc (s suite) TestMethod() {}",
+		},
+		want: []string{
+			"AGENTS.md:1: there is no test TestGone",
+			"AGENTS.md:2: there is no test FuzzLock",
+			"ARCHITECTURE.md:2: there is no test TestMethod",
+			"ARCHITECTURE.md:2: there is no test TestNotInATest",
+		},
+	},
 }
 
 func TestRulesFindWhatIsPlanted(t *testing.T) {

@@ -19,11 +19,14 @@ const modulePath = "github.com/dohost/dohost"
 
 // A tree is the source of a repository: the real one or a planted one.
 type tree struct {
-	fset         *token.FileSet
-	files        []*file // ordered by path
-	goMod        string
-	architecture string
+	fset      *token.FileSet
+	files     []*file // ordered by path
+	goMod     string
+	documents map[string]string // those of documentNames that exist
 }
+
+// documentNames are the documents that speak about the source.
+var documentNames = []string{"AGENTS.md", "ARCHITECTURE.md"}
 
 // A file is one Go file, whatever its build constraints say.
 type file struct {
@@ -38,7 +41,7 @@ type file struct {
 // load parses every Go file of the module at the root of fsys. Nested modules
 // are none of its business, nor are folders that the go command ignores.
 func load(fsys fs.FS) (*tree, error) {
-	t := &tree{fset: token.NewFileSet()}
+	t := &tree{fset: token.NewFileSet(), documents: make(map[string]string)}
 	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -66,11 +69,17 @@ func load(fsys fs.FS) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	architecture, err := fs.ReadFile(fsys, "ARCHITECTURE.md")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	t.goMod = string(goMod)
+	for _, name := range documentNames {
+		text, err := fs.ReadFile(fsys, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.documents[name] = string(text)
 	}
-	t.goMod, t.architecture = string(goMod), string(architecture)
 	return t, nil
 }
 
