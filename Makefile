@@ -1,0 +1,16 @@
+.PHONY: help test check race demo
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' Makefile
+
+test: ## run the tests
+	go test ./...
+
+check: ## run everything that a change must pass
+	.ci/run
+
+race: ## run the tests under the race detector (needs a C compiler)
+	go test -race -timeout 15m ./...
+
+demo: ## watch agents being evicted and coming back
+	go run ./cmd/dohost demo
