@@ -15,7 +15,7 @@ func TestHeld(t *testing.T) {
 		t.Error("nobody holds the lock, and Held is content")
 	}
 	if !mu.TryLock() {
-		t.Error("Held took the lock along when it panicked")
+		t.Fatal("Held took the lock along when it panicked")
 	}
 	if panics(func() { Held(&mu) }) {
 		t.Error("the lock is held, and Held panics")
