@@ -25,7 +25,8 @@ type life struct {
 	instance any
 	segment  *objectstore.Segment
 	state    State
-	ringing  uint64 // generation of the alarm whose handler runs, or zero
+	ringing  uint64                 // generation of the alarm whose handler runs, or zero
+	waiting  map[string]wakeReaders // by feed: readers that wait for it to grow
 
 	// ctx ends with the life. It is made when somebody first asks for it, so
 	// that an object whose code never waits for its end does not carry one.

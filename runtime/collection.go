@@ -1,0 +1,195 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// GetRow returns a row of a collection as the turn sees it. The slices are the
+// caller's. Errors: *objectstore.NameError, *objectstore.LimitError,
+// objectstore.ErrFormat.
+func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byte) (row objectstore.CollectionRow, ok bool, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return row, false, err
+	}
+	defer t.done()
+	return s.life.segment.GetRow(c, key)
+}
+
+// PutRow writes a row, its index entries and its entry in the feed, all or
+// nothing, and returns its new version. It waits as Put does. Errors: those of
+// objectstore's Segment.PutRow.
+func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer t.done()
+	if err := s.throttle(); err != nil {
+		return 0, err
+	}
+	version, err = s.life.segment.PutRow(c, w)
+	if err == nil {
+		s.life.feedGrows(c.Feed.Name)
+	}
+	return version, err
+}
+
+// DeleteRow removes a row and its index entries, and says whether it was there.
+// Errors: those of objectstore's Segment.DeleteRow.
+func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer t.done()
+	existed, err = s.life.segment.DeleteRow(c, key, expect)
+	if existed {
+		s.life.feedGrows(c.Feed.Name)
+	}
+	return existed, err
+}
+
+// Rows yields the rows of a collection that q selects: see objectstore's
+// Segment.QueryRows. The slices are valid until the next step. The step after the
+// turn was given up yields ErrTurnOver.
+func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectstore.RowQuery) iter.Seq2[objectstore.CollectionRow, error] {
+	return func(yield func(objectstore.CollectionRow, error) bool) {
+		t, err := s.storage(ctx)
+		if err != nil {
+			yield(objectstore.CollectionRow{}, err)
+			return
+		}
+		givenUp := t.givenUp
+		it := s.life.segment.QueryRows(c, q)
+		t.done()
+		defer it.Close()
+		for {
+			ok, err := nextRow(t, givenUp, it)
+			if err != nil {
+				yield(objectstore.CollectionRow{}, err)
+				return
+			}
+			if !ok || !yield(it.Row(), nil) {
+				return
+			}
+		}
+	}
+}
+
+func nextRow(t *turn, givenUp uint64, it *objectstore.RowIterator) (bool, error) {
+	if err := t.use(); err != nil {
+		return false, err
+	}
+	defer t.done()
+	if t.givenUp != givenUp {
+		return false, fmt.Errorf("%w: use List for loops that wait", ErrTurnOver)
+	}
+	return it.Next(), it.Err()
+}
+
+// CountRows counts the rows that q selects, without reading more than index
+// entries if q names an index.
+func (s *State) CountRows(ctx context.Context, c *objectstore.Collection, q objectstore.RowQuery) (int, error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer t.done()
+	return s.life.segment.CountRows(c, q)
+}
+
+// FeedEnds returns the positions before the first and behind the last entry of a
+// feed, as the turn sees it.
+func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectstore.Position, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return start, end, err
+	}
+	defer t.done()
+	return s.life.segment.FeedEnds(feed)
+}
+
+// ReadFeed returns up to limit entries of a feed behind a position: durable ones,
+// and then those of this segment. Errors: *objectstore.FeedError.
+func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Position, limit int) ([]objectstore.Change, error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer t.done()
+	return s.life.segment.ReadFeed(feed, after, limit)
+}
+
+// WaitFeed returns when ReadFeed has an entry behind a position. Unless it has one
+// already it is an Await: the turn is given up meanwhile.
+//
+// Errors: *objectstore.FeedError, the ctx's cause, those of Await.
+func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Position) error {
+	for {
+		ready, grown, err := s.watchFeed(ctx, feed, after)
+		if err != nil || ready {
+			return err
+		}
+		if grown == nil {
+			// What is there will be durable when an Await's fn may start.
+			err = Await(ctx, func(ctx context.Context) error { return context.Cause(ctx) })
+		} else {
+			err = Wait(ctx, func(ctx context.Context) error {
+				select {
+				case <-grown:
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// watchFeed says whether ReadFeed has an entry behind a position. If there is none
+// at all, grown is closed when the feed may have one.
+func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Position) (ready bool, grown <-chan struct{}, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	defer t.done()
+	ready, pending, err := s.life.segment.FeedGrown(feed, after)
+	if err != nil || ready || pending {
+		return ready, nil, err
+	}
+	if s.life.waiting == nil {
+		s.life.waiting = make(map[string]wakeReaders)
+	}
+	w, ok := s.life.waiting[feed]
+	if !ok {
+		w = make(wakeReaders)
+		s.life.waiting[feed] = w
+	}
+	return false, w, nil
+}
+
+// feedGrows lets the readers that wait for a feed look again, once what the
+// segment writes is durable. Without readers it does nothing: one that comes later
+// finds the entry.
+func (l *life) feedGrows(feed string) {
+	if w, ok := l.waiting[feed]; ok {
+		delete(l.waiting, feed)
+		l.segment.Emit(w)
+	}
+}
+
+// wakeReaders is closed to wake all that wait for one feed. As an output it leaves
+// when the entry is durable; if the entry will never be, they look again and wait.
+type wakeReaders chan struct{}
+
+// Release wakes the readers.
+func (w wakeReaders) Release(error) { close(w) }
