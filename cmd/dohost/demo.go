@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/docs"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/examples/tally"
 )
 
@@ -24,7 +26,7 @@ type demoCmd struct {
 	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
 	Keep       bool   `help:"Keep the store after a successful run."`
 	Kills      int    `help:"How often the process dies by SIGKILL." default:"3"`
-	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02); 0 for none." default:"0.01" env:"DOHOST_CHAOS_EVICT"`
+	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02). If empty, a chance that fits the size of a step." env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
 	ChaosStyle string `help:"How: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
 	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero draws one." env:"DOHOST_CHAOS_SEED"`
@@ -36,6 +38,7 @@ type demoPlan struct {
 	Dir     string `json:"dir"`
 	Seed    uint64 `json:"seed"`
 	Piece   int    `json:"piece"`
+	Evict   string `json:"evict"`
 	Bytes   int64  `json:"bytes"`
 	Files   int    `json:"files"`
 	Begun   bool   `json:"begun"`
@@ -47,7 +50,9 @@ const (
 	demoMergers  = 4
 	demoSteps    = 2000 // about as many steps as a job is cut into
 	pieceLeast   = 16
-	pieceMost    = 64 << 10
+	pieceMost    = 4 << 10
+	rateMost     = 0.01
+	rateOfByte   = 0.16 // the chance that fits a step of one byte: longer ones pass more places
 	planFile     = "demo.json"
 	storeFolder  = "store"
 	reportPeriod = 20 * time.Millisecond
@@ -101,7 +106,7 @@ var (
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {
-	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, c.ChaosEvict, c.ChaosStyle, c.Kills)
+	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, p.Evict, c.ChaosStyle, c.Kills)
 	if c.ChaosAt != "" {
 		line += " --chaos-at " + c.ChaosAt
 	}
@@ -137,7 +142,10 @@ func (c *demoCmd) plan() (*demoPlan, error) {
 			return nil, err
 		}
 	}
-	p.Seed = c.ChaosSeed
+	if _, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, 0); err != nil {
+		return nil, err
+	}
+	p.Seed, p.Evict = c.ChaosSeed, c.ChaosEvict
 	if p.Seed == 0 {
 		p.Seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
@@ -168,6 +176,9 @@ func (p *demoPlan) measure(files fs.FS) error {
 		p.Bytes += info.Size()
 	}
 	p.Piece = int(min(max(p.Bytes/demoSteps, pieceLeast), pieceMost))
+	if p.Evict == "" {
+		p.Evict = strconv.FormatFloat(min(rateMost, rateOfByte/float64(p.Piece)), 'g', 3, 64)
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ func (d *display) begin(p *demoPlan) {
 	if p.Dir != "" {
 		what = p.Dir
 	}
-	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes, seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Seed)
+	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes.\nEvictions: %s; seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Evict, p.Seed)
 }
 
 func (d *display) progress(share float64, p *demoPlan, now *account) {

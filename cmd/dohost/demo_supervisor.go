@@ -52,7 +52,7 @@ func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 		mode = "resume"
 	}
 	c := s.cmd
-	child := exec.Command(self, "demo", "--worker", mode, "--data", c.Data, "--chaos-evict", c.ChaosEvict,
+	child := exec.Command(self, "demo", "--worker", mode, "--data", c.Data, "--chaos-evict", s.plan.Evict,
 		"--chaos-at", c.ChaosAt, "--chaos-style", c.ChaosStyle, "--chaos-seed", strconv.FormatUint(s.plan.Seed, 10))
 	child.Stderr = os.Stderr
 	inOwnGroup(child)

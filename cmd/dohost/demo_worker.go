@@ -58,7 +58,7 @@ func (c *demoCmd) work(out io.Writer) error {
 		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1), first: make(chan struct{}),
 		account: account{Causes: map[string]int{}, Places: map[string]int{}}, running: map[string]bool{},
 	}
-	chaos, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, plan.Seed+uint64(plan.Killed))
+	chaos, err := eviction.ParseChaos(plan.Evict, c.ChaosAt, c.ChaosStyle, plan.Seed+uint64(plan.Killed))
 	if err != nil {
 		return err
 	}
