@@ -70,6 +70,9 @@ func TestAReaderWaitsForDurableEntries(t *testing.T) {
 		}
 		release()
 		synctest.Wait()
+		if early.seen != "xy" || late.seen != "xy" {
+			t.Errorf("read %q and %q once durable; want xy", early.seen, late.seen)
+		}
 		write("z")
 		if early.seen != "xyz" || late.seen != "xyz" {
 			t.Errorf("read %q and %q; want xyz", early.seen, late.seen)
