@@ -141,6 +141,9 @@ func (c *demoCmd) plan() (*demoPlan, error) {
 		if p.Dir, err = filepath.Abs(c.Dir); err != nil {
 			return nil, err
 		}
+		if _, err := os.ReadDir(p.Dir); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, 0); err != nil {
 		return nil, err
