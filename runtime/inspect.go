@@ -55,13 +55,11 @@ func (o *object) inspect() (Info, bool) {
 		return Info{}, false
 	}
 	now := o.host.now()
-	info := Info{ID: o.id, Events: o.events, Bytes: o.bytes, Queued: o.count}
+	info := Info{ID: o.id, Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
 	if l := o.life; l != nil {
+		info.Queued += l.lane.queued()
 		info.Epoch, info.Age = l.epoch, now-l.born
 		for ev := l.started; ev != nil; ev = ev.succ {
-			if ev.kind != kindConstruct {
-				info.Queued--
-			}
 			info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
 		}
 		for p := range l.holds {
@@ -78,6 +76,16 @@ func (o *object) inspect() (Info, bool) {
 		info.Pins = append(info.Pins, Pin{Why: "writes not durable yet"})
 	}
 	return info, true
+}
+
+// queued counts the events in a lane that have not started.
+func (l *lane) queued() (n int) {
+	for t := l.head; t != nil; t = t.next {
+		if t.fresh && !t.ev.left {
+			n++
+		}
+	}
+	return n
 }
 
 // kindNames are what a started event of each kind is called among the pins, before

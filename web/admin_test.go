@@ -104,6 +104,16 @@ func TestPinsSayWhy(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "pin", `"because"`)
+	settled := func(n int) web.Object { // an event ends a little after it has answered
+		for {
+			if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", ""); len(o.Pins) == n || t.Failed() {
+				return o
+			}
+		}
+	}
+	if o := settled(1); o.Pins[0].Why != "because" || o.Pins[0].For == 0 {
+		t.Errorf("pins %+v", o)
+	}
 	if o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a/pins", ""); len(o.Pins) != 1 || o.Pins[0].Why != "because" {
 		t.Errorf("pins %+v", o)
 	}

@@ -16,6 +16,9 @@ const requestIDHeader = "X-Request-Id"
 
 const maxRequestID = 128
 
+// maxStep is how many bytes of a response have to be taken in one step's time.
+const maxStep = 64 << 10
+
 // watch names each request, bounds its steps in time, and logs and counts its end.
 func (p *public) watch(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,10 +100,17 @@ func (w *watchedWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	w.extend()
-	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
-	return n, err
+	n := 0
+	for {
+		part := p[n:min(len(p), n+maxStep)]
+		w.extend()
+		m, err := w.ResponseWriter.Write(part)
+		w.bytes += int64(m)
+		n += m
+		if err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 // FlushError passes on what was written.
