@@ -35,6 +35,9 @@ func (g *ghost) out(err error) {
 
 const kv = objectstore.SpaceKV
 
+// rows is a collection for doors to write to.
+var rows = &objectstore.Collection{Name: "rows"}
+
 // doors are the ways in which code can do something to an object, or for it.
 var doors = map[string]func(g *ghost) error{
 	"SetAlarm":    func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
@@ -56,6 +59,28 @@ var doors = map[string]func(g *ghost) error{
 		}
 		return err
 	},
+	"GetRow": func(g *ghost) error { _, _, err := g.s.GetRow(g.ctx, rows, []byte("n")); return err },
+	"PutRow": func(g *ghost) error {
+		_, err := g.s.PutRow(g.ctx, rows, objectstore.RowWrite{Key: []byte("n"), Value: []byte("ghost")})
+		return err
+	},
+	"DeleteRow": func(g *ghost) error { _, err := g.s.DeleteRow(g.ctx, rows, []byte("n"), 0); return err },
+	"Rows": func(g *ghost) (err error) {
+		for _, err = range g.s.Rows(g.ctx, rows, objectstore.RowQuery{}) {
+			if err == nil {
+				return nil
+			}
+		}
+		return err
+	},
+	"CountRows": func(g *ghost) error { _, err := g.s.CountRows(g.ctx, rows, objectstore.RowQuery{}); return err },
+	"FeedEnds":  func(g *ghost) error { _, _, err := g.s.FeedEnds(g.ctx, "feed"); return err },
+	"ReadFeed": func(g *ghost) error {
+		_, err := g.s.ReadFeed(g.ctx, "feed", objectstore.Position{}, 1)
+		return err
+	},
+	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "feed", objectstore.Position{}) },
+
 	"Await": func(g *ghost) error { return Await(g.ctx, g.fn) },
 	"Wait":  func(g *ghost) error { return Wait(g.ctx, g.fn) },
 	"Enter": func(g *ghost) error { return Enter(g.ctx, g.fn) },
@@ -101,7 +126,12 @@ func contents(t *testing.T, h *Host) (text string) {
 			}
 			text += fmt.Sprintf("%s=%x ", row.Key, row.Value)
 		}
+		n, err := c.s.CountRows(ctx, rows, objectstore.RowQuery{})
+		if err != nil {
+			return err
+		}
 		at, ok, err := c.s.GetAlarm(ctx)
+		text += fmt.Sprint(n, " rows ")
 		text += fmt.Sprint(at, ok)
 		return err
 	})
