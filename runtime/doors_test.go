@@ -35,9 +35,6 @@ func (g *ghost) out(err error) {
 
 const kv = objectstore.SpaceKV
 
-// rows is a collection for doors to write to.
-var rows = &objectstore.Collection{Name: "rows"}
-
 // doors are the ways in which code can do something to an object, or for it.
 var doors = map[string]func(g *ghost) error{
 	"SetAlarm":    func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
@@ -59,33 +56,35 @@ var doors = map[string]func(g *ghost) error{
 		}
 		return err
 	},
-	"GetRow": func(g *ghost) error { _, _, err := g.s.GetRow(g.ctx, rows, []byte("n")); return err },
+	"GetRow": func(g *ghost) error { _, _, err := g.s.GetRow(g.ctx, orders, []byte("row")); return err },
 	"PutRow": func(g *ghost) error {
-		_, err := g.s.PutRow(g.ctx, rows, objectstore.RowWrite{Key: []byte("n"), Value: []byte("ghost")})
+		_, err := g.s.PutRow(g.ctx, orders, objectstore.RowWrite{Key: []byte("ghost"), Expect: objectstore.AnyVersion})
 		return err
 	},
-	"DeleteRow": func(g *ghost) error { _, err := g.s.DeleteRow(g.ctx, rows, []byte("n"), 0); return err },
+	"DeleteRow": func(g *ghost) error {
+		_, err := g.s.DeleteRow(g.ctx, orders, []byte("row"), objectstore.AnyVersion)
+		return err
+	},
 	"Rows": func(g *ghost) (err error) {
-		for _, err = range g.s.Rows(g.ctx, rows, objectstore.RowQuery{}) {
+		for _, err = range g.s.Rows(g.ctx, orders, objectstore.RowQuery{}) {
 			if err == nil {
 				return nil
 			}
 		}
 		return err
 	},
-	"CountRows": func(g *ghost) error { _, err := g.s.CountRows(g.ctx, rows, objectstore.RowQuery{}); return err },
-	"FeedEnds":  func(g *ghost) error { _, _, err := g.s.FeedEnds(g.ctx, "feed"); return err },
+	"CountRows": func(g *ghost) error { _, err := g.s.CountRows(g.ctx, orders, objectstore.RowQuery{}); return err },
+	"FeedEnds":  func(g *ghost) error { _, _, err := g.s.FeedEnds(g.ctx, "f"); return err },
 	"ReadFeed": func(g *ghost) error {
-		_, err := g.s.ReadFeed(g.ctx, "feed", objectstore.Position{}, 1)
+		_, err := g.s.ReadFeed(g.ctx, "f", objectstore.Position{}, 1)
 		return err
 	},
-	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "feed", objectstore.Position{}) },
-
-	"Await": func(g *ghost) error { return Await(g.ctx, g.fn) },
-	"Wait":  func(g *ghost) error { return Wait(g.ctx, g.fn) },
-	"Enter": func(g *ghost) error { return Enter(g.ctx, g.fn) },
-	"Sync":  func(g *ghost) error { return Sync(g.ctx) },
-	"Sleep": func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },
+	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
+	"Await":    func(g *ghost) error { return Await(g.ctx, g.fn) },
+	"Wait":     func(g *ghost) error { return Wait(g.ctx, g.fn) },
+	"Enter":    func(g *ghost) error { return Enter(g.ctx, g.fn) },
+	"Sync":     func(g *ghost) error { return Sync(g.ctx) },
+	"Sleep":    func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },
 	"Exclusive": func(g *ghost) error {
 		return Exclusive(g.ctx, g.fn)
 	},
@@ -126,12 +125,13 @@ func contents(t *testing.T, h *Host) (text string) {
 			}
 			text += fmt.Sprintf("%s=%x ", row.Key, row.Value)
 		}
-		n, err := c.s.CountRows(ctx, rows, objectstore.RowQuery{})
-		if err != nil {
-			return err
+		for row, err := range c.s.Rows(ctx, orders, objectstore.RowQuery{}) {
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintf("%s=%s ", row.Key, row.Value)
 		}
 		at, ok, err := c.s.GetAlarm(ctx)
-		text += fmt.Sprint(n, " rows ")
 		text += fmt.Sprint(at, ok)
 		return err
 	})
@@ -165,6 +165,9 @@ func TestNoDoorIsOpenToCodeOfAnEndedLife(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := open(t, objectstore.NewMemFS(), Options{}, class)
 					if _, err := add(t.Context(), h, "a", 5); err != nil {
+						t.Fatal(err)
+					}
+					if err := do(t.Context(), h, "a", "order", func(ctx context.Context, c *counter) error { return c.order(ctx, "row") }); err != nil {
 						t.Fatal(err)
 					}
 					g := &ghost{h: h}

@@ -28,8 +28,10 @@ func (c *counter) get(ctx context.Context, key string) (int, error) {
 	if err != nil || !ok {
 		return 0, err
 	}
-	return int(binary.BigEndian.Uint64(v)), nil
+	return decode(v), nil
 }
+
+func decode(v []byte) int { return int(binary.BigEndian.Uint64(v)) }
 
 func (c *counter) put(ctx context.Context, key string, n int) error {
 	return c.s.Put(ctx, objectstore.SpaceKV, []byte(key), binary.BigEndian.AppendUint64(nil, uint64(n)), false)
