@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -15,11 +16,12 @@ type lsCmd struct {
 	hostFlags
 	Class string `arg:"" optional:"" help:"Only objects of this class."`
 	Live  bool   `help:"Those in memory, instead of those on the disk."`
+	Page  int    `hidden:"" default:"1000" help:"How many to ask for at a time."`
 }
 
 // Run is the command.
 func (c *lsCmd) Run(ctx context.Context, out io.Writer) error {
-	query := url.Values{}
+	query := url.Values{"limit": {strconv.Itoa(c.Page)}}
 	if c.Class != "" {
 		query.Set("class", c.Class)
 	}

@@ -1,0 +1,246 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dohost/dohost/cli"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"dohost": main,
+		"lab":    func() { cli.Main(lab()) },
+		"req":    req,
+	})
+}
+
+// TestScripts runs what a user types, with what a user sees. Besides dohost there are
+// lab, which is the same over a class with a handler of each kind, and req, a client
+// of the objects of the server that was started last. Commands of its own:
+//
+//	start NAME PROGRAM ARGS...   starts a server; its admin listener goes to $DOHOST_ADMIN
+//	line NAME REGEXP             waits until the server has logged such a line
+//	signal NAME TERM|INT|KILL
+//	ended NAME STATUS            waits until the server has ended with it, or "killed";
+//	                             what it logged is in NAME.log
+//	spoil FILE                   overwrites the middle of a file
+func TestScripts(t *testing.T) {
+	deadline, _ := t.Deadline()
+	testscript.Run(t, testscript.Params{
+		Deadline:            deadline,
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Values["servers"] = map[string]*running{}
+			e.Vars = append(e.Vars, "UNWRITABLE="+unwritable(e.WorkDir))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start": start, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil,
+		},
+	})
+}
+
+// unwritable is a folder in which nobody can make another, root included.
+func unwritable(work string) string {
+	dir := filepath.Join(work, "unwritable")
+	if os.Mkdir(dir, 0o555) != nil || os.Geteuid() == 0 {
+		return "/proc/self"
+	}
+	return dir
+}
+
+// patience is how long a script waits for what should come at once.
+const patience = 30 * time.Second
+
+// running is a server that a script has started.
+type running struct {
+	cmd  *exec.Cmd
+	pipe *os.File // its standard error
+	logs *bufio.Reader
+	seen strings.Builder
+}
+
+func server(ts *testscript.TestScript, name string) *running {
+	s := ts.Value("servers").(map[string]*running)[name]
+	if s == nil {
+		ts.Fatalf("no server %s", name)
+	}
+	return s
+}
+
+var listens = regexp.MustCompile(`^(objects|admin) +(http://\S+)$`)
+
+func start(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start NAME PROGRAM ARGS...")
+	}
+	path := ts.Getenv("PATH")
+	program := ""
+	for _, dir := range filepath.SplitList(path) {
+		if _, err := os.Stat(filepath.Join(dir, args[1])); err == nil {
+			program = filepath.Join(dir, args[1])
+			break
+		}
+	}
+	cmd := exec.Command(program, append(args[2:], "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + path, "DOHOST_LOG=" + ts.Getenv("DOHOST_LOG"), "DOHOST_GRACE=" + ts.Getenv("DOHOST_GRACE")}
+	for i, v := range cmd.Env {
+		if strings.HasSuffix(v, "=") {
+			cmd.Env[i] = "UNSET=1"
+		}
+	}
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	stderr, err := cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	s := &running{cmd: cmd, pipe: stderr.(*os.File), logs: bufio.NewReader(stderr)}
+	ts.Value("servers").(map[string]*running)[args[0]] = s
+	ts.Defer(func() {
+		_ = cmd.Process.Kill() // it has ended, or the script has failed
+		_ = cmd.Wait()
+	})
+	out := bufio.NewScanner(stdout)
+	for range 2 {
+		if !out.Scan() {
+			rest, _ := io.ReadAll(s.logs)
+			ts.Fatalf("%s did not start: %s", args[1], rest)
+		}
+		m := listens.FindStringSubmatch(out.Text())
+		if m == nil {
+			ts.Fatalf("%s printed %q", args[1], out.Text())
+		}
+		ts.Setenv(map[string]string{"objects": "OBJECTS", "admin": "DOHOST_ADMIN"}[m[1]], strings.TrimPrefix(m[2], "http://"))
+	}
+}
+
+func line(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: line NAME REGEXP")
+	}
+	s := server(ts, args[0])
+	re := regexp.MustCompile(args[1])
+	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(patience)))
+	for {
+		text, err := s.logs.ReadString('\n')
+		s.seen.WriteString(text)
+		if re.MatchString(text) {
+			return
+		}
+		if err != nil {
+			ts.Fatalf("%s has no line that matches %s (%v):\n%s", args[0], args[1], err, s.seen.String())
+		}
+	}
+}
+
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: signal NAME TERM|INT|KILL")
+	}
+	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "KILL": syscall.SIGKILL}[args[1]]
+	ts.Check(server(ts, args[0]).cmd.Process.Signal(sig))
+}
+
+func ended(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: ended NAME STATUS")
+	}
+	s := server(ts, args[0])
+	ts.Check(s.pipe.SetReadDeadline(time.Now().Add(patience)))
+	if _, err := io.Copy(&s.seen, s.logs); err != nil {
+		ts.Fatalf("%s does not end (%v):\n%s", args[0], err, s.seen.String())
+	}
+	status := "0"
+	if exit, ok := errors.AsType[*exec.ExitError](s.cmd.Wait()); ok {
+		status = fmt.Sprint(exit.ExitCode())
+		if w, ok := exit.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+			status = "killed"
+		}
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".log"), []byte(s.seen.String()), 0o644))
+	if status != args[1] {
+		ts.Fatalf("%s ended with %s, want %s:\n%s", args[0], status, args[1], s.seen.String())
+	}
+}
+
+func spoil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: spoil FILE")
+	}
+	files, err := filepath.Glob(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(files) == 0 {
+		ts.Fatalf("no file %s", args[0])
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		ts.Check(err)
+		for i := len(text) / 4; i < len(text)*3/4; i++ {
+			text[i] ^= 0xff
+		}
+		ts.Check(os.WriteFile(f, text, 0o644))
+	}
+}
+
+// req prints the status, some headers and the body of a response.
+func req() {
+	args := os.Args[1:]
+	header := http.Header{}
+	for len(args) > 1 && args[0] == "-H" {
+		k, v, _ := strings.Cut(args[1], ": ")
+		header.Set(k, v)
+		args = args[2:]
+	}
+	url := args[1]
+	if !strings.HasPrefix(url, "http:") {
+		url = "http://" + os.Getenv("OBJECTS") + url
+	}
+	r, err := http.NewRequest(args[0], url, strings.NewReader(strings.Join(args[2:], " ")))
+	if err == nil {
+		r.Header = header
+		if host := header.Get("Host"); host != "" {
+			r.Host = host
+		}
+		err = show(r)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func show(r *http.Request) error {
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	fmt.Println(res.StatusCode)
+	for _, k := range []string{"Content-Type", "Retry-After", "X-Request-Id", "Www-Authenticate"} {
+		if v := res.Header.Get(k); v != "" {
+			fmt.Printf("%s: %s\n", k, v)
+		}
+	}
+	_, err = io.Copy(os.Stdout, res.Body)
+	fmt.Println()
+	return err
+}
