@@ -51,8 +51,8 @@ const (
 	demoSteps    = 2000 // about as many steps as a job is cut into
 	pieceLeast   = 16
 	pieceMost    = 4 << 10
-	rateMost     = 0.01
-	rateOfByte   = 0.16 // the chance that fits a step of one byte: longer ones pass more places
+	rateMost     = 0.02
+	rateOfByte   = 0.32 // the chance that fits a step of one byte: longer ones pass more places
 	planFile     = "demo.json"
 	storeFolder  = "store"
 	reportPeriod = 20 * time.Millisecond
