@@ -80,17 +80,18 @@ func (e *RowError) Error() string {
 // Unwrap returns ErrRowExists, ErrNoRow or ErrConflict.
 func (e *RowError) Unwrap() error { return e.Err }
 
-// expect compares a row's version with the one that a write wants.
-func (c *Collection) expect(key []byte, expected, actual uint64) error {
-	if expected == AnyVersion || expected == actual {
+// expect compares a row's version with the one that a write wants. Without insert,
+// a row must be there for any version but AnyVersion.
+func (c *Collection) expect(key []byte, expected, actual uint64, insert bool) error {
+	if expected == AnyVersion || expected == actual && (insert || actual > 0) {
 		return nil
 	}
 	e := &RowError{Collection: c.Name, Key: string(key), Expected: expected, Actual: actual, Err: ErrConflict}
 	switch {
-	case expected == 0:
-		e.Err = ErrRowExists
 	case actual == 0:
 		e.Err = ErrNoRow
+	case expected == 0 && insert:
+		e.Err = ErrRowExists
 	}
 	return e
 }
@@ -141,7 +142,7 @@ func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := c.expect(w.Key, w.Expect, old.version); err != nil {
+	if err := c.expect(w.Key, w.Expect, old.version, true); err != nil {
 		return 0, err
 	}
 	if err := s.r.store.space.check(); err != nil {
@@ -162,14 +163,14 @@ func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) 
 }
 
 // DeleteRow removes a row and its index entries, and appends to the collection's
-// feed. A row that is not there is an error if a version is expected. Errors: as
-// of PutRow, without ErrNoSpace.
+// feed. Unless AnyVersion is expected, a row that is not there is ErrNoRow. Errors:
+// as of PutRow, without ErrNoSpace.
 func (s *Segment) DeleteRow(c *Collection, key []byte, expect uint64) (existed bool, err error) {
 	old, err := s.row(c, key)
 	if err != nil {
 		return false, err
 	}
-	if err := c.expect(key, expect, old.version); err != nil || old.version == 0 {
+	if err := c.expect(key, expect, old.version, false); err != nil || old.version == 0 {
 		return false, err
 	}
 	p := plan{{key: rowKey(c.Name, key), deleted: true}}

@@ -94,6 +94,12 @@ func (m *shelfModel) delete(t *rapid.T) {
 	name, key := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key")
 	old := m.now.rows[name][key]
 	expect, want := expected(t, old.version)
+	switch { // no version is not a version that could be deleted
+	case expect == 0 && old.version == 0:
+		want = ErrNoRow
+	case expect == 0:
+		want = ErrConflict
+	}
 	existed, err := m.o.DeleteRow(m.collection(name), []byte(key), expect)
 	if !errors.Is(err, want) || err == nil && existed != (old.version > 0) {
 		t.Fatalf("DeleteRow(%q) of %v = %v, %v; want %v", key, old, existed, err, want)
