@@ -1,0 +1,108 @@
+package dohost
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+	"time"
+)
+
+// Key is a place in an index: a list of parts, which orders as its parts do, the
+// first one first. [KeyOf] makes a part, and + joins them:
+//
+//	dohost.KeyOf(o.Status) + dohost.KeyOf(o.PlacedAt)
+//
+// A key that begins another sorts before it. Keys are compared by bytes, so they
+// may be compared with <, and kept as strings; what the bytes are is part of the
+// format on disk.
+type Key string
+
+// KeyPart is what a part of a [Key] can be. All integers order by value, whatever
+// their types, and so do floats: NaN first, and minus zero as zero. Strings order
+// by bytes, times as instants, whatever their zones, and false before true. Parts
+// of different sorts order by sort: booleans, integers, floats, strings, times.
+type KeyPart interface {
+	~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 |
+		~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
+		~float32 | ~float64 | ~string | time.Time
+}
+
+// First bytes of parts. None is zero, which ends a key in the index, nor 0xff.
+const (
+	partFalse    = 0x08
+	partTrue     = 0x09
+	partNegative = 0x10
+	partInteger  = 0x11
+	partFloat    = 0x18
+	partString   = 0x20
+	partTime     = 0x28
+)
+
+// KeyOf returns the key with the one part p.
+func KeyOf[P KeyPart](p P) Key {
+	if t, ok := any(p).(time.Time); ok {
+		return timePart(t)
+	}
+	switch v := reflect.ValueOf(p); {
+	case v.Kind() == reflect.String:
+		return stringPart(v.String()) + "\x00"
+	case v.Kind() == reflect.Bool && v.Bool():
+		return Key([]byte{partTrue})
+	case v.Kind() == reflect.Bool:
+		return Key([]byte{partFalse})
+	case v.CanFloat():
+		return floatPart(v.Float())
+	case v.CanUint():
+		return number(partInteger, v.Uint())
+	case v.Int() < 0:
+		return number(partNegative, uint64(v.Int()))
+	default:
+		return number(partInteger, uint64(v.Int()))
+	}
+}
+
+// KeyPrefix returns a key that is only good as a [Query]'s Prefix: of the keys
+// whose part, here, is a string that begins with s.
+func KeyPrefix(s string) Key { return stringPart(s) }
+
+// Past returns the first key behind k and all keys that begin with it. As a
+// [Query]'s End it makes k the last key.
+func (k Key) Past() Key { return k + "\xff" }
+
+func number(first byte, n uint64) Key {
+	return Key(binary.BigEndian.AppendUint64([]byte{first}, n))
+}
+
+// floatPart flips the sign bit of positive numbers and all bits of negative ones,
+// which makes their order that of integers.
+func floatPart(f float64) Key {
+	bits := math.Float64bits(f)
+	switch {
+	case math.IsNaN(f):
+		bits = 0
+	case f < 0:
+		bits = ^bits
+	default: // minus zero too, which becomes zero
+		bits |= 1 << 63
+	}
+	return number(partFloat, bits)
+}
+
+// stringPart lacks its end, a zero byte. One in the string is followed by 0xff,
+// with which no part begins.
+func stringPart(s string) Key {
+	b := append(make([]byte, 0, len(s)+2), partString)
+	for i := range len(s) {
+		b = append(b, s[i])
+		if s[i] == 0 {
+			b = append(b, 0xff)
+		}
+	}
+	return Key(b)
+}
+
+// timePart is seconds and nanoseconds, of which there are years before 1970 too.
+func timePart(t time.Time) Key {
+	k := binary.BigEndian.AppendUint64([]byte{partTime}, uint64(t.Unix())^1<<63)
+	return Key(binary.BigEndian.AppendUint32(k, uint32(t.Nanosecond())))
+}
