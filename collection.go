@@ -1,0 +1,347 @@
+package dohost
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Collection is rows of one type in an object's storage, each under a key, with a
+// version, and in as many indexes as are listed. It is a description and holds
+// nothing, so that one variable serves all objects:
+//
+//	var orders = dohost.Collection[Order]{
+//		Name: "orders",
+//		Key:  func(o Order) string { return o.ID },
+//		Indexes: []dohost.Index[Order]{
+//			{Name: "status", Of: func(o Order) dohost.Key { return dohost.KeyOf(o.Status) }},
+//		},
+//	}
+//
+// Its methods want a ctx that holds the turn of the storage's object, as all of
+// [Storage] does, and return [ErrNoTurn], [ErrTurnBusy], [ErrFenced], a
+// [*LimitError], a [*NameError] or [ErrFormat] besides the errors they name. Row,
+// index entries and the feed's entry are written together, as part of what the
+// event writes; a write that fails has written nothing.
+//
+// A row's value encodes to nearly 2 MiB: its index keys count too. A key, and each
+// index key together with the row's, has at most 2,048 bytes, names included.
+//
+// An index that is added later does not hold the rows of before, until they are
+// written again.
+type Collection[T any] struct {
+	// Name is 1 to 128 bytes of text without control characters, unlike that of
+	// any other collection of the class.
+	Name string
+	// Key returns a row's key, which is not empty. Rows are in the order of its
+	// bytes; string(KeyOf(n)) makes that the order of numbers or times.
+	Key func(T) string
+	// Indexes are the orders in which rows can be found, besides that of their keys.
+	Indexes []Index[T]
+	// Feed records every change. Nil records none. Collections may share one.
+	Feed *Feed
+}
+
+// Index is an order of a [Collection]'s rows. Of and Each depend on the row alone.
+type Index[T any] struct {
+	// Name is 1 to 128 bytes, like that of a collection.
+	Name string
+	// Of returns the row's place, or "" for a row that is not in the index.
+	Of func(T) Key
+	// Each returns several places of a row. Equal ones count once.
+	Each func(T) []Key
+}
+
+// Row is a row of a [Collection].
+type Row[T any] struct {
+	Key   string
+	Value T
+	// Version is 1 when the row is inserted, and one more with every write. A row
+	// that was deleted begins at 1 again.
+	Version uint64
+	// Cursor is the row's place in the query that found it.
+	Cursor Cursor
+}
+
+// Cursor is a row's place in the order of a query: After it a like query goes on,
+// whatever became of the row. As text, and so in JSON, it is base64.
+type Cursor string
+
+// MarshalText encodes the cursor.
+func (c Cursor) MarshalText() ([]byte, error) {
+	return base64.RawURLEncoding.AppendEncode(nil, []byte(c)), nil
+}
+
+// UnmarshalText decodes a cursor that MarshalText encoded.
+func (c *Cursor) UnmarshalText(text []byte) error {
+	b, err := base64.RawURLEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return fmt.Errorf("dohost: cursor: %w", err)
+	}
+	*c = Cursor(b)
+	return nil
+}
+
+// These errors say that a row is not as a write wants it. They are found behind a
+// [*RowError].
+var (
+	ErrRowExists = objectstore.ErrRowExists // Insert wants no row of that key
+	ErrNoRow     = objectstore.ErrNoRow     // Update, UpdateIf and DeleteIf want one
+	ErrConflict  = objectstore.ErrConflict  // the row has another version than expected
+)
+
+// RowError says which row is not as a write wants it, and both versions.
+type RowError = objectstore.RowError
+
+// ErrCollection says that a program misuses a [Collection] or a [Query].
+var ErrCollection = errors.New("dohost: collection misused")
+
+func (c *Collection[T]) bytes() objectstore.Collection {
+	return objectstore.Collection{Name: c.Name, Feed: c.Feed.bytes()}
+}
+
+// write returns what is to be written for v.
+func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err error) {
+	if c.Key == nil {
+		return w, fmt.Errorf("%w: %q has no Key", ErrCollection, c.Name)
+	}
+	w.Key, w.Expect = []byte(c.Key(v)), expect
+	if w.Value, err = encode(v); err != nil {
+		return w, err
+	}
+	for _, x := range c.Indexes {
+		var keys []Key
+		if x.Each != nil {
+			keys = x.Each(v)
+		}
+		if x.Of != nil {
+			keys = append(keys[:len(keys):len(keys)], x.Of(v))
+		}
+		for _, k := range keys {
+			if k != "" {
+				w.Entries = append(w.Entries, objectstore.IndexEntry{Index: x.Name, Key: []byte(k)})
+			}
+		}
+	}
+	return w, nil
+}
+
+func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64) (version uint64, err error) {
+	w, err := c.write(v, expect)
+	if err != nil {
+		return 0, err
+	}
+	b := c.bytes()
+	return s.rt.PutRow(ctx, &b, w)
+}
+
+// Insert writes a new row. Errors: [ErrRowExists].
+func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
+	_, err := c.put(ctx, s, v, 0)
+	return err
+}
+
+// Put writes a row, whether there is one of its key or not.
+func (c *Collection[T]) Put(ctx context.Context, s *Storage, v T) error {
+	_, err := c.put(ctx, s, v, objectstore.AnyVersion)
+	return err
+}
+
+// Update lets change change a row, and returns it as written. If change returns an
+// error nothing is written. It must leave the key as it is, and must not use ctx to
+// give up the turn: if the row is written meanwhile, that is a conflict.
+//
+// Errors: change's, [ErrNoRow], [ErrConflict], [ErrCollection].
+func (c *Collection[T]) Update(ctx context.Context, s *Storage, key string, change func(*T) error) (Row[T], error) {
+	return c.update(ctx, s, key, objectstore.AnyVersion, change)
+}
+
+// UpdateIf is Update of a row that has the version that the caller saw.
+//
+// Errors: those of Update.
+func (c *Collection[T]) UpdateIf(ctx context.Context, s *Storage, key string, version uint64, change func(*T) error) (Row[T], error) {
+	return c.update(ctx, s, key, version, change)
+}
+
+func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, version uint64, change func(*T) error) (Row[T], error) {
+	row, ok, err := c.Get(ctx, s, key)
+	if err != nil {
+		return Row[T]{}, err
+	}
+	refused := &RowError{Collection: c.Name, Key: key, Expected: version, Actual: row.Version}
+	switch {
+	case !ok:
+		refused.Err = ErrNoRow
+		return Row[T]{}, refused
+	case version != objectstore.AnyVersion && version != row.Version:
+		refused.Err = ErrConflict
+		return Row[T]{}, refused
+	}
+	if err := change(&row.Value); err != nil {
+		return Row[T]{}, err
+	}
+	if c.Key != nil && c.Key(row.Value) != key {
+		return Row[T]{}, fmt.Errorf("%w: an update of %s %q changes its key to %q", ErrCollection, c.Name, key, c.Key(row.Value))
+	}
+	row.Version, err = c.put(ctx, s, row.Value, row.Version)
+	if err != nil {
+		return Row[T]{}, err
+	}
+	return row, nil
+}
+
+// Delete removes a row and says whether it was there.
+func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (existed bool, err error) {
+	b := c.bytes()
+	return s.rt.DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
+}
+
+// DeleteIf removes a row that has the version that the caller saw.
+//
+// Errors: [ErrNoRow], [ErrConflict].
+func (c *Collection[T]) DeleteIf(ctx context.Context, s *Storage, key string, version uint64) error {
+	b := c.bytes()
+	_, err := s.rt.DeleteRow(ctx, &b, []byte(key), version)
+	return err
+}
+
+// Get returns the row of a key.
+func (c *Collection[T]) Get(ctx context.Context, s *Storage, key string) (row Row[T], ok bool, err error) {
+	b := c.bytes()
+	r, ok, err := s.rt.GetRow(ctx, &b, []byte(key))
+	if err != nil || !ok {
+		return Row[T]{}, false, err
+	}
+	row = Row[T]{Key: key, Version: r.Version, Cursor: Cursor(key)}
+	row.Value, err = decode[T](r.Value)
+	return row, err == nil, err
+}
+
+// Query selects rows: those that satisfy all of it. The zero Query, and nil,
+// select all, in the order of their keys.
+type Query[T any] struct {
+	// Index names the index whose order the rows are in, and whose keys the next
+	// four fields are. Without one they are keys of rows, as [Collection.Key]
+	// returns them.
+	Index  string
+	Equal  Key // this key; excludes the other three
+	Prefix Key // keys that begin so: with these parts, or with a [KeyPrefix]
+	Start  Key // the first key, and those it begins
+	End    Key // the key after the last; see [Key.Past]
+	// After is the cursor of the row before the first.
+	After Cursor
+	// Reverse walks from the last row to the first. Start and End keep their meaning.
+	Reverse bool
+	// Limit bounds the number of rows. Zero means no bound.
+	Limit int
+	// Where leaves out rows for which it is false. Those are read like the others,
+	// and do not count for Limit.
+	Where func(T) bool
+}
+
+func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
+	if q == nil {
+		return objectstore.RowQuery{}, nil
+	}
+	b := objectstore.RowQuery{
+		Index: q.Index, Equal: []byte(q.Equal), Prefix: []byte(q.Prefix), Start: []byte(q.Start), End: []byte(q.End),
+		After: []byte(q.After), Reverse: q.Reverse, Limit: q.Limit,
+	}
+	if q.Limit < 0 || q.Equal != "" && q.Prefix+q.Start+q.End != "" {
+		return b, fmt.Errorf("%w: query of %q with a negative Limit, or with Equal and Prefix, Start or End", ErrCollection, c.Name)
+	}
+	if q.Where != nil {
+		b.Limit = 0
+	}
+	for _, x := range c.Indexes {
+		if x.Name == q.Index {
+			return b, nil
+		}
+	}
+	if q.Index != "" {
+		return b, fmt.Errorf("%w: %q has no index %q", ErrCollection, c.Name, q.Index)
+	}
+	return b, nil
+}
+
+// All yields the rows that q selects, in order. It reads no others than q.Where
+// refuses, and none before the loop asks for it: by an index, an entry and a row
+// for each. A row with several places in the index comes as often.
+//
+// The loop must not give up the turn: the step after an Await or Call yields
+// [ErrTurnOver]. It may write. In the order of keys the rows are as they are when
+// it starts; by an index, a row that the loop changes before its turn comes is as
+// it then is, or left out if it has lost that place.
+//
+// Errors: [ErrCollection], [ErrTurnOver].
+func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[T], error] {
+	return func(yield func(Row[T], error) bool) {
+		rq, err := c.query(q)
+		if err != nil {
+			yield(Row[T]{}, err)
+			return
+		}
+		b, n := c.bytes(), 0
+		for r, err := range s.rt.Rows(ctx, &b, rq) {
+			var row Row[T]
+			if err == nil {
+				row, err = rowOf[T](r)
+			}
+			if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
+				continue
+			}
+			n++
+			if !yield(row, err) || err != nil || q != nil && n == q.Limit {
+				return
+			}
+		}
+	}
+}
+
+// rowOf decodes a row. Its key is the end of its cursor, whose memory it shares.
+func rowOf[T any](r objectstore.CollectionRow) (row Row[T], err error) {
+	row.Cursor, row.Version = Cursor(r.Cursor), r.Version
+	row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])
+	row.Value, err = decode[T](r.Value)
+	return row, err
+}
+
+// List returns the rows that q selects, as they are at one moment.
+//
+// Errors: [ErrCollection].
+func (c *Collection[T]) List(ctx context.Context, s *Storage, q *Query[T]) ([]Row[T], error) {
+	var rows []Row[T]
+	for row, err := range c.All(ctx, s, q) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// Count counts the rows that q selects. By an index it reads the entries alone,
+// unless q has a Where.
+//
+// Errors: [ErrCollection].
+func (c *Collection[T]) Count(ctx context.Context, s *Storage, q *Query[T]) (n int, err error) {
+	rq, err := c.query(q)
+	if err != nil {
+		return 0, err
+	}
+	if q == nil || q.Where == nil {
+		b := c.bytes()
+		return s.rt.CountRows(ctx, &b, rq)
+	}
+	for _, err := range c.All(ctx, s, q) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
+}

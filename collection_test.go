@@ -1,0 +1,283 @@
+package dohost_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+type order struct {
+	ID, Status string
+	Cents      int
+	Tags       []string
+}
+
+var session = dohost.Feed{Name: "session", Keep: 100}
+
+var orders = dohost.Collection[order]{
+	Name: "orders",
+	Key:  func(o order) string { return o.ID },
+	Indexes: []dohost.Index[order]{
+		{Name: "status", Of: func(o order) dohost.Key { return dohost.KeyOf(o.Status) + dohost.KeyOf(o.Cents) }},
+		{Name: "tag", Each: func(o order) (keys []dohost.Key) {
+			for _, t := range o.Tags {
+				keys = append(keys, dohost.KeyOf(t))
+			}
+			return keys
+		}},
+		{Name: "paid", Of: func(o order) dohost.Key {
+			if o.Status != "paid" {
+				return ""
+			}
+			return dohost.KeyOf(o.ID)
+		}},
+		{
+			Name: "both",
+			Of:   func(o order) dohost.Key { return dohost.KeyOf(o.ID) },
+			Each: func(o order) []dohost.Key { return []dohost.Key{dohost.KeyOf(o.Status)} },
+		},
+	},
+	Feed: &session,
+}
+
+var notes = dohost.Collection[string]{Name: "notes", Key: func(s string) string { return s }, Feed: &session}
+
+// shop is an object with collections and no code of its own.
+type shop struct{ store *dohost.Storage }
+
+const shops dohost.Namespace[shop] = "shop"
+
+// inShop runs fn as an event of an object with a few orders.
+func inShop(t *testing.T, fn func(t *testing.T, ctx context.Context, s *dohost.Storage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
+			return &shop{st.Storage()}, nil
+		}))
+		err := shops.Get(h, "x").Do(t.Context(), func(ctx context.Context, s *shop) error {
+			for _, o := range []order{
+				{"a", "open", 500, []string{"new", "gift"}},
+				{"b", "paid", 20, []string{"gift", "gift"}},
+				{"c", "open", -3, nil},
+				{"d", "open", 1000, []string{"new"}},
+			} {
+				if err := orders.Insert(ctx, s.store, o); err != nil {
+					return err
+				}
+			}
+			fn(t, ctx, s.store)
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// idsOf joins the keys of rows.
+func idsOf[T any](rows []dohost.Row[T]) string {
+	var ids strings.Builder
+	for _, r := range rows {
+		ids.WriteString(r.Key)
+	}
+	return ids.String()
+}
+
+func TestCollectionQueries(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		open, paid := dohost.KeyOf("open"), dohost.KeyOf("paid")
+		for _, c := range []struct {
+			name string
+			q    *dohost.Query[order]
+			want string
+		}{
+			{"all", nil, "abcd"},
+			{"key", &dohost.Query[order]{Equal: "b"}, "b"},
+			{"keys, back", &dohost.Query[order]{Start: "b", End: "d", Reverse: true}, "cb"},
+			{"index", &dohost.Query[order]{Index: "status"}, "cadb"},
+			{"first part", &dohost.Query[order]{Index: "status", Prefix: open}, "cad"},
+			{"string prefix", &dohost.Query[order]{Index: "status", Prefix: dohost.KeyPrefix("pa")}, "b"},
+			{"both parts", &dohost.Query[order]{Index: "status", Equal: paid + dohost.KeyOf(20)}, "b"},
+			{"range of the second part", &dohost.Query[order]{
+				Index: "status", Start: open + dohost.KeyOf(0), End: open + dohost.KeyOf(1000),
+			}, "a"},
+			{"and its end", &dohost.Query[order]{
+				Index: "status", Start: open + dohost.KeyOf(0), End: (open + dohost.KeyOf(1000)).Past(),
+			}, "ad"},
+			{"limit", &dohost.Query[order]{Index: "status", Limit: 2}, "ca"},
+			{"several places", &dohost.Query[order]{Index: "tag"}, "abad"},
+			{"one place", &dohost.Query[order]{Index: "tag", Equal: dohost.KeyOf("gift"), Reverse: true}, "ba"},
+			{"one place and several", &dohost.Query[order]{Index: "both"}, "abcdacdb"},
+			{"some rows", &dohost.Query[order]{Index: "paid"}, "b"},
+			{"where", &dohost.Query[order]{Where: func(o order) bool { return o.Cents < 100 }, Limit: 2}, "bc"},
+		} {
+			rows, err := orders.List(ctx, s, c.q)
+			if got := idsOf(rows); err != nil || got != c.want {
+				t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.want)
+			}
+			if n, err := orders.Count(ctx, s, c.q); err != nil || n != len(c.want) {
+				t.Errorf("%s: counted %d, %v; want %d", c.name, n, err, len(c.want))
+			}
+		}
+		for _, q := range []dohost.Query[order]{{Index: "none"}, {Limit: -1}, {Equal: "a", Prefix: "a"}} {
+			_, listErr := orders.List(ctx, s, &q)
+			_, countErr := orders.Count(ctx, s, &q)
+			if !errors.Is(listErr, dohost.ErrCollection) || !errors.Is(countErr, dohost.ErrCollection) {
+				t.Errorf("%+v: %v, %v", q, listErr, countErr)
+			}
+		}
+	})
+}
+
+// TestCollectionPages goes on from a cursor that has been through JSON, while rows
+// come and go.
+func TestCollectionPages(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		q := dohost.Query[order]{Index: "status", Limit: 2}
+		rows, err := orders.List(ctx, s, &q)
+		if err != nil || idsOf(rows) != "ca" {
+			t.Fatalf("first page %s, %v", idsOf(rows), err)
+		}
+		text, err := json.Marshal(rows[1].Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &q.After); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := orders.Delete(ctx, s, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := orders.Insert(ctx, s, order{ID: "e", Status: "open", Cents: 600}); err != nil {
+			t.Fatal(err)
+		}
+		if rows, err = orders.List(ctx, s, &q); err != nil || idsOf(rows) != "ed" {
+			t.Errorf("second page %s, %v; want ed", idsOf(rows), err)
+		}
+		if err := json.Unmarshal([]byte(`"!"`), &q.After); err == nil {
+			t.Error("any text is a cursor")
+		}
+	})
+}
+
+func TestCollectionWrites(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		pay := func(o *order) error { o.Status = "paid"; return nil }
+		is := func(err, want error) {
+			t.Helper()
+			if !errors.Is(err, want) {
+				t.Errorf("got %v; want %v", err, want)
+			}
+		}
+		is(orders.Insert(ctx, s, order{ID: "a"}), dohost.ErrRowExists)
+		row, err := orders.Update(ctx, s, "a", pay)
+		if err != nil || row.Version != 2 || row.Value.Status != "paid" || row.Value.Cents != 500 {
+			t.Errorf("updated to %+v, %v", row, err)
+		}
+		_, err = orders.UpdateIf(ctx, s, "a", 1, pay)
+		is(err, dohost.ErrConflict)
+		if e, ok := errors.AsType[*dohost.RowError](err); !ok || e.Collection != "orders" || e.Key != "a" || e.Expected != 1 || e.Actual != 2 {
+			t.Errorf("conflict %+v", e)
+		}
+		if row, err = orders.UpdateIf(ctx, s, "a", 2, pay); err != nil || row.Version != 3 {
+			t.Errorf("updated to %+v, %v", row, err)
+		}
+		_, err = orders.Update(ctx, s, "none", pay)
+		is(err, dohost.ErrNoRow)
+		_, err = orders.Update(ctx, s, "a", func(*order) error { return errNo })
+		is(err, errNo)
+		_, err = orders.Update(ctx, s, "a", func(o *order) error { o.ID = "b"; return nil })
+		is(err, dohost.ErrCollection)
+		_, err = orders.Update(ctx, s, "a", func(o *order) error { return orders.Put(ctx, s, *o) })
+		is(err, dohost.ErrConflict)
+		is(orders.DeleteIf(ctx, s, "a", 3), dohost.ErrConflict)
+		is(orders.DeleteIf(ctx, s, "a", 4), nil)
+		is(orders.DeleteIf(ctx, s, "a", 4), dohost.ErrNoRow)
+		is(orders.DeleteIf(ctx, s, "b", 0), dohost.ErrConflict)
+		if existed, err := orders.Delete(ctx, s, "a"); existed || err != nil {
+			t.Errorf("deleted again: %v, %v", existed, err)
+		}
+		if row, ok, err := orders.Get(ctx, s, "b"); !ok || err != nil || row.Version != 1 || row.Value.Cents != 20 {
+			t.Errorf("b is %+v, %v, %v", row, ok, err)
+		}
+		if rows, err := orders.List(ctx, s, &dohost.Query[order]{Index: "paid"}); err != nil || idsOf(rows) != "b" {
+			t.Errorf("paid are %s, %v", idsOf(rows), err)
+		}
+		is((&dohost.Collection[order]{Name: "keyless"}).Put(ctx, s, order{}), dohost.ErrCollection)
+		var bad *dohost.NameError
+		if err := (&dohost.Collection[order]{Key: orders.Key}).Put(ctx, s, order{ID: "a"}); !errors.As(err, &bad) {
+			t.Errorf("a collection without a name: %v", err)
+		}
+	})
+}
+
+var errNo = errors.New("no")
+
+func TestFeedOfTwoCollections(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		at, err := session.End(ctx, s)
+		if err != nil || at.Offset != 4 || at.Log == "" {
+			t.Fatalf("ends at %+v, %v", at, err)
+		}
+		if err := notes.Insert(ctx, s, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := orders.Update(ctx, s, "a", func(o *order) error { o.Cents++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := orders.Delete(ctx, s, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Wait(ctx, s, at); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for range 3 {
+			changes, err := session.Read(ctx, s, at, 1)
+			if err != nil || len(changes) != 1 {
+				t.Fatalf("read %v, %v", changes, err)
+			}
+			c := changes[0]
+			note, isNote, err := notes.Value(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, isOrder, err := orders.Value(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.At.Equal(time.Now()) {
+				t.Errorf("entry %d is of %v", c.Position.Offset, c.At)
+			}
+			got = append(got, fmt.Sprintf("%v %s %s %d: note %q %v, order %d %v",
+				c.Op, c.Collection, c.Key, c.Version, note, isNote, o.Cents, isOrder))
+			at = c.Position
+		}
+		want := []string{
+			`insert notes hello 1: note "hello" true, order 0 false`,
+			`update orders a 2: note "" false, order 501 true`,
+			`delete orders b 1: note "" false, order 0 false`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("read %q; want %q", got, want)
+		}
+		if start, err := session.Start(ctx, s); err != nil || start != (dohost.Position{Log: at.Log}) {
+			t.Errorf("starts at %+v, %v", start, err)
+		}
+		if err := s.DeleteAll(ctx); err != nil {
+			t.Fatal(err)
+		}
+		_, err = session.Read(ctx, s, at, 0)
+		if e, ok := errors.AsType[*dohost.FeedError](err); !ok || !errors.Is(err, dohost.ErrFeedReset) || e.First != (dohost.Position{}) {
+			t.Errorf("reading a feed that is gone: %v", err)
+		}
+	})
+}

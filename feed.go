@@ -1,0 +1,149 @@
+package dohost
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Feed is a log of what happened to the rows of the collections that name it, in
+// order: every insert, update and delete is an entry, with the next higher offset,
+// written together with its row. Like a [Collection] it is a description that
+// serves all objects.
+//
+//	var session = dohost.Feed{Name: "session", Keep: 1000}
+//
+// A reader remembers a [Position]. To show rows and then keep them up to date, take
+// [Feed.End] and list the rows, without an Await between, and read on from there:
+//
+//	for {
+//		changes, err := session.Read(ctx, store, at, 0)
+//		...
+//		if err := session.Wait(ctx, store, at); err != nil {
+//			return err
+//		}
+//	}
+//
+// Its methods want a ctx that holds the turn, like those of a Collection.
+type Feed struct {
+	// Name is 1 to 128 bytes, like that of a collection.
+	Name string
+	// Values keeps each row's value with its entry. Without it an entry is read with
+	// the value that its row has by then, which costs half the writing.
+	Values bool
+	// Keep is how many entries are kept. Zero keeps all.
+	Keep int
+	// MaxAge is how long entries are kept at least when there is a newer one. Zero
+	// keeps them for ever.
+	//
+	// Both limits are kept by whoever appends: it removes the two oldest entries at
+	// most, and never the last one.
+	MaxAge time.Duration
+}
+
+func (f *Feed) bytes() objectstore.Feed {
+	if f == nil {
+		return objectstore.Feed{}
+	}
+	return objectstore.Feed(*f)
+}
+
+// Op is what happened to a row.
+type Op = objectstore.Op
+
+// The three changes of a row.
+const (
+	OpInsert = objectstore.OpInsert
+	OpUpdate = objectstore.OpUpdate
+	OpDelete = objectstore.OpDelete
+)
+
+// Position is a place in a feed: behind the entry at Offset, which is 0 for the
+// beginning. Log names the log, which is another one after a DeleteAll; without it
+// a position is good for any.
+type Position = objectstore.Position
+
+// Change is an entry of a [Feed].
+type Change struct {
+	Position   Position // behind the entry
+	Op         Op
+	Collection string
+	Key        string
+	Version    uint64    // of the row, after an insert or update; the last one of a deleted row
+	At         time.Time // by the host's clock, in milliseconds
+	// Value is the row, encoded: [Collection.Value] decodes it. It is nil after a
+	// delete, and where a feed without Values finds that the row is gone.
+	Value []byte
+}
+
+// These errors say that a feed cannot be read from a position. They are found
+// behind a [*FeedError].
+var (
+	ErrTrimmed   = objectstore.ErrTrimmed   // entries behind it are gone
+	ErrFeedReset = objectstore.ErrFeedReset // its log is gone
+)
+
+// FeedError says from where a feed can be read instead.
+type FeedError = objectstore.FeedError
+
+// readLimit is how many entries Read returns if its caller does not care.
+const readLimit = 100
+
+// Read returns entries behind a position, at most limit; zero means 100. It returns
+// those that are durable, then those that this event wrote since its last Await.
+// What other events wrote and is not yet durable ends it, so a reader never sees an
+// entry that a crash takes back.
+//
+// Errors: [ErrTrimmed], [ErrFeedReset].
+func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) ([]Change, error) {
+	if limit <= 0 {
+		limit = readLimit
+	}
+	found, err := s.rt.ReadFeed(ctx, f.Name, after, limit)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	_, end, err := s.rt.FeedEnds(ctx, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]Change, len(found))
+	for i, c := range found {
+		changes[i] = Change{
+			Position: Position{Log: end.Log, Offset: c.Offset},
+			Op:       c.Op, Collection: c.Collection, Key: string(c.Key), Version: c.Version, At: c.At, Value: c.Value,
+		}
+	}
+	return changes, nil
+}
+
+// Wait returns when [Feed.Read] has an entry behind a position, with the turn given
+// up meanwhile as in an [Await]. A context with a deadline bounds it.
+//
+// Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
+func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
+	return s.rt.WaitFeed(ctx, f.Name, after)
+}
+
+// Start returns the position before the first entry that is there.
+func (f *Feed) Start(ctx context.Context, s *Storage) (Position, error) {
+	start, _, err := s.rt.FeedEnds(ctx, f.Name)
+	return start, err
+}
+
+// End returns the position behind the last entry, durable or not.
+func (f *Feed) End(ctx context.Context, s *Storage) (Position, error) {
+	_, end, err := s.rt.FeedEnds(ctx, f.Name)
+	return end, err
+}
+
+// Value decodes the row of an entry. ok is false if the entry is another
+// collection's, or has no value.
+func (c *Collection[T]) Value(ch Change) (v T, ok bool, err error) {
+	if ch.Collection != c.Name || ch.Value == nil {
+		return v, false, nil
+	}
+	v, err = decode[T](ch.Value)
+	return v, err == nil, err
+}
