@@ -69,12 +69,16 @@ func do(ctx context.Context, h *Host, name, op string, fn func(context.Context, 
 }
 
 // add adds to the counter of that name and returns its new value.
-func add(ctx context.Context, h *Host, name string, n int) (total int, err error) {
-	err = do(ctx, h, name, "add", func(ctx context.Context, c *counter) (err error) {
+func add(ctx context.Context, h *Host, name string, n int) (int, error) {
+	var total int
+	err := do(ctx, h, name, "add", func(ctx context.Context, c *counter) (err error) {
 		total, err = c.add(ctx, n)
 		return err
 	})
-	return total, err
+	if err != nil {
+		return 0, err // a handler whose caller was told so may still run
+	}
+	return total, nil
 }
 
 func TestCallsAreCountedOnceAcrossLivesAndRestarts(t *testing.T) {

@@ -133,19 +133,24 @@ func record(t *testing.T, seed uint64, op func(ctx context.Context, h *Host, add
 func addAtOnce(ctx context.Context, h *Host, n int) (int, error) { return add(ctx, h, "a", n) }
 
 // addAndWait adds, and answers after an Await.
-func addAndWait(ctx context.Context, h *Host, n int) (total int, err error) {
-	err = do(ctx, h, "a", "add", func(ctx context.Context, c *counter) (err error) {
+func addAndWait(ctx context.Context, h *Host, n int) (int, error) {
+	var total int
+	err := do(ctx, h, "a", "add", func(ctx context.Context, c *counter) (err error) {
 		if total, err = c.add(ctx, n); err != nil {
 			return err
 		}
 		return Await(ctx, func(context.Context) error { time.Sleep(time.Microsecond); return nil })
 	})
-	return total, err
+	if err != nil {
+		return 0, err
+	}
+	return total, nil
 }
 
 // addCarelessly reads, gives up the turn, and writes: updates are lost.
-func addCarelessly(ctx context.Context, h *Host, n int) (total int, err error) {
-	err = do(ctx, h, "a", "add", func(ctx context.Context, c *counter) (err error) {
+func addCarelessly(ctx context.Context, h *Host, n int) (int, error) {
+	var total int
+	err := do(ctx, h, "a", "add", func(ctx context.Context, c *counter) (err error) {
 		old, err := c.get(ctx, "n")
 		if err != nil {
 			return err
@@ -156,7 +161,10 @@ func addCarelessly(ctx context.Context, h *Host, n int) (total int, err error) {
 		total = old + n
 		return c.put(ctx, "n", total)
 	})
-	return total, err
+	if err != nil {
+		return 0, err
+	}
+	return total, nil
 }
 
 // Whatever happens to its lives and to the disk, an object looks from outside as if
