@@ -1,0 +1,405 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Calls, alarms, tasks and returning Awaits, of all kinds and at any time: never are
+// two of them in the object's code at once.
+func TestOneEventAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inside, entered atomic.Int32
+		in := func(c *counter) {
+			if inside.Add(1) > 1 {
+				t.Error("two events are in the object's code at once")
+			}
+			c.calls++ // for the race detector
+			entered.Add(1)
+			time.Sleep(time.Millisecond)
+			inside.Add(-1)
+		}
+		var handle func(ctx context.Context, c *counter, i int) error
+		handle = func(ctx context.Context, c *counter, i int) error {
+			in(c)
+			err := []func() error{
+				func() error {
+					return Await(ctx, func(context.Context) error { time.Sleep(3 * time.Millisecond); return nil })
+				},
+				func() error { return Sleep(ctx, 5*time.Millisecond) },
+				func() error { _, err := c.add(ctx, 1); return errors.Join(err, Sync(ctx)) },
+				func() error {
+					return c.s.Go(ctx, "task", func(ctx context.Context) error { in(c); return Sleep(ctx, time.Millisecond) })
+				},
+				func() error { return c.s.SetAlarm(ctx, time.Now()) },
+				func() error {
+					return do(ctx, c.s.Host(), "b", "callee", func(ctx context.Context, _ *counter) error {
+						return do(ctx, c.s.Host(), "a", "back", func(_ context.Context, c *counter) error { in(c); return nil })
+					})
+				},
+				func() error {
+					return Await(ctx, func(ctx context.Context) error {
+						var wg sync.WaitGroup
+						for range 3 {
+							wg.Go(func() {
+								if err := Enter(ctx, func(context.Context) error { in(c); return nil }); err != nil {
+									t.Error(err)
+								}
+							})
+						}
+						wg.Wait()
+						return nil
+					})
+				},
+				func() error {
+					return Exclusive(ctx, func(ctx context.Context) error { in(c); return Sleep(ctx, 2*time.Millisecond) })
+				},
+			}[i%8]()
+			in(c)
+			return err
+		}
+		class := Class{Name: "counter", New: newCounter, Alarm: func(_ context.Context, o any, _ alarm.Info) error { in(o.(*counter)); return nil }}
+		h := open(t, objectstore.NewMemFS(), Options{}, class)
+		var wg sync.WaitGroup
+		for i := range 400 {
+			wg.Go(func() {
+				err := do(t.Context(), h, "a", "handle", func(ctx context.Context, c *counter) error { return handle(ctx, c, i) })
+				if err != nil && !errors.Is(err, ErrDeadlock) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		if entered.Load() < 1000 {
+			t.Errorf("only %d times in code", entered.Load())
+		}
+	})
+}
+
+// New events and returning Awaits stand in one line.
+func TestOneQueueForNewEventsAndReturningAwaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		var order []string
+		awaits, holds := make(chan struct{}), make(chan struct{})
+		note := func(what string) {
+			goDo(t.Context(), h, "a", what, func(context.Context, *counter) error { order = append(order, what); return nil })
+			synctest.Wait()
+		}
+		goDo(t.Context(), h, "a", "awaiting", func(ctx context.Context, _ *counter) error {
+			err := Await(ctx, func(context.Context) error { <-awaits; return nil })
+			order = append(order, "returned")
+			return err
+		})
+		synctest.Wait()
+		goDo(t.Context(), h, "a", "holding", func(context.Context, *counter) error { <-holds; return nil })
+		synctest.Wait()
+		note("before")
+		close(awaits)
+		synctest.Wait()
+		note("after")
+		close(holds)
+		synctest.Wait()
+		if got := strings.Join(order, " "); got != "before returned after" {
+			t.Errorf("order: %s", got)
+		}
+	})
+}
+
+func TestEventsStartInTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		var started []int
+		for i := range 500 {
+			sent, err := h.Send(t.Context(), id("a"), Call{Op: "note", Fn: func(context.Context, any) error {
+				started = append(started, i)
+				return nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { <-sent.Done() }()
+		}
+		synctest.Wait()
+		if !slices.IsSorted(started) || len(started) != 500 {
+			t.Errorf("%v", started)
+		}
+	})
+}
+
+func TestLimitsOfTheQueue(t *testing.T) {
+	refused := func(t *testing.T, what string, err error) {
+		t.Helper()
+		e, ok := errors.AsType[*Error](err)
+		if !ok || !errors.Is(err, ErrOverloaded) || e.Ran != RanNo || !e.Overloaded || e.Retryable {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	nothing := func(context.Context, *counter) error { return nil }
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 10, MaxBytes: 1000, MaxAge: time.Hour}, Class{
+			Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil },
+		})
+		// Suspended events count as well.
+		var suspended []*later
+		for range 10 {
+			suspended = append(suspended, goDo(t.Context(), h, "a", "suspended", func(ctx context.Context, _ *counter) error { return Sleep(ctx, time.Minute) }))
+			synctest.Wait()
+		}
+		refused(t, "the eleventh event", do(t.Context(), h, "a", "more", nothing))
+		if err := do(t.Context(), h, "b", "other", nothing); err != nil {
+			t.Errorf("another object: %v", err)
+		}
+		time.Sleep(2 * time.Minute) // returning Awaits are not refused
+		for _, l := range suspended {
+			if !l.ended() || l.err != nil {
+				t.Errorf("suspended: %v", l.err)
+			}
+		}
+		if err := do(t.Context(), h, "a", "more", nothing); err != nil {
+			t.Errorf("after they ended: %v", err)
+		}
+
+		hold := make(chan struct{})
+		goDo(t.Context(), h, "a", "hold", func(context.Context, *counter) error { <-hold; return nil })
+		synctest.Wait()
+		sized := func(n int) error {
+			sent, err := h.Send(t.Context(), id("a"), Call{Op: "sized", Size: n, Fn: func(context.Context, any) error { return nil }})
+			if err == nil {
+				go func() { <-sent.Done() }()
+			}
+			return err
+		}
+		if err := errors.Join(sized(600), sized(400)); err != nil {
+			t.Errorf("a full queue: %v", err)
+		}
+		refused(t, "one byte more", sized(1))
+		close(hold)
+		synctest.Wait()
+		if err := sized(1000); err != nil {
+			t.Errorf("the bytes of started events count: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxAge: 10 * time.Second})
+		goDo(t.Context(), h, "a", "stuck", func(ctx context.Context, _ *counter) error { <-ctx.Done(); return nil })
+		synctest.Wait()
+		start := time.Now()
+		err := do(t.Context(), h, "a", "old", nothing)
+		refused(t, "an event that waited too long", err)
+		if d := time.Since(start); d < 10*time.Second || d > 12*time.Second {
+			t.Errorf("refused after %v", d)
+		}
+		// A stuck object does not gather those that it refused.
+		for range 100 {
+			goDo(t.Context(), h, "a", "old", nothing)
+		}
+		time.Sleep(time.Minute)
+		o := h.lookup(id("a"))
+		o.mu.Lock()
+		queued := 0
+		for q := o.life.lane.head; q != nil; q = q.next {
+			queued++
+		}
+		o.mu.Unlock()
+		if queued > 0 {
+			t.Errorf("%d refused events are still in the lane", queued)
+		}
+	})
+}
+
+func TestMisuseIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		want := func(what string, err, is error, text string) {
+			t.Helper()
+			if !errors.Is(err, is) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v; want %v with %q", what, err, is, text)
+			}
+		}
+		var s *State
+		var old context.Context
+		nothing := func(context.Context) error { return nil }
+		err := do(t.Context(), h, "a", "misuse", func(ctx context.Context, c *counter) error {
+			s, old = c.s, ctx
+			_, _, err := c.s.Get(context.Background(), kv, []byte("n"))
+			want("a foreign context", err, ErrNoTurn, "")
+			err = Await(ctx, func(inner context.Context) error {
+				_, err := c.get(ctx, "n")
+				want("the outer context in an Await", err, ErrNoTurn, "use the context that it passed to fn")
+				want("an Await on it", Await(ctx, nothing), ErrNoTurn, "use the context that it passed to fn")
+				want("Sync without the turn", Sync(inner), ErrNoTurn, "")
+				want("Exclusive without the turn", Exclusive(inner, nothing), ErrNoTurn, "")
+				want("Transaction without the turn", Transaction(inner, nothing), ErrNoTurn, "")
+				if err := Await(inner, nothing); err != nil {
+					t.Errorf("an Await inside an Await: %v", err)
+				}
+				return nil
+			})
+			want("Enter with the turn", Enter(ctx, nothing), ErrNoTurn, "the context that Await passed")
+			return errors.Join(err, Transaction(ctx, func(ctx context.Context) error {
+				for what, err := range map[string]error{
+					"Await": Await(ctx, nothing), "Wait": Wait(ctx, nothing), "Sync": Sync(ctx), "Exclusive": Exclusive(ctx, nothing),
+					"call":  do(ctx, h, "b", "x", func(context.Context, *counter) error { return nil }),
+					"Sleep": Sleep(ctx, 1), "DeleteAll": c.s.DeleteAll(ctx),
+					"Chunk": c.s.Chunk(ctx, func(error) {}, nothing),
+				} {
+					want(what+" in a Transaction", err, ErrInTransaction, "")
+				}
+				return nil
+			}))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.Get(old, kv, []byte("n"))
+		want("after the event", err, ErrNoTurn, "the event has ended")
+		want("Await after the event", Await(old, nothing), ErrNoTurn, "the event has ended")
+		err = do(t.Context(), h, "b", "other", func(ctx context.Context, c *counter) error {
+			_, _, err := s.Get(ctx, kv, []byte("n"))
+			return err
+		})
+		want("another object's turn", err, ErrNoTurn, "")
+
+		// Two goroutines on one turn: the operation of one takes long.
+		fs := objectstore.NewMemFS()
+		h = open(t, fs, Options{})
+		release := fs.HoldSyncs()
+		err = do(t.Context(), h, "a", "busy", func(ctx context.Context, c *counter) error {
+			if _, err := c.add(ctx, 1); err != nil {
+				return err
+			}
+			synced := make(chan error)
+			go func() { synced <- Sync(ctx) }()
+			synctest.Wait()
+			_, err := c.get(ctx, "n")
+			want("while another goroutine is at it", err, ErrTurnBusy, "")
+			release()
+			return <-synced
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestTransactionTakesBackAllItDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
+		h := open(t, objectstore.NewMemFS(), Options{}, class)
+		no := errors.New("no")
+		var left []string
+		emit := func(ctx context.Context, c *counter, what string) error {
+			return errors.Join(
+				c.s.Emit(ctx, func(err error) {
+					if err == nil {
+						left = append(left, "frame "+what)
+					}
+				}),
+				c.s.Go(ctx, what, func(context.Context) error { left = append(left, "task "+what); return nil }))
+		}
+		err := do(t.Context(), h, "a", "transactions", func(ctx context.Context, c *counter) error {
+			hour := time.Now().Add(time.Hour)
+			err := errors.Join(c.put(ctx, "n", 1), c.put(ctx, "gone", 1), c.s.SetAlarm(ctx, hour), emit(ctx, c, "kept"))
+			if err != nil {
+				return err
+			}
+			err = Transaction(ctx, func(ctx context.Context) error {
+				_, derr := c.s.Delete(ctx, kv, []byte("gone"), false)
+				return errors.Join(derr, c.put(ctx, "n", 2), c.put(ctx, "new", 1), c.s.DeleteAlarm(ctx), emit(ctx, c, "outer"),
+					Transaction(ctx, func(ctx context.Context) error {
+						return errors.Join(c.put(ctx, "n", 3), c.s.SetAlarm(ctx, hour.Add(time.Hour)), emit(ctx, c, "inner"))
+					}), no)
+			})
+			if !errors.Is(err, no) {
+				t.Errorf("its error: %v", err)
+			}
+			if n, err := c.get(ctx, "n"); err != nil || n != 1 {
+				t.Errorf("n is %d, %v", n, err)
+			}
+			if at, ok, err := c.s.GetAlarm(ctx); err != nil || !ok || at.Sub(hour).Abs() > time.Millisecond {
+				t.Errorf("alarm %v, %v, %v", at, ok, err)
+			}
+			// Of a nested one that fails, only the inner part is taken back.
+			return Transaction(ctx, func(ctx context.Context) error {
+				err := errors.Join(c.put(ctx, "m", 1), emit(ctx, c, "second"))
+				if ierr := Transaction(ctx, func(ctx context.Context) error {
+					return errors.Join(c.put(ctx, "m", 2), emit(ctx, c, "second inner"), no)
+				}); !errors.Is(ierr, no) {
+					t.Errorf("inner error: %v", ierr)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		slices.Sort(left)
+		if want := []string{"frame kept", "frame second", "task kept", "task second"}; !slices.Equal(left, want) {
+			t.Errorf("effects %q", left)
+		}
+		h.Evict(id("a"), StyleFence)
+		one := "0000000000000001"
+		if got := contents(t, h); !strings.HasPrefix(got, fmt.Sprintf("gone=%s m=%s n=%s 2000", one, one, one)) {
+			t.Errorf("the object has %s", got)
+		}
+	})
+}
+
+// A scan sees what was there when it began, goes on over a Sync, and ends when the
+// turn is given up.
+func TestScanLastsAsLongAsTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		err := do(t.Context(), h, "a", "scan", func(ctx context.Context, c *counter) error {
+			for i := range 4 {
+				if err := c.put(ctx, fmt.Sprint(i), i); err != nil {
+					return err
+				}
+			}
+			rows := 0
+			for _, err := range c.s.Scan(ctx, objectstore.Bounds{Space: kv}) {
+				if err != nil {
+					return err
+				}
+				rows++
+				if err := errors.Join(c.put(ctx, "late", 1), Sync(ctx)); err != nil {
+					return err
+				}
+			}
+			if rows != 4 {
+				t.Errorf("%d rows", rows)
+			}
+			rows = 0
+			for _, err := range c.s.Scan(ctx, objectstore.Bounds{Space: kv}) {
+				if rows++; rows == 2 {
+					if !errors.Is(err, ErrTurnOver) {
+						t.Errorf("after an Await: %v", err)
+					}
+					return nil
+				}
+				if err := Sleep(ctx, time.Second); err != nil {
+					return err
+				}
+			}
+			t.Error("the scan goes on after an Await")
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
