@@ -30,8 +30,7 @@ func TestOneEventAtATime(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			inside.Add(-1)
 		}
-		var handle func(ctx context.Context, c *counter, i int) error
-		handle = func(ctx context.Context, c *counter, i int) error {
+		handle := func(ctx context.Context, c *counter, i int) error {
 			in(c)
 			err := []func() error{
 				func() error {
