@@ -299,15 +299,21 @@ func TestTransactionTakesBackAllItDid(t *testing.T) {
 		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
 		h := open(t, objectstore.NewMemFS(), Options{}, class)
 		no := errors.New("no")
+		var mu sync.Mutex // frames leave on another goroutine than tasks run on
 		var left []string
+		leave := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			left = append(left, what)
+		}
 		emit := func(ctx context.Context, c *counter, what string) error {
 			return errors.Join(
 				c.s.Emit(ctx, func(err error) {
 					if err == nil {
-						left = append(left, "frame "+what)
+						leave("frame " + what)
 					}
 				}),
-				c.s.Go(ctx, what, func(context.Context) error { left = append(left, "task "+what); return nil }))
+				c.s.Go(ctx, what, func(context.Context) error { leave("task " + what); return nil }))
 		}
 		err := do(t.Context(), h, "a", "transactions", func(ctx context.Context, c *counter) error {
 			hour := time.Now().Add(time.Hour)
