@@ -11,6 +11,11 @@ type ending struct {
 	refusal error // what callers get: ErrFenced and the reason
 }
 
+// A store ends in this order: ended is set, the queue is shut, and the committer
+// lands or drops what is undurable. So a hand-over that has not seen ended either
+// finds the queue shut or is dealt with, and who waits for undurable bytes to
+// become fewer finds ended set when they have.
+
 // refusal returns nil while the store is open, then an error that is ErrFenced.
 func (s *Store) refusal() error {
 	if e := s.ended.Load(); e != nil {
@@ -32,7 +37,6 @@ func (s *Store) fail(cause error) {
 	failure := fmt.Errorf("objectstore: store failed: %w", cause)
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
 	s.queue.end(true)
-	s.undurable.wake()
 	s.opts.Logger.Error("store failed", "err", cause)
 }
 
@@ -41,7 +45,6 @@ func (s *Store) fail(cause error) {
 func (s *Store) shutDown(abort bool) {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.queue.end(abort)
-	s.undurable.wake()
 	<-s.done
 }
 

@@ -65,6 +65,13 @@ func (e *exporter) frame(kind byte, fields ...[]byte) {
 	}
 }
 
+// end writes the last frame.
+func (e *exporter) end() {
+	e.do(e.enc.EncodeUint8(frameEnd))
+	e.do(e.enc.EncodeUint64(e.rows))
+	e.do(e.enc.EncodeUint32(e.sum.h.Sum32()))
+}
+
 // Export writes the object's rows and alarm as a stream that Import reads. The
 // stream ends with a count and a checksum. Errors: ErrNoObject, w's.
 func (sn *Snapshot) Export(id ID, w io.Writer) error {
@@ -81,10 +88,7 @@ func (sn *Snapshot) Export(id ID, w io.Writer) error {
 	if err := sn.exportRows(id, e); err != nil {
 		return err
 	}
-	sum := e.sum.h.Sum32()
-	e.do(e.enc.EncodeUint8(frameEnd))
-	e.do(e.enc.EncodeUint64(e.rows))
-	e.do(e.enc.EncodeUint32(sum))
+	e.end()
 	e.do(out.Flush())
 	return e.err
 }

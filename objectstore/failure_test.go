@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,33 +59,15 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 		release()
 		j.want(t, "in flight!", "read of it!", "filling!", "another!", "kept!")
 
-		wantDown := func(what string, err error) {
-			t.Helper()
-			if !errors.Is(err, ErrFenced) || !errors.Is(err, errDisk) {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		wantDown("throttle", <-throttled)
-		a.put(t, "n", "4")
-		a.Emit(entry{j, "late"})
-		wantDown("hand-over", a.HandOver(a.Segment))
-		if outs := a.Discard(); len(outs) != 1 {
-			t.Errorf("a refused segment has %d outputs", len(outs))
-		}
-		_, _, err = a.Get(SpaceKV, []byte("n"))
-		wantDown("get", err)
-		_, _, err = a.Slot()
-		wantDown("slot", err)
-		wantDown("scan", a.Scan(Bounds{Space: SpaceKV}).Close())
+		wantDown(t, "throttle", <-throttled)
+		wantRefused(t, a, entry{j, "late"})
 		if string(open.Value()) != "1" || open.Next() {
 			t.Error("the open iterator goes on")
 		}
-		wantDown("open iterator", open.Close())
+		wantDown(t, "open iterator", open.Close())
 		_, err = sn.Exists(a.id)
-		wantDown("open snapshot", err)
+		wantDown(t, "open snapshot", err)
 		sn.Close()
-		_, err = s.Snapshot(t.Context())
-		wantDown("snapshot", err)
 		if err := <-failed; !errors.Is(err, errDisk) || errors.Is(err, ErrFenced) {
 			t.Errorf("OnFail: %v", err)
 		}
@@ -96,20 +80,49 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 		if len(failed) > 0 {
 			t.Error("OnFail was called twice")
 		}
-
-		// The file system is as the process left it: what was in flight may be there,
-		// what was acknowledged must be.
 		fs.FailSyncs(nil)
-		s = openAgain(t, fs)
-		if s.Clean() {
-			t.Error("a failed store counts as cleanly closed")
-		}
-		s.live("c", "b").absent(t, "n")
-		v, _, err := s.live("c", "a").Get(SpaceKV, []byte("n"))
-		if err != nil || string(v) != "1" && string(v) != "2" {
-			t.Errorf("n is %q, %v", v, err)
-		}
+		wantAcknowledgedOnly(t, fs)
 	})
+}
+
+// wantAcknowledgedOnly opens what the failed store left: what was in flight may be
+// there, what was acknowledged must be, and nothing else can.
+func wantAcknowledgedOnly(t *testing.T, fs *FS) {
+	t.Helper()
+	s := openAgain(t, fs)
+	if s.Clean() {
+		t.Error("a failed store counts as cleanly closed")
+	}
+	s.live("c", "b").absent(t, "n")
+	v, _, err := s.live("c", "a").Get(SpaceKV, []byte("n"))
+	if err != nil || string(v) != "1" && string(v) != "2" {
+		t.Errorf("n is %q, %v", v, err)
+	}
+}
+
+func wantDown(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrFenced) || !errors.Is(err, errDisk) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// wantRefused tries every door of a failed store.
+func wantRefused(t *testing.T, a live, out Output) {
+	t.Helper()
+	a.put(t, "n", "4")
+	a.Emit(out)
+	wantDown(t, "hand-over", a.HandOver(a.Segment))
+	if outs := a.Discard(); len(outs) != 1 {
+		t.Errorf("a refused segment has %d outputs", len(outs))
+	}
+	_, _, err := a.Get(SpaceKV, []byte("n"))
+	wantDown(t, "get", err)
+	_, _, err = a.Slot()
+	wantDown(t, "slot", err)
+	wantDown(t, "scan", a.Scan(Bounds{Space: SpaceKV}).Close())
+	_, err = a.store.Snapshot(t.Context())
+	wantDown(t, "snapshot", err)
 }
 
 func openAgain(t *testing.T, fs *FS) *Store { return open(t, fs, Options{}) }
@@ -130,6 +143,10 @@ func TestFailedCleanMarkIsReported(t *testing.T) {
 func TestCloseDrains(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
+		first, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		release := fs.HoldSyncs()
 		for i := range 3 {
 			o.put(t, "n", fmt.Sprint(i))
@@ -138,6 +155,9 @@ func TestCloseDrains(t *testing.T) {
 			synctest.Wait()
 		}
 		it := o.Scan(Bounds{Space: SpaceKV})
+		if _, err := first.Exists(o.id); err != nil { // keeps the snapshot open until here
+			t.Error(err)
+		}
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		synctest.Wait()
@@ -159,6 +179,68 @@ func TestCloseDrains(t *testing.T) {
 			t.Error("not clean after Close")
 		}
 	})
+}
+
+// TestEndUnderWriters ends a store that goroutines are handing over to. Every
+// output of an accepted hand-over is released, once.
+func TestEndUnderWriters(t *testing.T) {
+	for _, end := range []func(*Store){
+		func(s *Store) { s.Close() },
+		(*Store).Abandon,
+	} {
+		for range 10 {
+			s := open(t, NewMemFS(), Options{})
+			var wg sync.WaitGroup
+			var accepted, released atomic.Int64
+			for i := range 4 {
+				wg.Go(func() {
+					for n := 0; ; n++ {
+						o := s.live("c", fmt.Sprint(i, n))
+						o.put(t, "n", "1")
+						o.Emit(&counted{&released})
+						if o.HandOver(o.Segment) != nil {
+							return
+						}
+						accepted.Add(1)
+					}
+				})
+			}
+			o := s.live("c", "first")
+			o.put(t, "n", "1")
+			o.commit(t)
+			end(s)
+			wg.Wait()
+			if accepted.Load() != released.Load() {
+				t.Fatalf("%d hand-overs, %d outputs released", accepted.Load(), released.Load())
+			}
+		}
+	}
+}
+
+type counted struct{ n *atomic.Int64 }
+
+func (c *counted) Release(error) { c.n.Add(1) }
+
+// TestShutQueue holds the refusal of a hand-over that came too late to see that
+// the store has ended.
+func TestShutQueue(t *testing.T) {
+	q := &queue{wake: make(chan struct{}, 1)}
+	r := new(Range)
+	if !q.add(r) || !q.visit(visit{r: r}) {
+		t.Error("an open queue refuses")
+	}
+	q.end(false)
+	if q.add(r) {
+		t.Error("a shut queue takes a range")
+	}
+	// Outputs may still be leaving, until the committer has.
+	if !q.visit(visit{r: r}) || q.leave() {
+		t.Error("the committer may leave with work in the queue")
+	}
+	q.take(new(work))
+	if !q.leave() || q.visit(visit{r: r}) {
+		t.Error("a visit is asked for that nobody will make")
+	}
 }
 
 func TestAbandonDropsWhatIsFilling(t *testing.T) {

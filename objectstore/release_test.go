@@ -266,17 +266,25 @@ func TestOneGoroutineReleases(t *testing.T) {
 			o.Emit(slow{entry{j, "first"}, until})
 			go func() { o.handOver(t) }()
 			synctest.Wait()
-			next := o.NewSegment(o.e)
-			next.Emit(entry{j, "second"})
-			if err := o.HandOver(next); err != nil {
-				t.Error(err)
+			for _, name := range []string{"read", "write"} {
+				next := o.NewSegment(o.e)
+				if name == "write" {
+					if err := next.Put(SpaceKV, []byte("n"), []byte("2"), false); err != nil {
+						t.Error(err)
+					}
+				}
+				next.Emit(entry{j, name})
+				if err := o.HandOver(next); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait() // the write lands, if the committer is not the one held up
 			}
 			if o.Clean() {
 				t.Error("clean while outputs leave")
 			}
 			j.want(t)
 			close(until)
-			j.want(t, "first", "second")
+			j.want(t, "first", "read", "write")
 			if !o.Clean() {
 				t.Error("not clean after the release")
 			}
@@ -314,6 +322,39 @@ func TestOnClean(t *testing.T) {
 		again()
 		j.want(t, "two!", "clean")
 	})
+}
+
+// TestOnCleanAfterALead has a goroutine that handed over make the range clean: the
+// committer is asked to say so if there was something to wait for.
+func TestOnCleanAfterALead(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(t *testing.T, o live)
+		want      []string
+	}{
+		"nobody knew":        {func(*testing.T, live) {}, []string{"read"}},
+		"somebody asked":     {func(t *testing.T, o live) { o.Clean() }, []string{"read", "clean"}},
+		"a write has landed": {func(t *testing.T, o live) { o.put(t, "n", "1"); o.handOver(t) }, []string{"read", "clean"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+				o := s.live("c", "a")
+				o.OnClean(func() { j.note("clean") })
+				until := make(chan struct{})
+				seg := o.NewSegment(o.e)
+				seg.Emit(slow{entry{j, "read"}, until})
+				go func() {
+					if err := o.HandOver(seg); err != nil {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+				c.meanwhile(t, o)
+				synctest.Wait()
+				close(until)
+				j.want(t, c.want...)
+			})
+		})
+	}
 }
 
 // meddler hands over from within its release, so that another output may leave

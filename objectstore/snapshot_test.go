@@ -162,6 +162,33 @@ func TestBootAlarmsInPages(t *testing.T) {
 	}
 }
 
+func TestBackupHoldsDurableStateOnly(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		release := fs.HoldSyncs()
+		o.put(t, "n", "1")
+		o.Emit(entry{j, "durable"})
+		o.handOver(t)
+		synctest.Wait()
+		go func() {
+			if err := s.Backup(t.Context(), "/backup"); err != nil {
+				t.Error(err)
+			}
+			j.note("backup")
+		}()
+		j.want(t)
+		// A failing disk would take the record away that the copy was to hold.
+		if names, _ := fs.base.List("/backup"); slices.Contains(names, dbName) {
+			t.Error("the copy was begun while a record is in flight")
+		}
+		release()
+		synctest.Wait()
+		if !slices.Contains(j.lines, "backup") {
+			t.Error("the backup hangs")
+		}
+	})
+}
+
 func TestBackup(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
@@ -175,6 +202,16 @@ func TestBackup(t *testing.T) {
 	o.commit(t)
 	if err := s.Backup(t.Context(), "/backups/one"); err == nil {
 		t.Error("a backup was overwritten")
+	}
+	f, err := fs.base.Create("/file", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backup(t.Context(), "/"); err == nil {
+		t.Error("a backup went among other files")
 	}
 	// The backup is durable by itself.
 	b, err := Open("/backups/one", &Options{FS: fs.Crash(0, 0)})
