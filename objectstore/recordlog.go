@@ -16,12 +16,13 @@ type recordLog interface {
 }
 
 // localLog is the log that is Pebble's own.
-type localLog struct{ db *pebble.DB }
+type localLog struct{ s *Store }
 
 // Append does not use Apply with Sync, which ends the process when the sync
 // fails: the error of SyncWait is the one that can be handled.
 func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
-	if err := l.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
+	defer l.s.dieOfPanic()
+	if err := l.s.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
 		return tail, err
 	}
 	if err := r.batch.SyncWait(); err != nil {

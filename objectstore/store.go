@@ -93,7 +93,8 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s.lock = lock
 	engine, release := engineOptions(&opts, s.fs)
-	s.db, err = pebble.Open(s.fs.PathJoin(dir, dbName), engine)
+	engine.EventListener = &pebble.EventListener{WALCreated: s.logFileCreated}
+	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), engine)
 	release()
 	if errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
@@ -101,7 +102,7 @@ func Open(dir string, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
 	}
-	s.log = localLog{s.db}
+	s.log = localLog{s}
 	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened}
 	s.space.look()
 	c := &committer{s: s}
