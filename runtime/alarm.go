@@ -17,10 +17,16 @@ func (h *Host) deliver(a objectstore.Alarm) {
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
 		if errors.Is(err, ErrNoClass) {
-			h.lis.alarmEnded(a, 0, time.Since(a.Due), err) // stays in the store for a host that has the class
+			h.lis.alarmEnded(a, &alarmRun{late: time.Since(a.Due)}, err) // stays in the store for a host that has the class
 		}
 		h.scheduler.Done(a, !errors.Is(err, ErrNoClass))
 	}
+}
+
+// alarmRun is what the Listener will hear of a run.
+type alarmRun struct {
+	attempt int
+	late    time.Duration
 }
 
 // handleAlarm runs the class's alarm handler for a delivery whose generation is
@@ -36,24 +42,22 @@ func (o *object) handleAlarm(ev *event) {
 		o.host.lis.alarmStale(ev.alarm)
 		return
 	}
-	late := time.Since(ev.alarm.Due)
-	attempt := 0
+	ev.run = &alarmRun{late: time.Since(ev.alarm.Due)}
 	if ok && slot.Generation == ev.alarm.Generation {
-		attempt = slot.Attempt
+		ev.run.attempt = slot.Attempt
 		if slot.Raised {
-			attempt--
+			ev.run.attempt--
 		}
 	}
 	if o.class.Alarm == nil {
 		l.segment.ClearSlot()
-		o.host.lis.alarmEnded(ev.alarm, attempt, late, ErrNoAlarmHandler)
+		ev.err = ErrNoAlarmHandler
 		return
 	}
 	l.ringing = ev.alarm.Generation
-	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: attempt})
+	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
 	l.ringing = 0
 	ev.turn.end()
-	o.host.lis.alarmEnded(ev.alarm, attempt, late, ev.err)
 	if l.dead.Load() {
 		return
 	}

@@ -45,7 +45,8 @@ type event struct {
 	seq  uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
-	err error // of the handler
+	err error     // of the handler, or why its last segment was refused
+	run *alarmRun // kindAlarm: if the handler ran
 
 	// points counts the visits to each place; nil unless the policy asks.
 	points *[len(places)]atomic.Uint64
@@ -83,11 +84,22 @@ func (ev *event) Release(err error) {
 		ev.endDelivery(err != nil)
 	}
 	if err != nil {
-		ev.answer(ev.failure(err, RanUnknown))
+		ev.answer(ev.failure(ev.lost(err), RanUnknown))
 		return
 	}
 	ev.obj.at(ev, PlaceRelease)
 	ev.answer(ev.failure(ev.err, RanYes))
+}
+
+// lost is err, with which a result of this event must not leave, with the reason.
+func (ev *event) lost(err error) error {
+	if cause := ev.life.cause(); cause != nil {
+		return cause
+	}
+	if failure := ev.obj.host.store.Err(); failure != nil {
+		return &Fenced{Reason: ReasonStore, Err: failure}
+	}
+	return err
 }
 
 // wait returns the event's answer, or leaves it behind when ctx ends.
@@ -145,6 +157,7 @@ func (o *object) run(t *turn) (next *turn) {
 // crashed is for code that panicked, or exited its goroutine, with the turn held:
 // the segment never happened, and the life ends.
 func (o *object) crashed(ev *event, p *PanicError) {
+	ev.err = p
 	drop(ev.life.segment, ErrFenced)
 	o.fence(ev.life, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }
@@ -162,7 +175,9 @@ func (o *object) handle(ev *event) {
 	l.segment.Emit(ev)
 	// A refused segment releases its outputs, this event among them, with the error.
 	ev.handed.Store(true)
-	_ = l.handOver(&ev.turn)
+	if err := l.handOver(&ev.turn); err != nil && ev.err == nil {
+		ev.err = err
+	}
 }
 
 // finish ends an event: the turn is over, and goes to the next in order, which is

@@ -125,14 +125,16 @@ const (
 
 // Error names the reason and the cause.
 func (f *Fenced) Error() string {
-	reason := string(f.Reason)
-	if f.Place != "" {
-		reason += " at " + f.Place
+	const what = "dohost: incarnation fenced: "
+	switch {
+	case f.Place != "":
+		return what + string(f.Reason) + " at " + f.Place
+	case f.Err == nil:
+		return what + string(f.Reason)
+	case f.Reason == ReasonPanic || f.Reason == ReasonStore: // the cause says so
+		return what + f.Err.Error()
 	}
-	if f.Err == nil {
-		return fmt.Sprintf("%v: %s", ErrFenced, reason)
-	}
-	return fmt.Sprintf("%v: %s: %v", ErrFenced, reason, f.Err)
+	return what + string(f.Reason) + ": " + f.Err.Error()
 }
 
 // Unwrap returns ErrFenced and the cause.

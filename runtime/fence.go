@@ -32,11 +32,11 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	if style == StyleCrash {
 		o.rng.FenceDropping()
 	}
+	o.host.ended(o, l, why, style) // heard before its consequences
 	l.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)
 	}
-	o.host.ended(o, l, why, style)
 
 	o.mu.Lock()
 	o.waking = false

@@ -199,7 +199,7 @@ func (h *Host) Close() error {
 		h.fenceAll(&Fenced{Reason: ReasonClosing})
 		h.sweeper.stop()
 		stragglers := h.unwound()
-		h.closed = errors.Join(stragglers, h.Err(), h.store.Close())
+		h.closed = errors.Join(stragglers, h.store.Close())
 		close(h.done)
 	})
 	<-h.done

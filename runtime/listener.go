@@ -18,12 +18,12 @@ type Listener struct {
 	Live func(ID, objectstore.Epoch)
 	// Fenced is called when a life has ended.
 	Fenced func(Ended)
-	// EventEnded is called when an event's code has returned.
+	// EventEnded is called when an event's code has returned or panicked.
 	EventEnded func(Event)
 	// Refused is called when a hand-over of an ended life was refused.
 	Refused func(ID, objectstore.Epoch)
-	// AlarmEnded is called when an alarm handler has returned, or the alarm's class
-	// is not bound.
+	// AlarmEnded is called when the run of an alarm handler is over, also by a panic
+	// or the end of its life, or when the alarm's class is not bound.
 	AlarmEnded func(Alarm)
 	// AlarmStale is called when a delivery was overtaken by a newer alarm.
 	AlarmStale func(ID)
@@ -46,13 +46,13 @@ type Ended struct {
 	Age   time.Duration
 }
 
-// Event describes an event whose code has returned.
+// Event describes an event whose code has returned or panicked.
 type Event struct {
 	ID    ID
 	Epoch objectstore.Epoch
 	Op    string
 	Took  time.Duration // from its start, Awaits included
-	Err   error         // of the handler
+	Err   error         // of the handler, or why what it did was refused
 }
 
 // Alarm describes a run of an alarm handler.
@@ -61,7 +61,7 @@ type Alarm struct {
 	Scheduled time.Time
 	Late      time.Duration // from Scheduled to the beginning of the run
 	Attempt   int
-	Err       error
+	Err       error // as an Event's
 }
 
 // Tee returns a Listener that tells all of ls.
@@ -111,8 +111,8 @@ func (l *Listener) failed(err error)                  { call(l.Failed, err) }
 func (l *Listener) turnHeld(t *LongTurn)              { call(l.TurnHeld, *t) }
 func (l *Listener) alarmStale(a objectstore.Alarm)    { call(l.AlarmStale, a.ID) }
 
-func (l *Listener) alarmEnded(a objectstore.Alarm, attempt int, late time.Duration, err error) {
-	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Late: late, Attempt: attempt, Err: err})
+func (l *Listener) alarmEnded(a objectstore.Alarm, r *alarmRun, err error) {
+	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Late: r.late, Attempt: r.attempt, Err: err})
 }
 
 func (h *Host) waking(l *life) {
@@ -133,6 +133,9 @@ func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 }
 
 func (h *Host) eventEndedListen(ev *event) {
+	if ev.run != nil {
+		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
+	}
 	if h.lis.EventEnded != nil {
 		h.lis.EventEnded(Event{ID: ev.obj.id, Epoch: ev.life.epoch, Op: ev.op, Took: h.now() - ev.begun, Err: ev.err})
 	}
