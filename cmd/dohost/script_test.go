@@ -20,19 +20,21 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/dohost/dohost/cli"
+	"github.com/dohost/dohost/objectstore"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"dohost": main,
-		"lab":    func() { cli.Main(lab()) },
+		"lab":    func() { cli.Main(lab(), quarry()) },
 		"req":    req,
 	})
 }
 
 // TestScripts runs what a user types, with what a user sees. Besides dohost there are
-// lab, which is the same over a class with a handler of each kind, and req, a client
-// of the objects of the server that was started last. Commands of its own:
+// lab, which is the same over a class with a handler of each kind and one whose handler
+// hangs, and req, a client of the objects of the server that was started last. Commands
+// of its own:
 //
 //	start NAME PROGRAM ARGS...   starts a server; its admin listener goes to $DOHOST_ADMIN
 //	line NAME REGEXP             waits until the server has logged such a line
@@ -40,6 +42,7 @@ func TestMain(m *testing.M) {
 //	ended NAME STATUS            waits until the server has ended with it, or "killed";
 //	                             what it logged is in NAME.log
 //	spoil FILE                   overwrites the middle of a file
+//	wreck DIR FROM TO            moves an alarm to another object, and not its index entry
 func TestScripts(t *testing.T) {
 	deadline, _ := t.Deadline()
 	testscript.Run(t, testscript.Params{
@@ -53,7 +56,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": start, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil,
+			"start": start, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil, "wreck": wreck,
 		},
 	})
 }
@@ -199,6 +202,39 @@ func spoil(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		ts.Check(os.WriteFile(f, text, 0o644))
 	}
+}
+
+// wreck takes the alarm of an object in a store that nobody uses, without its entry
+// in the index, gives it to another object, which has no entry, and writes a row to
+// that of no known kind.
+func wreck(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: wreck DIR FROM TO")
+	}
+	s, err := objectstore.Open(ts.MkAbs(args[0]), nil)
+	ts.Check(err)
+	defer func() { ts.Check(s.Close()) }()
+	// The store's own rows are in a space that it does not name for others.
+	const meta, slot, unknown = objectstore.Space('m'), "s", objectstore.Space('z')
+	change := func(name string, fn func(*objectstore.Segment) error) {
+		id, err := objectstore.ParseID(name)
+		ts.Check(err)
+		r, e := s.Range(id), s.NewEpoch()
+		r.Begin(e)
+		seg := r.NewSegment(e)
+		ts.Check(fn(seg))
+		ts.Check(r.HandOver(seg)) // durable when the store is closed
+	}
+	var alarm []byte
+	change(args[1], func(seg *objectstore.Segment) (err error) {
+		if alarm, _, err = seg.Get(meta, []byte(slot)); err != nil {
+			return err
+		}
+		return seg.Delete(meta, []byte(slot), false)
+	})
+	change(args[2], func(seg *objectstore.Segment) error {
+		return errors.Join(seg.Put(meta, []byte(slot), alarm, false), seg.Put(unknown, []byte("x"), []byte("1"), false))
+	})
 }
 
 // req prints the status, some headers and the body of a response.

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/lifecycletest"
+)
+
+// adder is a number that survives restarts.
+type adder struct{ store *dohost.Storage }
+
+const adders dohost.Namespace[adder] = "adder"
+
+func (a *adder) Add(ctx context.Context, delta int) (int, error) {
+	if err := dohost.Add(ctx, a.store, "n", delta); err != nil {
+		return 0, err
+	}
+	n, _, err := dohost.Get[int](ctx, a.store, "n")
+	return n, err
+}
+
+func adderClass() dohost.Class {
+	return dohost.Bind(adders, func(_ context.Context, st *dohost.State) (*adder, error) { return &adder{st.Storage()}, nil },
+		dohost.Expose("add", (*adder).Add))
+}
+
+// abused is dohost serve, again and again over one store, with callers that do not
+// care whether it runs.
+type abused struct {
+	t      *testing.T
+	cmd    serveCmd
+	client http.Client
+
+	mu      sync.Mutex     // guards signals and ended, and is held while it starts or stops
+	signals chan os.Signal // nil while it is stopped
+	ended   chan error
+
+	book   sync.Mutex // guards the rest; taken after mu
+	at     string     // where the last one listens, or listened
+	starts int
+	acked  int // increments
+	tried  int
+}
+
+func (a *abused) start() {
+	a.serve()
+	if n, ok := a.add(1); ok && n < 1 {
+		a.t.Errorf("1 and something is %d", n)
+	}
+}
+
+func (a *abused) serve() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.signals != nil {
+		return
+	}
+	s := &server{std: streams{strings.NewReader(""), io.Discard, io.Discard}, served: make(chan error, 2)}
+	if err := s.open(a.t.Context(), &a.cmd, []dohost.Class{adderClass()}); err != nil {
+		a.t.Errorf("start: %v, %v", err, s.closeListeners())
+		return
+	}
+	s.start()
+	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
+	a.signals, a.ended = signals, ended
+	go func() { ended <- s.wait(a.t.Context(), signals) }()
+	a.book.Lock()
+	defer a.book.Unlock()
+	a.at = s.publicAt.Addr().String()
+	a.starts++
+}
+
+func (a *abused) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.signals == nil {
+		return
+	}
+	a.signals <- syscall.SIGTERM
+	if err := <-a.ended; err != nil {
+		a.t.Errorf("stop: %v", err)
+	}
+	a.signals = nil
+}
+
+// add calls whatever serves, or has served, and says whether it answered.
+func (a *abused) add(delta int) (total int, ok bool) {
+	a.book.Lock()
+	a.tried += delta
+	url := "http://" + a.at + "/objects/adder/a/add"
+	a.book.Unlock()
+	body, err := json.Marshal(delta)
+	if err != nil {
+		a.t.Error(err)
+	}
+	res, err := a.client.Post(url, "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		return 0, false
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || json.NewDecoder(res.Body).Decode(&total) != nil {
+		return 0, false
+	}
+	a.book.Lock()
+	defer a.book.Unlock()
+	a.acked += delta
+	return total, true
+}
+
+// TestServeStartsAndStopsUnderStress finds goroutines that stay, by the leak check in
+// TestMain, a lock or a port that is not let go, and answers that a stop contradicts.
+func TestServeStartsAndStopsUnderStress(t *testing.T) {
+	a := &abused{
+		t: t, client: http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
+		cmd: serveCmd{
+			Data: filepath.Join(t.TempDir(), "data"), Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",
+			TimeScale: 1, Grace: 30 * time.Second, Log: "off",
+		},
+	}
+	lifecycletest.Stress(t, a.start, a.stop)
+	a.serve()
+	total, ok := a.add(0)
+	a.stop()
+	if !ok || total < a.acked || total > a.tried || a.acked == 0 {
+		t.Errorf("the total is %d (answered: %v), of %d increments that were acknowledged and %d that were tried", total, ok, a.acked, a.tried)
+	}
+	t.Logf("%d starts, %d of %d increments acknowledged", a.starts, a.acked, a.tried)
+}

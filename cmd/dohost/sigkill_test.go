@@ -1,0 +1,329 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+// bells gives the built-in class a handler for its alarm, which rings once.
+var bells = edit{
+	"examples/counter/counter.go",
+	"dohost.Expose(\"add\", (*Counter).Add))\n}",
+	`dohost.Expose("add", (*Counter).Add), dohost.OnAlarm((*Counter).ring))
+}
+
+func (c *Counter) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	_, err := c.Add(ctx, 1)
+	return err
+}`,
+}
+
+const (
+	killRounds  = 10
+	killClients = 4
+	killObjects = 3 // fewer than clients, so that they meet
+	// bellTime is how long before its time an alarm is set: long enough for the kill
+	// to come first.
+	bellTime = 200 * time.Millisecond
+)
+
+// TestServeLosesNothingToSIGKILL kills a server in the midst of its callers, under
+// chaos. Each time the next one has every increment that was acknowledged, and on
+// top at most those of which nobody was told; and it delivers the alarm that was
+// set just before the kill, without being asked for anything.
+func TestServeLosesNothingToSIGKILL(t *testing.T) {
+	seed := rand.Uint64() % 1_000_000
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	bin, data := build(t, bells), filepath.Join(t.TempDir(), "data")
+	book := newLedger(t)
+	late := 0
+	for round := range killRounds {
+		v := serveVictim(t, bin, data, "--chaos-evict", "0.02", "--chaos-seed", fmt.Sprint(1+rng.IntN(1_000_000)),
+			"--chaos-style", []string{"fence", "restart", "crash"}[rng.IntN(3)])
+		if round > 0 {
+			late += v.heard(bell(round - 1))
+		}
+		book.settle(v)
+		v.dieAmong(book, bell(round), 20+rng.IntN(150))
+		wantSound(t, bin, data)
+	}
+	v := serveVictim(t, bin, data)
+	late += v.heard(bell(killRounds - 1))
+	book.settle(v)
+	for round := range killRounds {
+		if n, tries := v.total(bell(round)), book.set[bell(round)]; n < 1 || n > tries {
+			t.Errorf("%s has rung %d times, and was set %d times", bell(round), n, tries)
+		}
+	}
+	if late == 0 {
+		t.Error("every alarm rang before its kill")
+	}
+	t.Logf("%d of %d alarms rang after the kill", late, killRounds)
+}
+
+func bell(round int) string { return fmt.Sprintf("bell-%d", round) }
+
+// wantSound runs dohost check.
+func wantSound(t *testing.T, bin, data string) {
+	t.Helper()
+	if out, err := exec.Command(bin, "check", data).CombinedOutput(); err != nil || !strings.Contains(string(out), " 0 problems\n") {
+		t.Fatalf("check: %v\n%s", err, out)
+	}
+}
+
+// victim is a server that will be killed.
+type victim struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	client         *http.Client
+	objects, admin string
+
+	alarms chan string // the log line of each run of an alarm; closed at the end of the log
+	log    strings.Builder
+}
+
+func serveVictim(t *testing.T, bin, data string, args ...string) *victim {
+	t.Helper()
+	v := &victim{
+		t: t, alarms: make(chan string, 1000),
+		cmd:    exec.Command(bin, append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "text:debug"}, args...)...),
+		client: &http.Client{Timeout: patience, Transport: &http.Transport{}},
+	}
+	t.Cleanup(v.client.CloseIdleConnections)
+	stdout, err := v.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := v.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = v.cmd.Process.Kill() // it has ended, or the test has
+		_ = v.cmd.Wait()
+	})
+	go v.read(stderr)
+	if err := stdout.(*os.File).SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewScanner(stdout)
+	for _, at := range []*string{&v.objects, &v.admin} {
+		if !out.Scan() {
+			_ = v.cmd.Process.Kill() // whatever it waits for
+			t.Fatalf("does not start: %v\n%s", out.Err(), v.logged())
+		}
+		*at = listens.FindStringSubmatch(out.Text())[2]
+	}
+	return v
+}
+
+// read reads the log to its end.
+func (v *victim) read(log io.Reader) {
+	defer close(v.alarms)
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		v.log.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), `msg="alarm ended"`) {
+			v.alarms <- lines.Text()
+		}
+	}
+}
+
+// logged is the log, when the process has ended.
+func (v *victim) logged() string {
+	for range v.alarms {
+	}
+	return v.log.String()
+}
+
+// do sends a request and reads the answer into to, unless the status is not 200.
+func (v *victim) do(method, url, body string, to any) (refusal *dohost.ErrorBody, err error) {
+	req, err := http.NewRequestWithContext(v.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	res, err := v.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		refusal = &dohost.ErrorBody{}
+		return refusal, json.NewDecoder(res.Body).Decode(refusal)
+	}
+	return nil, json.NewDecoder(res.Body).Decode(to)
+}
+
+// insist repeats what chaos cuts off.
+func (v *victim) insist(method, url, body string, to any) (tries int) {
+	v.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		tries++
+		refusal, err := v.do(method, url, body, to)
+		switch {
+		case err != nil:
+			v.t.Fatalf("%s %s: %v", method, url, err)
+		case refusal == nil:
+			return tries
+		case !refusal.Retryable && refusal.Code != "fenced" || time.Now().After(deadline):
+			v.t.Fatalf("%s %s: %v", method, url, refusal)
+		}
+	}
+}
+
+func (v *victim) add(name string) string { return v.objects + "/objects/counter/" + name + "/add" }
+
+func (v *victim) total(name string) (n int) {
+	v.t.Helper()
+	v.insist("POST", v.add(name), "0", &n)
+	return n
+}
+
+// heard waits until an alarm has been delivered, without a request to its object: to
+// look at it does not wake it. It returns 1 if the alarm was still due.
+func (v *victim) heard(name string) (late int) {
+	v.t.Helper()
+	var o web.Object
+	v.insist("GET", v.admin+"/v1/objects/counter/"+name, "", &o)
+	if o.Alarm == nil {
+		return 0
+	}
+	for deadline := time.After(patience); ; {
+		select {
+		case run, open := <-v.alarms:
+			if !open {
+				v.t.Fatalf("has ended:\n%s", v.log.String())
+			}
+			// Chaos may have cut the run off after its end was handed over, or before.
+			if strings.Contains(run, " object=counter/"+name+" ") && (!strings.Contains(run, " err=") || v.total(name) > 0) {
+				return 1
+			}
+		case <-deadline:
+			_ = v.cmd.Process.Kill() // for the end of its log
+			v.t.Fatalf("the alarm of %s, due at %v, does not come:\n%s", name, o.Alarm, v.logged())
+		}
+	}
+}
+
+// dieAmong lets clients add until so many increments have been acknowledged, sets an
+// alarm, and kills the server while they go on.
+func (v *victim) dieAmong(book *ledger, name string, acks int) {
+	v.t.Helper()
+	enough, gone := book.enough(acks), make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range killClients {
+		clients.Go(func() {
+			for n := i; book.add(v, fmt.Sprint(n%killObjects)); n++ {
+			}
+		})
+	}
+	go func() {
+		defer close(gone)
+		clients.Wait()
+	}()
+	select {
+	case <-enough:
+	case <-gone:
+		v.t.Fatalf("no client is left:\n%s", v.logged())
+	}
+	at, err := json.Marshal(time.Now().Add(bellTime))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	var set web.Alarm
+	book.set[name] = v.insist("PUT", v.admin+"/v1/objects/counter/"+name+"/alarm", `{"at":`+string(at)+`}`, &set)
+	if err := v.cmd.Process.Kill(); err != nil {
+		v.t.Fatal(err)
+	}
+	<-gone
+	log := v.logged()
+	exit, ok := errors.AsType[*exec.ExitError](v.cmd.Wait())
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		v.t.Fatalf("ended by itself: %v\n%s", exit, log)
+	}
+}
+
+// ledger is what the clients of counters have been told.
+type ledger struct {
+	t   *testing.T
+	set map[string]int // how often each alarm was set
+
+	mu      sync.Mutex     // guards the rest
+	acked   map[string]int // increments that were acknowledged
+	unknown map[string]int // those of which nobody was told
+	answers map[string]bool
+	left    int // acknowledgements until done is closed
+	done    chan struct{}
+}
+
+func newLedger(t *testing.T) *ledger {
+	return &ledger{t: t, set: map[string]int{}, acked: map[string]int{}, unknown: map[string]int{}, answers: map[string]bool{}}
+}
+
+// enough is closed when so many more increments have been acknowledged.
+func (l *ledger) enough(acks int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left, l.done = acks, make(chan struct{})
+	return l.done
+}
+
+// add adds 1 and says whether the server is there.
+func (l *ledger) add(v *victim, name string) bool {
+	var n int
+	refusal, err := v.do("POST", v.add(name), "1", &n)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		l.unknown[name]++
+		return false
+	case refusal == nil:
+		l.acked[name]++
+		if answer := fmt.Sprintf("%s is %d", name, n); l.answers[answer] {
+			l.t.Errorf("two increments were told that %s", answer)
+		} else {
+			l.answers[answer] = true
+		}
+		if l.left--; l.left == 0 {
+			close(l.done)
+		}
+	case refusal.Ran != "no":
+		l.unknown[name]++
+	}
+	return true
+}
+
+// settle compares with what the server has, which is the truth from here.
+func (l *ledger) settle(v *victim) {
+	l.t.Helper()
+	for i := range killObjects {
+		name := fmt.Sprint(i)
+		n := v.total(name)
+		if n < l.acked[name] || n > l.acked[name]+l.unknown[name] {
+			l.t.Errorf("counter %s is %d, want %d, or up to %d more", name, n, l.acked[name], l.unknown[name])
+		}
+		l.acked[name], l.unknown[name] = n, 0
+	}
+}

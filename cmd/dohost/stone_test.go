@@ -1,0 +1,27 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+)
+
+// stone is an object that does not listen.
+type stone struct{ st *dohost.State }
+
+const stones dohost.Namespace[stone] = "stone"
+
+func quarry() dohost.Class {
+	return dohost.Bind(stones, func(_ context.Context, st *dohost.State) (*stone, error) { return &stone{st}, nil },
+		dohost.Expose("hang", (*stone).Hang))
+}
+
+// Hang writes, and never returns: its context may end as it likes.
+func (s *stone) Hang(ctx context.Context, _ struct{}) (struct{}, error) {
+	if err := dohost.Put(ctx, s.st.Storage(), "v", "half"); err != nil {
+		return struct{}{}, err
+	}
+	select {}
+}
