@@ -13,6 +13,7 @@ type bootPass struct {
 	// Alarms that are delivered at boot whatever their time.
 	after   objectstore.ID
 	waiting int // brought, and not run yet
+	away    int // of those: out, and waiting for something other than their objects
 	booted  bool
 
 	// Alarms that an earlier unclean start has counted already: one of them may end
@@ -39,26 +40,24 @@ func (b *bootPass) ended(e *entry) {
 // more than a group of them at a time, and one that takes long holds up no others.
 func (s *Scheduler) deliverBoot() {
 	b := &s.boot
-	limit := (s.cfg.Group + 1) / 2
-	if b.booted || b.waiting+limit > s.cfg.Group || s.paused() {
-		return
-	}
 	if s.cfg.Boot == nil {
 		b.booted = true
-		return
 	}
-	as, err := s.cfg.Boot(s.ctx, b.after, limit)
-	if err != nil {
-		s.failed(err)
-		return
-	}
-	b.booted = len(as) < limit
-	for _, a := range as {
-		b.after = a.ID
-		if s.out[a.ID] == nil && a.Generation < s.cfg.BootBefore {
-			s.forget(a.ID)
-			s.queue.put(&entry{Alarm: a, at: b.start, boot: true})
-			b.waiting++
+	limit := (s.cfg.Group + 1) / 2
+	for !b.booted && b.waiting-b.away+limit <= s.cfg.Group && !s.paused() {
+		as, err := s.cfg.Boot(s.ctx, b.after, limit)
+		if err != nil {
+			s.failed(err)
+			return
+		}
+		b.booted = len(as) < limit
+		for _, a := range as {
+			b.after = a.ID
+			if s.out[a.ID] == nil && a.Generation < s.cfg.BootBefore {
+				s.forget(a.ID)
+				s.queue.put(&entry{Alarm: a, at: b.start, boot: true})
+				b.waiting++
+			}
 		}
 	}
 }
@@ -68,7 +67,7 @@ func (s *Scheduler) deliverBoot() {
 func (s *Scheduler) deliverRaised() {
 	var group []objectstore.Alarm
 	var es []*entry
-	for len(group) < s.cfg.Group && len(s.out)+len(group) < s.cfg.Concurrency {
+	for len(group) < min(s.cfg.Group, s.room()) {
 		e := s.queue.first()
 		if e == nil || e.tries > 0 || e.Due.After(s.boot.start) {
 			break
@@ -84,16 +83,16 @@ func (s *Scheduler) deliverRaised() {
 	if err != nil {
 		s.failed(err)
 	}
-	deliver := map[objectstore.ID]bool{}
-	for _, a := range raised {
-		deliver[a.ID] = true
+	deliver := map[objectstore.ID]Delivery{}
+	for _, d := range raised {
+		deliver[d.ID] = d
 	}
 	for _, e := range es {
-		if deliver[e.ID] {
-			s.cfg.Deliver(e.Alarm)
+		if d, ok := deliver[e.ID]; ok {
+			s.cfg.Deliver(d)
 			continue
 		}
-		delete(s.out, e.ID)
+		s.takeBack(s.out[e.ID])
 		if err != nil {
 			s.hold(e, retryAfter)
 		} else {
@@ -160,13 +159,13 @@ func (s *Scheduler) deliverOneSuspect(a objectstore.Alarm) bool {
 	s.out[a.ID] = &delivery{entry: e}
 	raised, err := s.cfg.Raise(s.ctx, []objectstore.Alarm{a}, true)
 	if err != nil || len(raised) == 0 {
-		delete(s.out, a.ID)
+		s.takeBack(s.out[a.ID])
 		if err != nil {
 			s.failed(err)
 		}
 		return err == nil
 	}
 	s.boot.running = true
-	s.cfg.Deliver(a)
+	s.cfg.Deliver(raised[0])
 	return true
 }

@@ -95,7 +95,7 @@ func TestHundredThousandAtOnce(t *testing.T) {
 				return as[from:to], as[to-1].Pos(), nil
 			},
 		})
-		s.cfg.Deliver = func(a objectstore.Alarm) {
+		s.cfg.Deliver = func(a Delivery) {
 			x.mu.Lock()
 			n++
 			out++
@@ -107,7 +107,7 @@ func TestHundredThousandAtOnce(t *testing.T) {
 				out--
 				x.mu.Unlock()
 				s.Changed([]objectstore.AlarmChange{{ID: a.ID}})
-				s.Done(a, false)
+				s.Done(a.Alarm, false)
 			}()
 		}
 		s.Start()

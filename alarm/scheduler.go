@@ -20,11 +20,13 @@ type Config struct {
 	// delivered in its time only.
 	BootBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
-	Deliver func(objectstore.Alarm)
+	Deliver func(Delivery)
 	// Raise counts the coming runs of due alarms durably and returns those to
 	// deliver. With suspects, it takes those whose runs were so counted before; else
-	// it leaves those out. With an error, those that it does not return are tried again.
-	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error)
+	// it leaves those out. With an error, those that it does not return are tried
+	// again. It waits for the disk, and not for what objects are doing: see
+	// Delivery.Raise.
+	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]Delivery, error)
 	// Unclean says that the host before this one did not close: what is due now may
 	// be what ended it.
 	Unclean bool
@@ -32,7 +34,8 @@ type Config struct {
 	OnError func(error)
 	// Limit bounds the alarms in memory; 8,192.
 	Limit int
-	// Concurrency bounds the deliveries that are out; 256.
+	// Concurrency bounds the deliveries that are out and not noted as waiting, and a
+	// sixteenth of all that are out; 256.
 	Concurrency int
 	// Group bounds what one Raise gets, and how many are delivered at boot at a time; 256.
 	Group int
@@ -62,6 +65,7 @@ type Scheduler struct {
 	queue    queue
 	held     map[objectstore.ID]*entry // cut off, and not to be delivered again yet
 	out      map[objectstore.ID]*delivery
+	waiting  int // of those that are out
 	horizon  objectstore.AlarmPos
 	last     objectstore.Alarm // at the horizon
 	complete bool              // nothing is beyond the horizon
@@ -69,17 +73,12 @@ type Scheduler struct {
 	boot     bootPass
 }
 
-// message is a durable change, or the end of a delivery.
+// message is a durable change, or the waiting or the end of a delivery.
 type message struct {
 	change objectstore.AlarmChange
+	waits  *objectstore.Alarm
 	ended  *objectstore.Alarm
 	again  bool
-}
-
-// delivery is an alarm that is out.
-type delivery struct {
-	*entry
-	next *objectstore.AlarmChange // the newest change since it went out
 }
 
 // NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
@@ -188,9 +187,12 @@ func (s *Scheduler) read() {
 	s.inbox = nil
 	s.mu.Unlock()
 	for _, m := range ms {
-		if m.ended != nil {
+		switch {
+		case m.ended != nil:
 			s.ended(*m.ended, m.again)
-		} else {
+		case m.waits != nil:
+			s.waits(*m.waits)
+		default:
 			s.apply(m.change)
 		}
 	}
@@ -244,7 +246,7 @@ func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 	if d == nil || d.Generation != a.Generation {
 		return
 	}
-	delete(s.out, a.ID)
+	s.takeBack(d)
 	changed := d.next != nil && d.next.Slot.Generation != a.Generation
 	if again && !changed {
 		d.tries++
@@ -310,7 +312,7 @@ func (s *Scheduler) deliver() {
 	s.deliverBoot()
 	s.unhold()
 	now := s.now()
-	for len(s.out) < s.cfg.Concurrency {
+	for s.room() > 0 {
 		e := s.queue.first()
 		if e == nil || e.at.After(now) {
 			break
@@ -332,14 +334,14 @@ func (s *Scheduler) deliver() {
 
 func (s *Scheduler) send(e *entry) {
 	s.out[e.ID] = &delivery{entry: e}
-	s.cfg.Deliver(e.Alarm)
+	s.cfg.Deliver(Delivery{Alarm: e.Alarm})
 }
 
 // rest is how long the goroutine may sleep: until the next alarm, and not longer
 // than the wall clock can be trusted.
 func (s *Scheduler) rest() time.Duration {
 	d := s.cfg.Look
-	if e := s.queue.first(); e != nil && len(s.out) < s.cfg.Concurrency {
+	if e := s.queue.first(); e != nil && s.room() > 0 {
 		d = min(d, e.at.Sub(s.now()))
 	}
 	for _, e := range s.held {

@@ -118,14 +118,14 @@ func cmpS(a, b string) int {
 }
 
 // raise behaves as the runtime's.
-func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]objectstore.Alarm, error) {
+func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]Delivery, error) {
 	x.mu.Lock()
 	if suspects && x.raiseErr > 0 {
 		x.raiseErr--
 		x.mu.Unlock()
 		return nil, errors.New("disk hiccup")
 	}
-	var out []objectstore.Alarm
+	var out []Delivery
 	var cs []objectstore.AlarmChange
 	for _, a := range due {
 		sl, ok := x.slots[a.ID]
@@ -140,13 +140,14 @@ func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects boo
 		}
 		x.slots[a.ID] = next
 		cs = append(cs, objectstore.AlarmChange{ID: a.ID, Slot: next, Set: true})
-		out = append(out, a)
+		out = append(out, Delivery{Alarm: a})
 	}
 	x.mu.Unlock()
 	x.s.Changed(cs)
 	return out, nil
 }
-func (x *index) deliver(a objectstore.Alarm) {
+func (x *index) deliver(d Delivery) {
+	a := d.Alarm
 	x.mu.Lock()
 	x.delivered = append(x.delivered, a)
 	x.at = append(x.at, time.Now())

@@ -12,8 +12,9 @@ import (
 
 // deliver enqueues a delivery of an alarm. It is called by the scheduler, which
 // has at most one delivery of an object out.
-func (h *Host) deliver(a objectstore.Alarm) {
-	ev := &event{op: "alarm", kind: kindAlarm, alarm: a}
+func (h *Host) deliver(d alarm.Delivery) {
+	a := d.Alarm
+	ev := &event{op: "alarm", kind: kindAlarm, alarm: a, raise: d.Raise, suspect: d.Suspects}
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
 		if errors.Is(err, ErrNoClass) {
@@ -36,11 +37,27 @@ func (o *object) handleAlarm(ev *event) {
 	slot, ok, err := l.segment.Slot()
 	if err != nil {
 		ev.err = err
+		ev.endDelivery(true) // it may be set
 		return
 	}
 	if !ev.isFor(slot, ok) {
 		o.host.lis.alarmStale(ev.alarm)
 		return
+	}
+	if ev.raise && slot.Generation == ev.alarm.Generation {
+		runs, err := raiseSlot(l.segment, ev.alarm, ev.suspect)
+		if err == nil && runs {
+			err = ev.turn.sync()
+		}
+		if err != nil {
+			ev.err = err
+			ev.endDelivery(true)
+		}
+		if err != nil || !runs {
+			return
+		}
+		slot.Attempt++
+		slot.Raised = true
 	}
 	ev.run = &alarmRun{late: time.Since(ev.alarm.Due)}
 	if ok && slot.Generation == ev.alarm.Generation {
@@ -57,17 +74,28 @@ func (o *object) handleAlarm(ev *event) {
 	l.ringing = ev.alarm.Generation
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
 	l.ringing = 0
-	ev.turn.end()
-	if l.dead.Load() {
-		return
+	ev.end()
+	if !l.dead.Load() {
+		o.settleRun(ev)
 	}
+}
+
+// settleRun writes the outcome of a run into the slot.
+func (o *object) settleRun(ev *event) {
+	l := ev.life
 	now, ok, err := l.segment.Slot()
-	if err != nil || !ok || now.Generation != ev.alarm.Generation {
-		return // set or deleted meanwhile: that stands
-	}
-	if ev.err == nil {
+	switch {
+	case err != nil:
+		// What the handler did must not happen without the alarm's end.
+		ev.err = err
+		o.fence(l, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
+	case !ok || now.Generation != ev.alarm.Generation:
+		// Set or deleted meanwhile: that stands.
+	case ev.err == nil:
 		l.segment.ClearSlot()
-	} else {
+	case errors.Is(ev.err, objectstore.ErrNoSpace):
+		ev.endDelivery(true) // no fault of its own: it comes again
+	default:
 		o.host.settle(l.segment, now, false)
 	}
 }

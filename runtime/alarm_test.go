@@ -484,8 +484,8 @@ func TestStaleDeliveryRunsNoConstructor(t *testing.T) {
 		setAlarm(t, h, "a", time.Hour)
 		synctest.Wait()
 		h.Evict(id("a"), StyleFence)
-		h.deliver(objectstore.Alarm{ID: id("a"), Due: time.Now(), Generation: 1})
-		h.deliver(objectstore.Alarm{ID: id("never"), Due: time.Now(), Generation: 1})
+		h.deliver(alarm.Delivery{Alarm: objectstore.Alarm{ID: id("a"), Due: time.Now(), Generation: 1}})
+		h.deliver(alarm.Delivery{Alarm: objectstore.Alarm{ID: id("never"), Due: time.Now(), Generation: 1}})
 		time.Sleep(10 * time.Second)
 		if births.Load() != 1 || stale.Load() != 2 || len(log.of("a")) > 0 {
 			t.Errorf("%d constructors, %d stale, runs %v", births.Load(), stale.Load(), log.of("a"))
@@ -629,7 +629,7 @@ func TestTwentyThousandAlarmsAtOneInstant(t *testing.T) {
 			t.Errorf("%d alarms in memory, %d objects", waiting, h.Live())
 		}
 		time.Sleep(time.Hour)
-		if runs.Load() != n || most.Load() > 256 {
+		if runs.Load() != n || most.Load() > 16*256 {
 			t.Errorf("%d runs, %d at once", runs.Load(), most.Load())
 		}
 	})

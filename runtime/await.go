@@ -133,35 +133,44 @@ func (t *turn) depart(out objectstore.Output) (refused bool, err error) {
 	if err := l.handOver(t); err != nil {
 		return true, err
 	}
-	t.giveUp()
-	return false, nil
+	return false, t.giveUp()
 }
 
-// giveUp passes the turn on.
-func (t *turn) giveUp() {
+// giveUp passes the turn on, unless its code has ended meanwhile.
+func (t *turn) giveUp() error {
 	o := t.ev.obj
 	o.mu.Lock()
-	t.state.Store(turnAway)
+	if !t.state.CompareAndSwap(turnHeld, turnAway) {
+		o.mu.Unlock()
+		return t.heldErr()
+	}
 	t.givenUp++
 	next := o.startLocked(t.ev.life, t.lane.passLocked())
 	o.mu.Unlock()
 	if next != nil {
 		o.host.spawn(o, next)
 	}
+	if t.ev.kind == kindAlarm && !t.ev.waited {
+		t.ev.waited = true
+		o.host.scheduler.Waits(t.ev.alarm)
+	}
+	return nil
 }
 
 // takeBack queues for the turn and returns when it is held, with the reason if
 // the life has ended meanwhile: then it is the dead life's turn, and storage
-// refuses, but no other event of that life runs.
+// refuses, but no other event of that life runs. It does not come back to code
+// that was left behind by a handler which has returned.
 func (t *turn) takeBack() error {
 	o := t.ev.obj
 	o.mu.Lock()
-	queued := t.queueLocked()
+	over := t.state.Load() == turnOver
+	queued := !over && t.queueLocked()
 	o.mu.Unlock()
 	if queued {
 		t.awaitGrant()
 	}
-	return t.ev.life.cause()
+	return t.heldErr()
 }
 
 // queueLocked takes the turn if nobody holds it, else queues for it and says so.

@@ -94,19 +94,24 @@ func (c *class) labels(op string) context.Context {
 	return next[op]
 }
 
+// goroutines returns the stacks of all goroutines, with their labels.
+func goroutines() string {
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	return all.String()
+}
+
 // stacks returns the stacks of the goroutines that run op, by their labels.
-func (c *class) stacks(op string) string {
+func (c *class) stacks(op, all string) string {
 	own := map[string]string{}
 	pprof.ForLabels(c.labels(op), func(key, value string) bool {
 		own[key] = value
 		return true
 	})
-	var all bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
-		return err.Error()
-	}
 	var mine []string
-	for g := range strings.SplitSeq(all.String(), "\n\n") {
+	for g := range strings.SplitSeq(all, "\n\n") {
 		if strings.Contains(g, fmt.Sprintf("%q:%q", labelClass, own[labelClass])) &&
 			strings.Contains(g, fmt.Sprintf("%q:%q", labelOp, own[labelOp])) {
 			mine = append(mine, g)

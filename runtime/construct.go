@@ -22,7 +22,7 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 			return
 		}
 		p := &PanicError{Value: recover(), Stack: debug.Stack()}
-		ev.turn.end()
+		ev.end()
 		next = o.constructed(l, ev, p)
 		if p.Value == nil && next != nil {
 			o.host.spawn(o, next)
@@ -33,11 +33,11 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 	err := l.cause()
 	if err == nil {
 		l.instance, err = o.class.New((*eventCtx)(ev), &l.state)
-		ev.turn.end()
+		ev.end()
 	}
 	if err == nil {
 		o.noteSlot(l)
-		err = l.handOver(&ev.turn)
+		err = l.handOver(ev.end())
 	}
 	returned = true
 	return o.constructed(l, ev, err)
@@ -46,7 +46,10 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 // constructed ends the constructor's event. After an error, unless a fence was
 // first, the queued events fail and the next life waits.
 func (o *object) constructed(l *life, ev *event, err error) *turn {
-	if err != nil {
+	if failure := o.host.store.Err(); err != nil && failure != nil {
+		drop(l.segment, ErrFenced)
+		o.fence(l, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
+	} else if err != nil {
 		drop(l.segment, ErrFenced)
 		o.failConstructor(l, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
 	} else {
@@ -57,7 +60,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	if err == nil {
 		o.failures, o.failed = 0, nil
 	}
-	l.includeLocked(&ev.turn)
+	l.includeLocked(&ev.turn, &ev.turn) // unless its code has ended, and with it the section
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.zombie {

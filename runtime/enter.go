@@ -20,9 +20,9 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 		if !returned {
 			// The segment never happened, as with a handler. The panic goes on.
 			value := recover()
-			t.end()
+			last := t.end()
 			t.ev.obj.crashed(t.ev, &PanicError{Value: value, Stack: debug.Stack()})
-			t.retire()
+			last.retire()
 			if value != nil {
 				panic(value)
 			}
@@ -30,9 +30,13 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	}()
 	err = fn(&heldCtx{Context: ctx, t: t})
 	returned = true
-	t.end()
-	defer t.retire()
-	if serr := t.sync(); serr != nil {
+	last := t.end()
+	serr := last.handOverAll()
+	last.retire() // others need not wait for the disk
+	if serr == nil {
+		serr = last.awaitGate()
+	}
+	if serr != nil {
 		return serr
 	}
 	return err
@@ -58,6 +62,8 @@ func enter(ctx context.Context) (*turn, error) {
 		return nil, fmt.Errorf("%w: the Await has returned", ErrNoTurn)
 	}
 	t.lane = away.t.lane
+	o.count++ // it may outlast its event
+	ev.life.entered++
 	queued := t.queueLocked()
 	o.mu.Unlock()
 	if queued {
@@ -75,6 +81,9 @@ func (t *turn) retire() {
 	o := t.ev.obj
 	o.mu.Lock()
 	t.state.Store(turnOver)
+	if t.ev.life.entered--; !t.ev.life.dead.Load() {
+		o.count--
+	}
 	next := o.startLocked(t.ev.life, t.lane.passLocked())
 	o.mu.Unlock()
 	if next != nil {
@@ -102,6 +111,15 @@ func Sync(ctx context.Context) error {
 }
 
 func (t *turn) sync() error {
+	if err := t.handOverAll(); err != nil {
+		return err
+	}
+	return t.awaitGate()
+}
+
+// handOverAll hands the segment over; the gate opens when all that the object has
+// handed over is durable.
+func (t *turn) handOverAll() error {
 	l := t.ev.life
 	t.prepare()
 	l.segment.Sync((*gate)(t))
@@ -109,7 +127,7 @@ func (t *turn) sync() error {
 		<-t.wake
 		return err
 	}
-	return t.awaitGate()
+	return nil
 }
 
 // orFenced is why the life has ended, or ErrFenced while the fence that a failed

@@ -30,23 +30,26 @@ type event struct {
 	turn turn
 
 	// Fixed when it is made.
-	op     string
-	kind   eventKind
-	size   int    // bytes of its encoded payload
-	parent *event // the event that called, for the chain
-	depth  int
-	fn     func(ctx context.Context, instance any) error
-	obj    *object
-	alarm  objectstore.Alarm // kindAlarm
-	only   *life             // kindBackground: the life that it belongs to
+	op             string
+	kind           eventKind
+	size           int    // bytes of its encoded payload
+	parent         *event // the event that called, for the chain
+	depth          int
+	fn             func(ctx context.Context, instance any) error
+	obj            *object
+	alarm          objectstore.Alarm // kindAlarm
+	raise, suspect bool              // kindAlarm: see alarm.Delivery
+	only           *life             // kindBackground: the life that it belongs to
 
 	// Set when it starts, by the granting side before the runner sees it.
 	life *life
 	seq  uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
-	err error     // of the handler, or why its last segment was refused
-	run *alarmRun // kindAlarm: if the handler ran
+	err    error     // of the handler, or why its last segment was refused
+	waited bool      // kindAlarm: the scheduler knows that it has given the turn up
+	last   *turn     // with which it ends, once its code has: its own, or one in its place
+	run    *alarmRun // kindAlarm: if the handler ran
 
 	// points counts the visits to each place; nil unless the policy asks.
 	points *[len(places)]atomic.Uint64
@@ -136,7 +139,7 @@ func (o *object) run(t *turn) (next *turn) {
 			return
 		}
 		p := &PanicError{Value: recover(), Stack: debug.Stack()}
-		t.end()
+		ev.end()
 		o.crashed(ev, p)
 		next = o.finish(ev)
 		if p.Value == nil && next != nil {
@@ -146,7 +149,7 @@ func (o *object) run(t *turn) (next *turn) {
 	o.class.label(ev.op)
 	o.at(ev, PlaceStart)
 	if l := ev.life; l.dead.Load() {
-		ev.answer(ev.failure(l.why, RanUnknown))
+		ev.answer(ev.failure(l.why, RanNo))
 	} else {
 		o.handle(ev)
 	}
@@ -171,13 +174,21 @@ func (o *object) handle(ev *event) {
 	} else {
 		ev.err = ev.fn((*eventCtx)(ev), l.instance)
 	}
-	ev.turn.end()
+	last := ev.end()
 	l.segment.Emit(ev)
 	// A refused segment releases its outputs, this event among them, with the error.
 	ev.handed.Store(true)
-	if err := l.handOver(&ev.turn); err != nil && ev.err == nil {
+	if err := l.handOver(last); err != nil && ev.err == nil {
 		ev.err = err
 	}
+}
+
+// end ends the turn of the event's code, once.
+func (ev *event) end() *turn {
+	if ev.last == nil {
+		ev.last = ev.turn.end()
+	}
+	return ev.last
 }
 
 // finish ends an event: the turn is over, and goes to the next in order, which is
@@ -187,10 +198,12 @@ func (o *object) finish(ev *event) (next *turn) {
 	l := ev.life
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
-	if ev.zombie {
+	counted := !ev.zombie
+	if counted {
+		o.count--
+	} else {
 		o.host.zombieEnded(ev)
 	}
-	o.count--
 	if o.alarm == ev {
 		o.alarm = nil
 	}
@@ -198,6 +211,12 @@ func (o *object) finish(ev *event) (next *turn) {
 	next = o.startLocked(l, l.lane.passLocked())
 	o.mu.Unlock()
 	o.host.eventEnded(ev)
+	if counted {
+		o.host.calmer(&o.host.active)
+	}
+	if ev.kind == kindBackground {
+		l.tasks.Add(-1)
+	}
 	return next
 }
 

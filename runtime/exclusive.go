@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"errors"
+
+	"github.com/dohost/dohost/objectstore"
 )
 
 // Exclusive keeps every other event out while fn runs, inside fn's Awaits too;
@@ -41,7 +43,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 // excludeLocked opens an exclusive section for the event of t, which holds the turn:
 // from now on its Awaits pass the turn on only to turns of its own.
 func (l *life) excludeLocked(t *turn) {
-	l.exclusive = t.ev
+	l.exclusive, l.opener = t.ev, t
 	l.exclusives = l.obj.host.now()
 	t.lane = &lane{holder: t}
 }
@@ -49,14 +51,19 @@ func (l *life) excludeLocked(t *turn) {
 func (l *life) closeExclusive(t *turn) {
 	l.obj.mu.Lock()
 	defer l.obj.mu.Unlock()
-	l.includeLocked(t)
+	l.includeLocked(t, t)
 }
 
-// includeLocked closes the exclusive section that t has open, and holds.
-func (l *life) includeLocked(t *turn) {
-	l.exclusive = nil
-	inner := t.lane
-	t.lane = &l.lane
+// includeLocked closes the exclusive section that t has opened, unless it is closed
+// already. held is t, or the turn in its place: it goes on with the life's lane.
+func (l *life) includeLocked(t, held *turn) {
+	if l.opener != t {
+		return
+	}
+	l.exclusive, l.opener = nil, nil
+	inner := held.lane
+	held.lane = &l.lane
+	l.lane.holder = held
 	inner.closeLocked(&l.lane)
 }
 
@@ -78,18 +85,21 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	}
 	seg := t.ev.life.segment
 	save := seg.Begin()
-	t.transactions++
+	if t.transactions++; t.transactions == 1 {
+		t.outermost = save
+	}
 	t.done()
 	kept := false
 	defer func() {
 		t.claim()
 		defer t.done()
-		t.transactions--
-		if kept {
+		if t.state.Load() == turnOver {
+			err = t.heldErr() // its handler has returned, and with that took it back
 			return
 		}
-		for _, o := range seg.Rollback(save) {
-			o.Release(errRolledBack)
+		t.transactions--
+		if !kept {
+			rollBack(seg, save)
 		}
 	}()
 	if err := fn(ctx); err != nil {
@@ -101,4 +111,10 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	}
 	kept = true
 	return nil
+}
+
+func rollBack(seg *objectstore.Segment, save objectstore.Savepoint) {
+	for _, o := range seg.Rollback(save) {
+		o.Release(errRolledBack)
+	}
 }

@@ -285,3 +285,25 @@ func TestFenceDuringAConstructor(t *testing.T) {
 		}
 	})
 }
+
+// TestBackOffOutlastsASlowCaller has a call every two seconds.
+func TestBackOffOutlastsASlowCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		h := open(t, objectstore.NewMemFS(), Options{}, Class{Name: "counter", New: func(context.Context, *State) (any, error) {
+			runs++
+			return nil, errors.New("no")
+		}})
+		for range 60 {
+			_ = do(t.Context(), h, "a", "x", func(context.Context, *counter) error { return nil })
+			time.Sleep(2 * time.Second)
+		}
+		if runs < 12 || runs > 20 {
+			t.Errorf("%d runs of the constructor in two minutes", runs)
+		}
+		time.Sleep(time.Minute)
+		if n := len(h.all()); n > 0 {
+			t.Errorf("%d objects in the table", n)
+		}
+	})
+}

@@ -18,6 +18,9 @@ var (
 	ErrDeadlock = errors.New("dohost: call leads back into an exclusive section that waits for it")
 	// ErrConstructor says that the object's constructor failed, now or a moment ago.
 	ErrConstructor = errors.New("dohost: constructor failed")
+	// ErrHalfImported says that an import of the object was cut off and could not be
+	// taken back. Importing it again puts that right.
+	ErrHalfImported = errors.New("dohost: object is half imported")
 	// ErrNoClass says that no class of that name is bound.
 	ErrNoClass = errors.New("dohost: no such class")
 	// ErrNoMethod says that the class exposes no method of that name.
@@ -176,13 +179,13 @@ func (ev *event) failure(err error, ran Ran) error {
 	switch {
 	case ran == RanYes:
 		e.Remote = true
+	case errors.Is(err, ErrConstructor), errors.Is(err, ErrFenced): // whatever their cause is
+		e.Reset = true
+		f, ok := errors.AsType[*Fenced](err)
+		e.Overloaded = ok && f.Reason == ReasonExclusive
+		e.Retryable = ran == RanNo && !errors.Is(err, ErrConstructor)
 	case errors.Is(err, ErrOverloaded):
 		e.Overloaded = true
-	case errors.Is(err, ErrConstructor), errors.Is(err, ErrFenced):
-		e.Reset = true
-		if f, ok := errors.AsType[*Fenced](err); ok && f.Reason == ReasonExclusive {
-			e.Overloaded = true
-		}
 	case errors.Is(err, ErrDeadlock), errors.Is(err, ErrNoClass), isName(err):
 	case ran == RanNo:
 		e.Retryable = true

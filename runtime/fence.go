@@ -69,13 +69,20 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 }
 
 // unfinishedLocked lists the events of the life that have started and not ended.
+// From now on they count for nothing: the object, and Close, go on without them.
 func (l *life) unfinishedLocked() []*event {
+	o := l.obj
 	var evs []*event
 	for ev := l.started; ev != nil; ev = ev.succ {
 		ev.zombie = true
 		evs = append(evs, ev)
-		l.obj.host.zombieBorn(ev)
+		o.host.zombieBorn(ev)
+		if ev.kind != kindConstruct {
+			o.count--
+			o.host.calmer(&o.host.active)
+		}
 	}
+	o.count -= l.entered
 	return evs
 }
 

@@ -46,6 +46,7 @@ type Host struct {
 	active  atomic.Int64  // events queued, running and suspended, and tasks to come
 	runners atomic.Int64  // goroutines that spawn started
 	calm    chan struct{} // capacity 1: one of the two has come to zero
+	idle    *sync.Cond    // for those who wait until a turn is not in use; misuse only
 	lives   atomic.Int64  // objects with a life in memory
 	sampled atomic.Uint64 // shards looked at for victims
 
@@ -53,8 +54,8 @@ type Host struct {
 	err     error               // why the store failed
 	zombies map[*event]struct{} // events that still run in ended lives
 	failed  chan struct{}       // closed when err is set
-	closing sync.Once
-	closed  error
+	closing atomic.Bool
+	closed  error         // written before done is closed
 	done    chan struct{} // closed when Close has finished
 }
 
@@ -64,7 +65,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*class{}, seed: maphash.MakeSeed(), start: time.Now(),
 		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
-		calm: make(chan struct{}, 1),
+		calm: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
 	h.lis = &h.opts.Listener
 	for i := range classes {
@@ -191,19 +192,23 @@ func (h *Host) storeFailed(err error) {
 // still serves calls from inside, fences the rest, and closes the store. Its error
 // names handlers that did not stop, and why the store failed.
 func (h *Host) Close() error {
-	h.closing.Do(func() {
-		h.phase.CompareAndSwap(phaseOpen, phaseClosing)
-		h.scheduler.Stop()
-		h.drain()
-		h.phase.Store(phaseClosed)
-		h.fenceAll(&Fenced{Reason: ReasonClosing})
-		h.sweeper.stop()
-		stragglers := h.unwound()
-		h.closed = errors.Join(stragglers, h.store.Close())
-		close(h.done)
-	})
+	if h.closing.CompareAndSwap(false, true) {
+		h.shutDown()
+	}
 	<-h.done
 	return h.closed
+}
+
+func (h *Host) shutDown() {
+	defer close(h.done)
+	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
+	h.scheduler.Stop()
+	h.drain()
+	h.phase.Store(phaseClosed)
+	h.fenceAll(&Fenced{Reason: ReasonClosing})
+	h.sweeper.stop()
+	stragglers := h.unwound()
+	h.closed = errors.Join(stragglers, h.store.Close())
 }
 
 // drain waits until nothing is queued or running, for Grace at most.
@@ -295,10 +300,4 @@ func (h *Host) zombieEnded(ev *event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.zombies, ev)
-}
-
-// eventEnded accounts for an event whose goroutine has left the object's code.
-func (h *Host) eventEnded(ev *event) {
-	h.eventEndedListen(ev)
-	h.calmer(&h.active)
 }

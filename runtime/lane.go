@@ -62,6 +62,10 @@ func (l *lane) passLocked() *turn {
 		if t.fresh && t.ev.left {
 			continue // its caller has gone; it was uncounted then
 		}
+		if t.state.Load() == turnOver {
+			t.wake <- granted // its code has ended without it
+			continue
+		}
 		l.grantLocked(t)
 		if t.fresh {
 			return t

@@ -28,6 +28,8 @@ type life struct {
 	ringing  uint64                 // generation of the alarm whose handler runs, or zero
 	waiting  map[string]wakeReaders // by feed: readers that wait for it to grow
 
+	tasks atomic.Int64 // by State.Go, not yet ended
+
 	// ctx ends with the life. It is made when somebody first asks for it, so
 	// that an object whose code never waits for its end does not carry one.
 	ctxMu  sync.Mutex
@@ -38,6 +40,8 @@ type life struct {
 	lane        lane
 	started     *event // started and not yet ended, newest first
 	exclusive   *event // whose Exclusive section is open, or nil
+	opener      *turn  // which opened it
+	entered     int    // turns of Enters
 	exclusives  time.Duration
 	watched     *turn  // the holder that the sweeper saw last, and
 	watchedAt   uint64 // at which of its segments,

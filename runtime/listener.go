@@ -132,7 +132,8 @@ func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 	}
 }
 
-func (h *Host) eventEndedListen(ev *event) {
+// eventEnded tells of an event whose goroutine has left the object's code.
+func (h *Host) eventEnded(ev *event) {
 	if ev.run != nil {
 		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
 	}

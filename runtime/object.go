@@ -15,9 +15,8 @@ type object struct {
 	class *class
 	id    ID
 
-	// rng holds the undurable writes of all lives. Set under mu, and dropped by
-	// the sweeper when the object is at rest; whoever runs in a life may read it
-	// without the lock.
+	// rng holds the undurable writes of all lives. Set under mu, once, before the
+	// first life; whoever runs in a life may read it without the lock.
 	rng *objectstore.Range
 
 	// mu guards the rest, and what life.go says. Order: object.mu, then the
@@ -60,7 +59,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	ev.sent.Store(o)
 	if ev.answered.Load() { // its caller has gone; see abandon
 		ev.left = true
-		o.mu.Unlock()
+		o.releaseLocked(nil) // it may have come into memory for this
 		return nil
 	}
 	ev.queued = o.host.now()
@@ -114,7 +113,7 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 		}
 	}
 	if ev.kind != kindCall {
-		return nil // deliveries and background tasks have their own bounds
+		return nil // there is one delivery at a time; State.Go bounds tasks
 	}
 	if o.count >= h.opts.MaxEvents || o.bytes+ev.size > h.opts.MaxBytes {
 		return ErrOverloaded

@@ -102,6 +102,7 @@ func (l *life) pin(why string) func() {
 				l.holds = nil
 			}
 			o.last = o.host.now()
+			o.host.sweeper.rouse() // there may be too many objects
 		})
 	}
 }
@@ -112,18 +113,24 @@ type hold struct {
 	since time.Duration
 }
 
-// sample returns up to sampleSize objects of a shard; the order of a map is random
-// enough.
+// sample returns all objects if they are few, else one each of sampleSize shards;
+// the order of a map is random enough.
 func (h *Host) sample() []*object {
-	s := &h.shards[h.sampled.Add(1)%shardCount]
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if h.lives.Load() <= 4*sampleSize {
+		return h.all()
+	}
 	os := make([]*object, 0, sampleSize)
-	for _, o := range s.objects {
+	for range shardCount {
+		s := &h.shards[h.sampled.Add(1)%shardCount]
+		s.mu.Lock()
+		for _, o := range s.objects {
+			os = append(os, o)
+			break
+		}
+		s.mu.Unlock()
 		if len(os) == sampleSize {
 			break
 		}
-		os = append(os, o)
 	}
 	return os
 }

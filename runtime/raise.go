@@ -11,8 +11,9 @@ import (
 // an unclean end, durably, before any of them runs: one of them may be what ended
 // it. Those that were so raised before are left for the end (suspects), and then
 // raised again, one at a time. It returns those to deliver; if there is an error,
-// the others are to be tried again.
-func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []objectstore.Alarm, err error) {
+// the others are to be tried again. It does not wait for an object that is in use:
+// the delivery, which does, counts its own run.
+func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []alarm.Delivery, err error) {
 	raises := make([]*raising, len(due))
 	for i, a := range due {
 		if c := h.classes[a.ID.Class]; c != nil {
@@ -30,7 +31,7 @@ func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool
 			case rerr != nil:
 				err = rerr
 			case r.raised:
-				deliver = append(deliver, due[i])
+				deliver = append(deliver, alarm.Delivery{Alarm: due[i], Raise: r.late, Suspects: suspects})
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -44,6 +45,7 @@ type raising struct {
 	alarm   objectstore.Alarm
 	suspect bool       // it is one that was raised before
 	raised  bool       // it is to be delivered; set before landed gets its one value
+	late    bool       // and raised then; set likewise
 	landed  chan error // capacity 1
 }
 
@@ -60,8 +62,8 @@ func (h *Host) raiseOne(r *raising, c *class) {
 	}
 }
 
-// raise writes the raised slot as a hand-over of its own or, if the object is in
-// use already, as an event. It returns false if the object has left memory.
+// raise writes the raised slot as a hand-over of its own, unless the object is in
+// use. It returns false if the object has left memory.
 func (o *object) raise(r *raising) bool {
 	o.mu.Lock()
 	if o.gone {
@@ -70,7 +72,9 @@ func (o *object) raise(r *raising) bool {
 	}
 	if o.life != nil || o.waking || o.count > 0 {
 		o.mu.Unlock()
-		return o.raiseInside(r)
+		r.raised, r.late = true, true
+		r.Release(nil)
+		return true
 	}
 	if o.rng == nil {
 		o.rng = o.host.store.Range(o.id)
@@ -80,8 +84,8 @@ func (o *object) raise(r *raising) bool {
 	epoch := o.host.store.NewEpoch()
 	o.rng.Begin(epoch)
 	seg := o.rng.NewSegment(epoch)
-	err := r.write(seg)
-	if err == nil {
+	var err error
+	if r.raised, err = raiseSlot(seg, r.alarm, r.suspect); err == nil {
 		seg.Emit(r)
 		err = o.rng.HandOver(seg)
 	}
@@ -95,31 +99,18 @@ func (o *object) raise(r *raising) bool {
 	return true
 }
 
-// raiseInside raises by an event, whose answer is the end of it.
-func (o *object) raiseInside(r *raising) bool {
-	ev := &event{op: "alarm count", kind: kindInternal, done: r.landed}
-	ev.turn.ev = ev
-	ev.fn = func(context.Context, any) error { return r.write(ev.life.segment) }
-	err := o.enqueue(ev, true)
-	if err != nil && err != errGone {
-		r.Release(err)
-	}
-	return err != errGone
-}
-
-// write raises the slot, if it is that of the alarm and is to be raised now. An
-// alarm whose runs are used up is dropped.
-func (r *raising) write(seg *objectstore.Segment) error {
+// raiseSlot raises the slot, if it is that of the alarm and is to be raised now, and
+// says whether the alarm is to run. One whose runs are used up is dropped.
+func raiseSlot(seg *objectstore.Segment, a objectstore.Alarm, suspect bool) (runs bool, err error) {
 	slot, ok, err := seg.Slot()
-	if err != nil || !ok || slot.Generation != r.alarm.Generation || slot.Raised != r.suspect {
-		return err
+	if err != nil || !ok || slot.Generation != a.Generation || slot.Raised != suspect {
+		return false, err
 	}
 	next, again := alarm.Raise(slot)
 	if !again {
 		seg.ClearSlot()
-		return nil
+		return false, nil
 	}
 	seg.SetSlot(next)
-	r.raised = true
-	return nil
+	return true, nil
 }

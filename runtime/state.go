@@ -61,10 +61,10 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 // past means now. Resolution is a millisecond, rounded up. Like a write it is
 // part of the segment.
 //
-// Errors: ErrNoAlarmHandler; an error for the zero time.
+// Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
-	if at.IsZero() || at.UnixMilli() <= 0 {
-		return fmt.Errorf("dohost: alarm time %v is not after 1970", at)
+	if err := checkAlarmTime(at); err != nil {
+		return err
 	}
 	if s.life.obj.class.Alarm == nil {
 		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.life.obj.id.Class)
@@ -78,6 +78,13 @@ func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
 		at = now
 	}
 	s.life.segment.SetSlot(objectstore.Slot{Due: at, Generation: s.life.obj.host.store.NewAlarmGeneration()})
+	return nil
+}
+
+func checkAlarmTime(at time.Time) error {
+	if y := at.UTC().Year(); y < 1970 || y > 9999 {
+		return fmt.Errorf("dohost: alarm time %v is not in the years 1970 to 9999", at)
+	}
 	return nil
 }
 
@@ -112,12 +119,18 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 // not at all if that is rolled back or lost. It holds the turn like a handler,
 // keeps the object in memory until it ends, and ends with the incarnation. Its
 // error goes to the Listener. Durable Objects call it waitUntil.
+//
+// Errors: ErrOverloaded, if the object has Options.MaxEvents tasks.
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
 	t, err := s.access(ctx)
 	if err != nil {
 		return err
 	}
 	defer t.done()
+	if s.life.tasks.Add(1) > int64(s.life.obj.host.opts.MaxEvents) {
+		s.life.tasks.Add(-1)
+		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, s.life.obj.host.opts.MaxEvents)
+	}
 	ev := &event{op: op, kind: kindBackground, only: s.life}
 	ev.turn.ev = ev
 	ev.fn = func(ctx context.Context, _ any) error { return fn(ctx) }
@@ -134,7 +147,10 @@ func (s *start) Release(err error) {
 	ev, h := (*event)(s), s.only.obj.host
 	if err == nil {
 		// Refused when the life has ended, or the host; there is nobody to tell.
-		_ = s.only.obj.enqueue(ev, true)
+		err = s.only.obj.enqueue(ev, true)
+	}
+	if err != nil {
+		s.only.tasks.Add(-1)
 	}
 	h.calmer(&h.active)
 }

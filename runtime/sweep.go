@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,11 +23,13 @@ type sweeper struct {
 	mu      sync.Mutex
 	touched []*object // had something to do since the last look
 	asleep  bool      // the goroutine waits for the wheel, or for a touch
+	roused  bool      // it is to look again in a second
 
 	// Owned by the goroutine.
 	wheel map[int64][]*object // by second on the host's clock
 	next  int64               // the first second of the wheel not yet looked at
 	filed int
+	dump  string // of all goroutines, once in a sweep that needs it
 }
 
 func newSweeper(h *Host) *sweeper {
@@ -44,11 +47,15 @@ func (s *sweeper) stop() {
 }
 
 // touch notes that an object has something to do. The caller has set o.touched.
-func (s *sweeper) touch(o *object) {
+func (s *sweeper) touch(o *object) { s.rouse(o) }
+
+// rouse has the sweeper look at some objects, and at how many there are, within a
+// second.
+func (s *sweeper) rouse(os ...*object) {
 	s.mu.Lock()
-	s.touched = append(s.touched, o)
+	s.touched = append(s.touched, os...)
 	wake := s.asleep
-	s.asleep = false
+	s.asleep, s.roused = false, true
 	s.mu.Unlock()
 	if wake {
 		select {
@@ -81,7 +88,7 @@ func (s *sweeper) run() {
 func (s *sweeper) rest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asleep = len(s.touched) == 0
+	s.asleep = len(s.touched) == 0 && !s.roused
 	if !s.asleep {
 		return sweepEvery
 	}
@@ -101,7 +108,7 @@ func (s *sweeper) rest() time.Duration {
 
 func (s *sweeper) sweep() {
 	s.mu.Lock()
-	s.asleep = false
+	s.asleep, s.roused = false, false
 	select {
 	case <-s.wake: // a touch that came between the timer and here
 	default:
@@ -110,6 +117,7 @@ func (s *sweeper) sweep() {
 	s.touched = nil
 	s.mu.Unlock()
 	now := s.host.now()
+	s.dump = ""
 	for _, o := range list {
 		s.look(o, now)
 	}
@@ -132,10 +140,14 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	why, report := o.overdueLocked(now, stalled)
 	l := o.life
 	old := o.overageLocked(now)
-	resting := why == nil && o.restingLocked() && (o.failed == nil || now >= o.notBefore)
-	if resting {
+	// A failure is remembered for a while, so that one that lasts is tried less and less.
+	resting := why == nil && o.restingLocked() && (o.failed == nil || now >= o.notBefore+backoffMost)
+	switch {
+	case resting:
 		o.touched = false
 		o.restLocked(s)
+	case o.count == 0:
+		o.last = now // its outputs are still on their way
 	}
 	o.mu.Unlock()
 	switch {
@@ -149,7 +161,10 @@ func (s *sweeper) look(o *object, now time.Duration) {
 		ev.answer(ev.failure(ErrOverloaded, RanNo))
 	}
 	if report != nil {
-		report.Stack = o.class.stacks(report.Op)
+		if s.dump == "" {
+			s.dump = goroutines()
+		}
+		report.Stack = o.class.stacks(report.Op, s.dump)
 		s.host.lis.turnHeld(report)
 	}
 	switch {
@@ -194,7 +209,7 @@ const never = 100 * 365 * 24 * time.Hour
 func (s *sweeper) idle(o *object, now time.Duration) {
 	o.mu.Lock()
 	o.filed = false
-	if o.touched {
+	if o.gone || o.touched {
 		o.mu.Unlock()
 		return // it is filed again once it is at rest
 	}
@@ -230,7 +245,7 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 	why := &Fenced{Reason: r}
 	o.buryLocked(l, why, true)
 	o.waking = false
-	o.gone = !o.touched && !o.filed
+	o.gone = !o.touched // its entry in the wheel means nothing then
 	forget := o.gone
 	o.mu.Unlock()
 	l.end()
@@ -253,7 +268,26 @@ func (s *sweeper) shed() {
 	}
 	for range n {
 		if !h.shedOne() {
-			return
+			break
+		}
+	}
+	if n > 0 {
+		s.compact()
+	}
+}
+
+// compact takes the objects that are gone out of the wheel, which would keep their
+// memory until they come due.
+func (s *sweeper) compact() {
+	for at, os := range s.wheel {
+		left := slices.DeleteFunc(os, func(o *object) bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.gone
+		})
+		s.filed -= len(os) - len(left)
+		if s.wheel[at] = left; len(left) == 0 {
+			delete(s.wheel, at)
 		}
 	}
 }

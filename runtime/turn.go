@@ -3,6 +3,8 @@ package runtime
 import (
 	"fmt"
 	"sync/atomic"
+
+	"github.com/dohost/dohost/objectstore"
 )
 
 // turnState says what may be done with a turn.
@@ -19,7 +21,7 @@ const (
 const (
 	turnFree    uint32 = iota
 	turnUsed           // one operation
-	turnAwaited        // one operation, and the turn's own goroutine waits for its end
+	turnAwaited        // one operation, and somebody waits for its end
 )
 
 // signal is what a suspended turn can be woken with.
@@ -28,7 +30,7 @@ type signal uint8
 const (
 	gateOpen   signal = iota // what was handed over is durable
 	gateFailed               // it will never be
-	granted                  // the turn is held again
+	granted                  // the turn is held again, or over: it is not to be waited for
 )
 
 // turn is the right to be in an object's code: one for an event, and one for
@@ -40,11 +42,11 @@ type turn struct {
 	// decided by the lane, under the object's lock.
 	state atomic.Uint32
 	busy  atomic.Uint32
-	idle  chan struct{} // made by whoever makes busy turnAwaited; capacity 1
 
 	// Owned by whoever uses the turn.
-	transactions int    // nesting depth
-	givenUp      uint64 // times
+	transactions int                   // nesting depth
+	outermost    objectstore.Savepoint // of the transactions
+	givenUp      uint64                // times
 
 	// Fixed once the turn has been given up for the first time. Room for a gate's
 	// signal that comes late, after a fence, and for a grant.
@@ -78,32 +80,76 @@ func (t *turn) done() {
 	if t.busy.CompareAndSwap(turnUsed, turnFree) {
 		return
 	}
-	t.busy.Store(turnUsed) // by the one who waits
-	t.idle <- struct{}{}
+	idle := t.ev.obj.host.idle
+	idle.L.Lock()
+	defer idle.L.Unlock()
+	t.busy.Store(turnFree)
+	idle.Broadcast()
 }
 
-// claim is use for the turn's own goroutine at the end of what was done with the
-// turn: it waits for an operation that another goroutine has begun.
+// claim is use for the end of what was done with the turn: it waits for an
+// operation that another goroutine has begun.
 func (t *turn) claim() {
 	if t.busy.CompareAndSwap(turnFree, turnUsed) {
 		return
 	}
-	t.idle = make(chan struct{}, 1)
-	for !t.busy.CompareAndSwap(turnUsed, turnAwaited) {
-		if t.busy.CompareAndSwap(turnFree, turnUsed) {
-			return
+	idle := t.ev.obj.host.idle
+	idle.L.Lock()
+	defer idle.L.Unlock()
+	for !t.busy.CompareAndSwap(turnFree, turnUsed) {
+		if t.busy.CompareAndSwap(turnUsed, turnAwaited) || t.busy.Load() == turnAwaited {
+			idle.Wait()
 		}
 	}
-	<-t.idle
 }
 
-// end refuses every later operation with this turn, and waits for one that runs:
-// a goroutine that the code left behind must not write into the segment while it
-// is handed over, nor into that of the next event.
-func (t *turn) end() {
-	if t.state.Swap(turnOver) != turnOver {
-		t.claim()
+// end is for the end of the code that had the turn, which may have left
+// goroutines behind that use it still. It refuses every later operation with the
+// turn and waits for one that runs, so that none writes into the segment while it
+// is handed over, nor into that of the next event. It takes back a transaction and
+// closes an Exclusive section that are open. If the turn is away, in an Await, it
+// queues for another in its place. It returns the turn that is held.
+func (t *turn) end() *turn {
+	held := t
+	for !t.state.CompareAndSwap(turnHeld, turnOver) {
+		if t.state.Load() == turnOver {
+			return t
+		}
+		if r := t.replace(); r != nil {
+			held = r
+			break
+		}
 	}
+	t.claim()
+	defer t.done()
+	if t.transactions > 0 {
+		rollBack(t.ev.life.segment, t.outermost)
+	}
+	o := t.ev.obj
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.ev.life.includeLocked(t, held)
+	return held
+}
+
+// replace ends a turn that is away and returns another, held, for its event; nil
+// if the turn has come back meanwhile.
+func (t *turn) replace() *turn {
+	o := t.ev.obj
+	o.mu.Lock()
+	if t.state.Load() != turnAway {
+		o.mu.Unlock()
+		return nil
+	}
+	t.state.Store(turnOver) // if it is queued, the lane passes over it
+	r := &turn{ev: t.ev, lane: t.lane, wake: make(chan signal, 2)}
+	queued := r.queueLocked()
+	o.mu.Unlock()
+	if queued {
+		r.awaitGrant()
+	}
+	r.state.Store(turnOver)
+	return r
 }
 
 func (t *turn) heldErr() error {

@@ -408,3 +408,56 @@ func TestScanLastsAsLongAsTheTurn(t *testing.T) {
 		}
 	})
 }
+
+func TestTasksOfAnObjectAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 10})
+		start := func(n int) (started int, err error) {
+			err = do(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
+				for ; started < n; started++ {
+					if err := c.s.Go(ctx, "task", func(ctx context.Context) error { return Sleep(ctx, time.Minute) }); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			return started, err
+		}
+		for range 2 { // the first ten end in between
+			if n, err := start(8); n != 8 || err != nil {
+				t.Errorf("started %d, %v", n, err)
+			}
+			synctest.Wait()
+			if n, err := start(8); n != 2 || !errors.Is(err, ErrOverloaded) {
+				t.Errorf("started %d more, %v", n, err)
+			}
+			synctest.Wait()
+			time.Sleep(2 * time.Minute)
+		}
+		// Tasks that are taken back with their transaction do not count either.
+		err := do(t.Context(), h, "a", "back", func(ctx context.Context, c *counter) error {
+			for range 20 {
+				_ = Transaction(ctx, func(ctx context.Context) error {
+					return errors.Join(c.s.Go(ctx, "task", func(context.Context) error { return nil }), errors.New("back"))
+				})
+			}
+			return nil
+		})
+		if n, err2 := start(8); n != 8 || err != nil || err2 != nil {
+			t.Errorf("started %d, %v, %v", n, err, err2)
+		}
+	})
+}
+
+// TestACauseDoesNotChangeWhatAnErrorSays aborts with an error of another group.
+func TestACauseDoesNotChangeWhatAnErrorSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		err := do(t.Context(), h, "a", "abort", func(ctx context.Context, c *counter) error {
+			return c.s.Abort(ctx, fmt.Errorf("callee: %w", ErrOverloaded), false)
+		})
+		if e, ok := errors.AsType[*Error](err); !ok || e.Overloaded || !e.Reset || e.Ran != RanUnknown {
+			t.Errorf("%+v", e)
+		}
+	})
+}

@@ -55,6 +55,9 @@ func (o *object) heldBackLocked() error {
 	if o.host.phase.Load() == phaseClosed {
 		return ErrClosed
 	}
+	if o.host.store.Importing(o.id) {
+		return ErrHalfImported
+	}
 	if o.failed != nil && o.host.now() < o.notBefore {
 		return o.failed
 	}

@@ -1,0 +1,83 @@
+package alarm
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// TestWaitingDeliveriesMakeRoom has deliveries that wait, up to a bound of their
+// own, and takes all of them back: then as many as ever may be out.
+func TestWaitingDeliveriesMakeRoom(t *testing.T) {
+	for _, atBoot := range []bool{false, true} {
+		t.Run(fmt.Sprint("at boot ", atBoot), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const rooms = 4
+				x := newIndex()
+				for i := range 200 {
+					due := time.Now().Add(-time.Minute)
+					if atBoot {
+						due = time.Now().Add(100 * time.Hour)
+					}
+					x.set(fmt.Sprintf("n%03d", i), due, func(s *objectstore.Slot) { s.AtBoot = atBoot })
+				}
+				c := Config{Concurrency: rooms}
+				if atBoot {
+					c = Config{Group: rooms}
+				}
+				s := x.start(c)
+				s.Start()
+				synctest.Wait()
+				out := 0
+				next := func(want int, what string) []objectstore.Alarm {
+					t.Helper()
+					synctest.Wait()
+					x.mu.Lock()
+					defer x.mu.Unlock()
+					fresh := x.delivered[out:]
+					if out += len(fresh); len(fresh) != want {
+						t.Fatalf("%d %s, want %d", len(fresh), what, want)
+					}
+					return fresh
+				}
+				first := next(rooms, "at first")
+				for range 2 { // twice counts once
+					for _, a := range first {
+						s.Waits(a)
+					}
+				}
+				second := next(rooms, "more, once those wait")
+				for _, a := range append(first, second...) {
+					x.done(a, false)
+				}
+				third := next(rooms, "once all are back")
+				for _, a := range third[:rooms/2] {
+					x.done(a, false)
+				}
+				next(rooms/2, "once half of them are back")
+				s.Stop()
+			})
+		})
+	}
+}
+
+// TestAllThatAreOutAreBounded has every delivery wait at once.
+func TestAllThatAreOutAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newIndex()
+		for i := range 200 {
+			x.set(fmt.Sprintf("n%03d", i), time.Now().Add(-time.Minute), nil)
+		}
+		s := x.start(Config{Concurrency: 4})
+		x.onDeliver = func(a objectstore.Alarm) { s.Waits(a) }
+		s.Start()
+		synctest.Wait()
+		if n := len(x.names()); n != 16*4 {
+			t.Errorf("%d are out", n)
+		}
+		s.Stop()
+	})
+}

@@ -1,0 +1,240 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// unclean returns what a power cut leaves of a store in which the named objects have
+// an alarm that is due by now.
+func unclean(t *testing.T, class Class, names ...string) *objectstore.FS {
+	t.Helper()
+	fs := objectstore.NewMemFS()
+	h := open(t, fs, Options{}, class)
+	for _, name := range names {
+		setAlarm(t, h, name, time.Minute)
+	}
+	cut := fs.Crash(0, 1)
+	h.store.Abandon() // so that it delivers none itself
+	_ = h.Close()
+	time.Sleep(2 * time.Minute)
+	return cut
+}
+
+// TestABusyObjectHoldsUpItsOwnAlarmOnly starts a host after an unclean end, when the
+// coming runs of all alarms are to be counted first, and one of the objects is in use.
+func TestABusyObjectHoldsUpItsOwnAlarmOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+		fs := unclean(t, class, "a", "b", "busy")
+		h := open(t, fs, Options{Limits: Limits{Turn: -1}}, class)
+		go do(t.Context(), h, "busy", "long", func(context.Context, *counter) error { time.Sleep(10 * time.Minute); return nil })
+		time.Sleep(time.Minute)
+		if len(log.of("a")) != 1 || len(log.of("b")) != 1 || len(log.of("busy")) != 0 {
+			t.Errorf("after a minute: runs %v", log.runs)
+		}
+		time.Sleep(10 * time.Minute)
+		if rs := log.of("busy"); len(rs) != 1 || rs[0].attempt != 0 {
+			t.Errorf("runs %v", rs)
+		}
+	})
+}
+
+// TestTheRunOfABusyObjectIsCountedBeforeItRuns has the process die in every run, of
+// an object that is in use whenever the host starts.
+func TestTheRunOfABusyObjectIsCountedBeforeItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		died := make(chan struct{}, 1)
+		class := log.class(func(ctx context.Context, c *counter, _ alarm.Info) error {
+			died <- struct{}{}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		fs := unclean(t, class, "a", "z")
+		starts := 0
+		for ; starts < 20; starts++ {
+			h := open(t, fs, Options{Grace: -1}, class)
+			hold := make(chan struct{})
+			go do(t.Context(), h, "a", "use", func(context.Context, *counter) error { <-hold; return nil })
+			time.Sleep(time.Minute)
+			close(hold)
+			time.Sleep(time.Minute)
+			select {
+			case <-died:
+			default:
+			}
+			fs = fs.Crash(0, 1)
+			h.store.Abandon()
+			_ = h.Close()
+			synctest.Wait()
+		}
+		for _, name := range []string{"a", "z"} {
+			if n := len(log.of(name)); n != alarm.MaxRuns {
+				t.Errorf("%s ran %d times: %v", name, n, attempts(log.of(name)))
+			}
+		}
+		t.Logf("%d starts", starts)
+	})
+}
+
+// TestAlarmsThatWaitHoldUpNoOthers has more of them than may start at a time.
+func TestAlarmsThatWaitHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var soon, late atomic.Int32
+		class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
+			if o.(*counter).s.ID().Name == "other" {
+				soon.Add(1)
+				return nil
+			}
+			defer late.Add(1)
+			return Sleep(ctx, 10*time.Minute)
+		}}
+		h := open(t, objectstore.NewMemFS(), Options{}, class)
+		for i := range 300 {
+			setAlarm(t, h, fmt.Sprint("slow", i), time.Second)
+		}
+		setAlarm(t, h, "other", 2*time.Second)
+		time.Sleep(3 * time.Second)
+		if soon.Load() != 1 || late.Load() != 0 {
+			t.Errorf("the other ran %d times after %d slow ones", soon.Load(), late.Load())
+		}
+		time.Sleep(time.Hour)
+		if late.Load() != 300 {
+			t.Errorf("%d slow ones ran", late.Load())
+		}
+	})
+}
+
+// TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten damages the slot: before the
+// delivery, and in the handler, whose effects must not happen without the alarm's end.
+func TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten(t *testing.T) {
+	damage := func(ctx context.Context, c *counter) error { // writes the row that the slot is in
+		return errors.Join(c.s.Put(ctx, objectstore.Space('m'), []byte("s"), []byte{99}, false), Sync(ctx))
+	}
+	for _, inside := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var told atomic.Int32
+			lis := Listener{EventEnded: func(e Event) {
+				if e.Op == "alarm" && errors.Is(e.Err, objectstore.ErrFormat) {
+					told.Add(1)
+				}
+			}}
+			class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
+				c := o.(*counter)
+				err := damage(ctx, c)
+				_, err2 := c.add(ctx, 1)
+				return errors.Join(err, err2)
+			}}
+			h := open(t, objectstore.NewMemFS(), Options{Listener: lis}, class)
+			setAlarm(t, h, "a", time.Minute)
+			if !inside {
+				if err := do(t.Context(), h, "a", "damage", damage); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Hour)
+			if n, err := add(t.Context(), h, "a", 0); n != 0 || err != nil {
+				t.Errorf("took effect %d times, %v", n, err)
+			}
+			if n := told.Load(); n < 100 || n > 4000 {
+				t.Errorf("tried %d times in an hour", n)
+			}
+		})
+	}
+}
+
+// TestAFullDiskIsNoFaultOfTheAlarm has the handler write when there is no room, for
+// longer than seven tries take.
+func TestAFullDiskIsNoFaultOfTheAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		fs.SetFree(1 << 40)
+		class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
+			_, err := o.(*counter).add(ctx, 1)
+			return err
+		}}
+		h := open(t, fs, Options{}, class)
+		setAlarm(t, h, "a", time.Minute)
+		fs.SetFree(0)
+		for n := 0; ; n++ { // until it is noticed
+			if _, err := add(t.Context(), h, "b", 1); errors.Is(err, objectstore.ErrNoSpace) {
+				break
+			} else if err != nil || n > 100_000 {
+				t.Fatalf("%d adds, %v", n, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		fs.SetFree(1 << 40)
+		time.Sleep(5 * time.Minute)
+		if n, err := add(t.Context(), h, "a", 0); n != 1 || err != nil {
+			t.Errorf("the alarm took effect %d times, %v", n, err)
+		}
+	})
+}
+
+func TestAnAlarmInTheFarFutureDoesNotRingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		h := open(t, objectstore.NewMemFS(), Options{}, log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
+		for at, ok := range map[time.Time]bool{
+			{}:                                 false,
+			time.Unix(-1, 0):                   false,
+			time.Unix(1<<62, 0):                false,
+			time.Unix(1<<64/1000+2_000_000, 0): false, // its milliseconds do not fit
+			time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC): false,
+			time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC):  true,
+		} {
+			err := do(t.Context(), h, "a", "set", func(ctx context.Context, c *counter) error { return c.s.SetAlarm(ctx, at) })
+			if ok != (err == nil) {
+				t.Errorf("%v: %v", at, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		if rs := log.of("a"); len(rs) > 0 {
+			t.Errorf("runs %v", rs)
+		}
+	})
+}
+
+// TestABusySuspectIsLeftForTheEnd looks at what a delivery does that could not be
+// counted before it, because its object was in use.
+func TestABusySuspectIsLeftForTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		h := open(t, objectstore.NewMemFS(), Options{Limits: Limits{Turn: -1}},
+			log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
+		slot := objectstore.Slot{Due: time.Now().Add(time.Hour), Generation: h.store.NewAlarmGeneration(), Attempt: 1, Raised: true}
+		err := do(t.Context(), h, "a", "set", func(_ context.Context, c *counter) error {
+			c.s.life.segment.SetSlot(slot)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, suspects := range []bool{false, true} {
+			go do(t.Context(), h, "a", "busy", func(context.Context, *counter) error { time.Sleep(time.Minute); return nil })
+			synctest.Wait()
+			due := []objectstore.Alarm{{ID: id("a"), Due: slot.Due, Generation: slot.Generation}}
+			ds, err := h.raise(t.Context(), due, suspects)
+			if err != nil || len(ds) != 1 || !ds[0].Raise {
+				t.Fatalf("raise: %+v, %v", ds, err)
+			}
+			h.deliver(ds[0])
+			time.Sleep(2 * time.Minute)
+			rs := log.of("a")
+			if suspects && (len(rs) != 1 || rs[0].attempt != 1) || !suspects && len(rs) != 0 {
+				t.Errorf("suspects %v: runs %v", suspects, rs)
+			}
+		}
+	})
+}
