@@ -1,0 +1,515 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// idle is the policy as package dohost sets it.
+func idle(i eviction.Idle) Policy { return Policy{Idle: i.After} }
+
+const (
+	idleLeast = 70 * time.Second
+	idleMost  = 140*time.Second + sweepEvery // limits are looked at once a second
+)
+
+// ends notes how and when incarnations ended.
+type ends struct {
+	mu   sync.Mutex
+	byID map[string]Ended
+	at   map[string]time.Time
+	list []string
+}
+
+func (e *ends) listener() Listener {
+	e.byID, e.at = map[string]Ended{}, map[string]time.Time{}
+	return Listener{Fenced: func(end Ended) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.byID[end.ID.Name], e.at[end.ID.Name] = end, time.Now()
+		e.list = append(e.list, end.ID.Name)
+	}}
+}
+
+// names lists those whose incarnations have ended, in that order.
+func (e *ends) names() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.list)
+}
+
+func (e *ends) of(name string) Ended {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.byID[name]
+}
+
+// wantIdle checks that name was evicted for having been idle since from, and
+// returns for how long it was.
+func (e *ends) wantIdle(t *testing.T, name string, from time.Time) time.Duration {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	end, ok := e.byID[name]
+	idle := e.at[name].Sub(from)
+	if !ok || end.Why.Reason != ReasonIdle || idle < idleLeast || idle > idleMost {
+		t.Errorf("%s ended: %v, %v after it had last something to do: %v", name, ok, idle, end.Why)
+	}
+	return idle
+}
+
+// pass lets d go by, with all that happens in it.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// touch is a handler that does nothing.
+func touch(context.Context, *counter) error { return nil }
+
+func TestIdleObjectsLeaveOneByOneBetween70And140Seconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
+		last := map[string]time.Time{}
+		for i := range 500 {
+			name := fmt.Sprint(i)
+			if err := do(t.Context(), h, name, "touch", touch); err != nil {
+				t.Fatal(err)
+			}
+			last[name] = time.Now()
+			time.Sleep(37 * time.Millisecond)
+		}
+		pass(5 * time.Minute)
+		if h.Live() != 0 || len(e.names()) != 500 {
+			t.Errorf("%d live, %d ended", h.Live(), len(e.names()))
+		}
+		spread := map[int]int{}
+		for name, from := range last {
+			spread[int(e.wantIdle(t, name, from)/(10*time.Second))]++
+		}
+		for tens := 7; tens < 14; tens++ {
+			if n := spread[tens]; n < 40 || n > 110 {
+				t.Errorf("%d of 500 left after %d0 to %d9 s: %v", n, tens, tens, spread)
+			}
+		}
+		for _, s := range h.all() {
+			t.Errorf("%v is still in the table", s.id)
+		}
+	})
+}
+
+func TestACallStartsTheIdleTimeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
+		for range 20 {
+			if err := do(t.Context(), h, "a", "touch", touch); err != nil {
+				t.Fatal(err)
+			}
+			pass(69 * time.Second)
+			if info, _ := h.Inspect(id("a")); info.Idle != 69*time.Second || len(e.names()) > 0 {
+				t.Fatalf("idle %v, ended %v", info.Idle, e.names())
+			}
+		}
+		last := time.Now().Add(-69 * time.Second)
+		pass(time.Hour)
+		e.wantIdle(t, "a", last)
+	})
+}
+
+func TestAPinnedObjectStaysAndIsListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
+		var socket, lease func()
+		if err := do(t.Context(), h, "a", "pin", func(_ context.Context, c *counter) error {
+			socket, lease = c.s.Pin("socket"), c.s.Pin("lease")
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		pins := func() string {
+			synctest.Wait()
+			info, ok := h.Inspect(id("a"))
+			slices.SortFunc(info.Pins, func(a, b Pin) int { return strings.Compare(a.Why, b.Why) })
+			if info.Idle > 0 {
+				t.Errorf("idle for %v", info.Idle)
+			}
+			return fmt.Sprint(ok, info.Pins)
+		}
+		pass(time.Hour)
+		if got := pins(); got != "true [{lease 1h0m0s} {socket 1h0m0s}]" {
+			t.Errorf("pins: %s", got)
+		}
+		socket()
+		socket() // changes nothing, and does not count for the other
+		pass(time.Hour)
+		if got := pins(); got != "true [{lease 2h0m0s}]" || len(e.names()) > 0 {
+			t.Errorf("pins: %s, ended %v", got, e.names())
+		}
+		lease()
+		from := time.Now()
+		pass(time.Hour)
+		e.wantIdle(t, "a", from)
+	})
+}
+
+func TestAnObjectThatHasSomethingToDoIsNotIdle(t *testing.T) {
+	const busy = 10 * time.Minute
+	for what, start := range map[string]func(t *testing.T, h *Host){
+		"event running": func(t *testing.T, h *Host) {
+			goDo(t.Context(), h, "a", "running", func(context.Context, *counter) error { time.Sleep(busy); return nil })
+		},
+		"event asleep": func(t *testing.T, h *Host) {
+			goDo(t.Context(), h, "a", "asleep", func(ctx context.Context, _ *counter) error { return Sleep(ctx, busy) })
+		},
+		"event calling": func(t *testing.T, h *Host) {
+			goDo(t.Context(), h, "a", "calling", func(ctx context.Context, _ *counter) error {
+				return do(ctx, h, "callee", "slow", func(ctx context.Context, _ *counter) error { return Sleep(ctx, busy) })
+			})
+		},
+		"task later": func(t *testing.T, h *Host) {
+			goDo(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
+				return c.s.Go(ctx, "later", func(ctx context.Context) error { return Sleep(ctx, busy) })
+			})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var e ends
+				h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
+				start(t, h)
+				pass(busy - time.Second)
+				info, ok := h.Inspect(id("a"))
+				if !ok || len(info.Pins) != 1 || info.Pins[0].Why != what || info.Idle > 0 || len(e.names()) > 0 {
+					t.Errorf("in memory: %v, %+v, ended %v", ok, info, e.names())
+				}
+				pass(time.Second)
+				from := time.Now()
+				pass(time.Hour)
+				e.wantIdle(t, "a", from)
+			})
+		})
+	}
+}
+
+func TestAnObjectWhoseAnswersWaitForTheDiskStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{Policy: idle(eviction.Idle{}), Listener: e.listener(), MaxLive: 1})
+		release := fs.HoldSyncs()
+		held := goDo(t.Context(), h, "a", "write", increment)
+		pass(10 * time.Minute)
+		info, ok := h.Inspect(id("a"))
+		if !ok || len(info.Pins) != 1 || info.Pins[0].Why != "writes not durable yet" || held.ended() || len(e.names()) > 0 {
+			t.Errorf("in memory: %v, %+v, ended %v", ok, info, e.names())
+		}
+		release()
+		if !held.ended() || held.err != nil {
+			t.Errorf("the answer: %v", held.err)
+		}
+		pass(idleMost)
+		if h.Live() != 0 || e.of("a").Why.Reason != ReasonIdle {
+			t.Errorf("%d live, ended %v", h.Live(), e.of("a").Why)
+		}
+	})
+}
+
+func TestMaxLiveShedsTheLeastRecentlyUsedOfTheIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 6, Listener: e.listener()})
+		var names []string
+		for i := range 14 {
+			names = append(names, fmt.Sprint(i))
+		}
+		end := make(chan struct{})
+		goDo(t.Context(), h, names[0], "busy", func(context.Context, *counter) error { <-end; return nil })
+		goDo(t.Context(), h, names[1], "suspended", func(ctx context.Context, _ *counter) error { return Sleep(ctx, time.Hour) })
+		if err := do(t.Context(), h, names[2], "pin", func(_ context.Context, c *counter) error { c.s.Pin("pin"); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		// Within a second, so that the sweeper finds all of them.
+		for _, name := range append(names[3:], names[4], names[3]) {
+			time.Sleep(time.Millisecond)
+			if err := do(t.Context(), h, name, "touch", touch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(5 * time.Second)
+		// Used last: 3, 4 and 13.
+		if got, want := fmt.Sprint(e.names()), fmt.Sprint(names[5:13]); got != want || h.Live() != 6 {
+			t.Errorf("shed %s, want %s; %d live", got, want, h.Live())
+		}
+		for _, name := range e.names() {
+			if end := e.of(name); end.Why.Reason != ReasonPressure {
+				t.Errorf("%s: %v", name, end.Why)
+			}
+		}
+		close(end)
+	})
+}
+
+func TestMaxLiveLeavesTheBusyAndThePinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})
+		var unpin []func()
+		for i := range 10 {
+			goDo(t.Context(), h, fmt.Sprint("busy", i), "busy", func(ctx context.Context, _ *counter) error { return Sleep(ctx, 5*time.Minute) })
+			if err := do(t.Context(), h, fmt.Sprint("pinned", i), "pin", func(_ context.Context, c *counter) error {
+				unpin = append(unpin, c.s.Pin("pin"))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Minute)
+		if h.Live() != 20 {
+			t.Errorf("%d live of 20", h.Live())
+		}
+		for _, u := range unpin {
+			u()
+		}
+		pass(5 * time.Second)
+		if h.Live() != 10 {
+			t.Errorf("%d live of 10 busy", h.Live())
+		}
+		pass(5 * time.Minute)
+		if h.Live() != 1 {
+			t.Errorf("%d live", h.Live())
+		}
+	})
+}
+
+func TestShedIsAskedOnceASecondAndTakesTheIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		var mu sync.Mutex
+		var asked []int
+		var at []time.Time
+		shed := func(live int) int {
+			mu.Lock()
+			defer mu.Unlock()
+			asked, at = append(asked, live), append(at, time.Now())
+			if len(asked) < 5 {
+				return 0
+			}
+			return 3
+		}
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Shed: shed}, Listener: e.listener()})
+		// Pinned rather than busy: nothing but Shed has the sweeper look.
+		if err := do(t.Context(), h, "pinned", "pin", func(_ context.Context, c *counter) error { c.s.Pin("pin"); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(9500 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if got := fmt.Sprint(asked); got != "[11 11 11 11 11 8 5 2 1]" {
+			t.Errorf("asked about %s", got)
+		}
+		for i := range len(at) - 1 {
+			if d := at[i+1].Sub(at[i]); d != time.Second {
+				t.Errorf("asked again after %v", d)
+			}
+		}
+		for _, name := range e.names() {
+			if end := e.of(name); end.Why.Reason != ReasonPressure || name == "pinned" {
+				t.Errorf("%s: %v", name, end.Why)
+			}
+		}
+	})
+}
+
+func TestARestartKeepsWhatACrashLoses(t *testing.T) {
+	for style, want := range map[Style]int{StyleFence: 111, StyleRestart: 111, StyleCrash: 11} {
+		synctest.Test(t, func(t *testing.T) {
+			var e ends
+			fs := objectstore.NewMemFS()
+			h := open(t, fs, Options{Listener: e.listener()})
+			if _, err := add(t.Context(), h, "a", 1); err != nil {
+				t.Fatal(err)
+			}
+			release := fs.HoldSyncs()
+			put := func(n int) *later {
+				l := goDo(t.Context(), h, "a", "put", func(ctx context.Context, c *counter) error { _, err := c.add(ctx, n); return err })
+				synctest.Wait()
+				return l
+			}
+			inFlight, filling := put(10), put(100)
+			if !h.Evict(id("a"), style) || h.Evict(id("a"), style) {
+				t.Errorf("style %d: not evicted, or twice", style)
+			}
+			if kept := !filling.ended(); kept != (want == 111) || inFlight.ended() {
+				t.Errorf("style %d: what is in no record yet was kept: %v", style, kept)
+			}
+			release()
+			synctest.Wait()
+			if got := e.of("a"); got.Style != style || got.Why.Reason != ReasonEvicted {
+				t.Errorf("style %d is told as %d, %v", style, got.Style, got.Why)
+			}
+			if inFlight.err != nil || errors.Is(filling.err, ErrFenced) != (want == 11) {
+				t.Errorf("style %d: %v, %v", style, inFlight.err, filling.err)
+			}
+			if n, err := add(t.Context(), h, "a", 0); n != want || err != nil {
+				t.Errorf("style %d leaves %d, %v; want %d", style, n, err, want)
+			}
+		})
+	}
+}
+
+// small is the least that an object can be: what it costs beside itself is the runtime's.
+type small struct{ s *State }
+
+func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
+	objects := 100_000
+	if invariants.Enabled {
+		objects = 10_000 // ten times as slow
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{})}, Class{
+			Name: "counter", New: func(_ context.Context, s *State) (any, error) { return &small{s}, nil },
+		})
+		wake := func(from, to int) (bytes uint64, goroutines int) {
+			for i := from; i < to; i++ {
+				if err := h.Do(t.Context(), id(fmt.Sprint(i)), Call{Op: "touch", Fn: func(context.Context, any) error { return nil }}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pass(5 * time.Second) // the sweeper files them
+			goruntime.GC()
+			goruntime.GC()
+			var m goruntime.MemStats
+			goruntime.ReadMemStats(&m)
+			return m.HeapAlloc, goruntime.NumGoroutine()
+		}
+		one, before := wake(0, 1)
+		all, after := wake(1, objects)
+		if h.Live() != objects || after != before {
+			t.Errorf("%d live objects, %d goroutines; with one object %d", h.Live(), after, before)
+		}
+		if n := timersSampled(); n > 3 {
+			t.Errorf("the heap profile has %d samples of timers", n)
+		}
+		each := float64(all-one) / float64(objects-1)
+		t.Logf("%.0f bytes for each of %d idle objects", each, objects)
+		if each > 1000 && !invariants.Enabled {
+			t.Error("that is too much")
+		}
+	})
+}
+
+// timersSampled counts the timers in use that the heap profile knows of: one for
+// each 512 KiB of them, that is 20 or so if 100,000 objects had one each.
+func timersSampled() (n int64) {
+	records := make([]goruntime.MemProfileRecord, 1<<14)
+	found, _ := goruntime.MemProfile(records, false)
+	for _, r := range records[:min(found, len(records))] {
+		frames := goruntime.CallersFrames(r.Stack())
+		for frame, more := frames.Next(); more; frame, more = frames.Next() {
+			if strings.HasPrefix(frame.Function, "time.New") || strings.HasPrefix(frame.Function, "time.After") {
+				n += r.InUseObjects()
+				break
+			}
+		}
+	}
+	return n
+}
+
+func TestWhatIsShedCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		day := Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }}
+		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 10, Policy: day})
+		for i := range 2000 {
+			if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 0 {
+				time.Sleep(3 * time.Second)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := len(h.all()); n > 10 || h.sweeper.filed > 10 {
+			t.Errorf("%d objects in the table and %d in the wheel, for %d live", n, h.sweeper.filed, h.Live())
+		}
+	})
+}
+
+func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})
+		var unpin []func()
+		for i := range 10 {
+			err := do(t.Context(), h, fmt.Sprint(i), "pin", func(_ context.Context, c *counter) error {
+				unpin = append(unpin, c.s.Pin("pin"))
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for _, f := range unpin {
+			f()
+		}
+		time.Sleep(3 * time.Second)
+		if h.Live() > 1 {
+			t.Errorf("%d live", h.Live())
+		}
+	})
+}
+
+// TestIdleTimeBeginsWhenTheAnswersHaveLeft has the disk take ten minutes.
+func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		minute := Policy{Idle: func(_, _ uint64) time.Duration { return time.Minute }}
+		h := open(t, fs, Options{Policy: minute, Limits: Limits{Stall: -1}})
+		release := fs.HoldSyncs()
+		go add(t.Context(), h, "a", 1)
+		time.Sleep(10 * time.Minute)
+		release()
+		time.Sleep(30 * time.Second)
+		if h.Live() != 1 {
+			t.Error("evicted at once")
+		}
+		time.Sleep(time.Minute)
+		if h.Live() != 0 {
+			t.Error("not evicted")
+		}
+	})
+}
+
+// TestACallerThatLeavesLeavesNoObject has a call arrive whose caller is gone by then.
+func TestACallerThatLeavesLeavesNoObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		ev := newCall(t.Context(), Call{Op: "x", Fn: func(context.Context, any) error { return nil }})
+		ev.answer(nil)
+		if err := h.send(id("a"), ev); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(h.all()); n > 0 {
+			t.Errorf("%d objects in the table", n)
+		}
+	})
+}
