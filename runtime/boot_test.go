@@ -29,15 +29,35 @@ func unclean(t *testing.T, class Class, names ...string) *objectstore.FS {
 	return cut
 }
 
-// TestABusyObjectHoldsUpItsOwnAlarmOnly starts a host after an unclean end, when the
-// coming runs of all alarms are to be counted first, and one of the objects is in use.
+// TestABusyObjectHoldsUpItsOwnAlarmOnly counts the coming runs of three alarms, as a
+// host does after an unclean end, while one of the objects is in use.
 func TestABusyObjectHoldsUpItsOwnAlarmOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
-		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
-		fs := unclean(t, class, "a", "b", "busy")
-		h := open(t, fs, Options{Limits: Limits{Turn: -1}}, class)
+		h := open(t, objectstore.NewMemFS(), Options{Limits: Limits{Turn: -1}},
+			log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
+		for _, name := range []string{"a", "b", "busy"} {
+			setAlarm(t, h, name, time.Hour)
+			synctest.Wait()
+			h.Evict(id(name), StyleFence)
+		}
 		go do(t.Context(), h, "busy", "long", func(context.Context, *counter) error { time.Sleep(10 * time.Minute); return nil })
+		synctest.Wait()
+		due, _, err := h.alarmWindow(t.Context(), objectstore.AlarmPos{}, 10)
+		if err != nil || len(due) != 3 {
+			t.Fatalf("due %v, %v", due, err)
+		}
+		begun := time.Now()
+		ds, err := h.raise(t.Context(), due, false)
+		if err != nil || len(ds) != 3 || time.Since(begun) > 0 {
+			t.Fatalf("raise: %+v, %v after %v", ds, err, time.Since(begun))
+		}
+		for _, d := range ds {
+			if d.Raise != (d.ID.Name == "busy") {
+				t.Errorf("%v is to count its own run: %v", d.ID, d.Raise)
+			}
+			h.deliver(d)
+		}
 		time.Sleep(time.Minute)
 		if len(log.of("a")) != 1 || len(log.of("b")) != 1 || len(log.of("busy")) != 0 {
 			t.Errorf("after a minute: runs %v", log.runs)
@@ -167,6 +187,7 @@ func TestAFullDiskIsNoFaultOfTheAlarm(t *testing.T) {
 		setAlarm(t, h, "a", time.Minute)
 		fs.SetFree(0)
 		for n := 0; ; n++ { // until it is noticed
+			time.Sleep(time.Second)
 			if _, err := add(t.Context(), h, "b", 1); errors.Is(err, objectstore.ErrNoSpace) {
 				break
 			} else if err != nil || n > 100_000 {

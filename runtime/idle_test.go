@@ -447,6 +447,7 @@ func TestWhatIsShedCostsNothing(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if n := len(h.all()); n > 10 || h.sweeper.filed > 10 {
 			t.Errorf("%d objects in the table and %d in the wheel, for %d live", n, h.sweeper.filed, h.Live())
 		}
