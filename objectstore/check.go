@@ -35,8 +35,9 @@ type CheckStats struct {
 
 // Check reads the whole durable state: every key must be decodable, every record
 // of this package of a known version; alarms and rows of collections must agree
-// with their index entries both ways, and the entries of a feed have no gap. It
-// reports what it finds and returns an error only if it could not go on.
+// with their index entries both ways, and the entries of a feed have no gap. An
+// object half imported has part of its rows, so its collections are not looked at.
+// Check reports what it finds and returns an error only if it could not go on.
 func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, error) {
 	sn, err := s.Snapshot(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, er
 		return CheckStats{}, err
 	}
 	defer w.close()
-	c := &checker{sn: sn, w: w, report: report}
+	c := &checker{sn: sn, w: w, report: report, importing: make(map[ID]bool)}
 	if _, ok, err := sn.get([]byte{keyHost}); err != nil {
 		return c.stats, err
 	} else if !ok {
@@ -74,6 +75,8 @@ type checker struct {
 	report func(Problem)
 	stats  CheckStats
 	last   []byte // the prefix of the last object
+	// importing is the objects half imported: their marks come before all objects.
+	importing map[ID]bool
 
 	collections collections
 }
@@ -111,6 +114,7 @@ func (c *checker) key() error {
 			return nil
 		}
 		c.stats.Importing++
+		c.importing[id] = true
 	case key[0] == keyObject:
 		return c.objectKey()
 	default:
@@ -140,6 +144,9 @@ func (c *checker) objectKey() error {
 		c.stats.Rows++
 	case len(rest) > 1 && Space(rest[0]) == SpaceCollection:
 		c.stats.Rows++
+		if c.importing[id] {
+			return nil
+		}
 		return c.collectionKey(id, rest[1:])
 	default:
 		c.problem(id, "row of no known kind")

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -13,6 +14,8 @@ const (
 	// maxRounds is how often the committer goes round the ranges whose outputs keep
 	// coming before it takes the next record.
 	maxRounds = 8
+	// appendAgain is how long the committer waits before it brings a record again.
+	appendAgain = 100 * time.Millisecond
 )
 
 // committer makes records and releases outputs. All of it belongs to the
@@ -20,9 +23,8 @@ const (
 type committer struct {
 	s     *Store
 	tail  uint64
-	work  work     // taken from the queue and not done
-	busy  []*Range // whose outputs keep coming: still the committer's to release
-	rec   record   // the one in flight; its lists are reused
+	work  work   // taken from the queue and not done
+	rec   record // the one in flight; its lists are reused
 	spent []*generation
 }
 
@@ -31,7 +33,6 @@ func (c *committer) run() {
 	defer close(c.s.done)
 	for {
 		c.s.queue.take(&c.work)
-		c.visit()
 		c.rounds()
 		switch {
 		case c.work.abort:
@@ -42,7 +43,7 @@ func (c *committer) run() {
 				c.end(false)
 				return
 			}
-		case len(c.busy) > 0:
+		case len(c.work.busy) > 0:
 		case c.work.shut:
 			c.end(true)
 			return
@@ -90,7 +91,7 @@ func (c *committer) append() bool {
 	err := rec.encode()
 	if err == nil {
 		rec.size = int64(rec.batch.Len())
-		c.tail, err = s.log.Append(s.generation, c.tail, rec)
+		err = c.bring()
 	}
 	if err == nil {
 		err = rec.batch.Close()
@@ -102,6 +103,21 @@ func (c *committer) append() bool {
 		return false
 	}
 	return true
+}
+
+// bring appends the record in flight to the log, as often as that takes.
+func (c *committer) bring() error {
+	for {
+		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
+		if err == nil {
+			c.tail = tail
+			return nil
+		}
+		again := errors.Is(err, errUnknown) || errors.Is(err, errUnavailable)
+		if !again || !c.s.queue.pause(appendAgain) {
+			return err
+		}
+	}
 }
 
 // collect swaps filling generations to in flight, whole ones, until the record
@@ -173,44 +189,21 @@ func (p *part) land() {
 		return
 	}
 	r.out = append(r.out, p.g.outs...)
-	r.wantClean = true
 }
 
 // release releases outputs of a range that the committer is releasing. One pass:
 // a range that is never done must not hold up the others.
 func (c *committer) release(r *Range, outs []emission) {
-	more, clean := r.pass(outs, true)
-	if more {
-		c.busy = append(c.busy, r)
+	if r.pass(outs) {
+		c.work.busy = append(c.work.busy, r)
 	}
-	if clean {
-		r.onClean()
-	}
-}
-
-// visit does what was asked for besides committing.
-func (c *committer) visit() {
-	for _, v := range c.work.visits {
-		if v.release {
-			c.busy = append(c.busy, v.r)
-			continue
-		}
-		v.r.mu.Lock()
-		clean := v.r.becameCleanLocked()
-		v.r.mu.Unlock()
-		if clean {
-			v.r.onClean()
-		}
-	}
-	clear(c.work.visits)
-	c.work.visits = c.work.visits[:0]
 }
 
 // rounds goes on releasing where outputs keep coming, for a while.
 func (c *committer) rounds() {
-	for i := 0; i < maxRounds && len(c.busy) > 0; i++ {
-		round := c.busy
-		c.busy = nil
+	for i := 0; i < maxRounds && len(c.work.busy) > 0; i++ {
+		round := c.work.busy
+		c.work.busy = nil
 		for _, r := range round {
 			c.release(r, r.leaving())
 		}

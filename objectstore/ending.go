@@ -88,9 +88,8 @@ func (c *committer) end(drained bool) {
 	for {
 		s.queue.take(&c.work)
 		c.dropQueued()
-		c.visit()
 		c.rounds()
-		if len(c.busy) == 0 && s.queue.leave() {
+		if len(c.work.busy) == 0 && s.queue.leave() {
 			break
 		}
 	}
@@ -124,7 +123,8 @@ func (c *committer) dropQueued() {
 	c.work.dirty = c.work.dirty[:0]
 }
 
-// writeHost writes the host record, in a record of its own.
+// writeHost writes the host record, in a record of its own. It is brought once:
+// Open and Close return the error.
 func (c *committer) writeHost(h hostRecord) error {
 	rec := &record{batch: c.s.db.NewBatch()}
 	if err := rec.batch.Set([]byte{keyHost}, h.encode(), nil); err != nil {

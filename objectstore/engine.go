@@ -18,6 +18,10 @@ const engineFormat = pebble.FormatValueSeparation
 
 const bloomBitsPerKey = 10
 
+// maxMemTables is how many full memtables, each with a log, there can be before
+// writes wait for a flush.
+const maxMemTables = 4
+
 // engineOptions configures Pebble.
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	cache := pebble.NewCache(o.Cache)
@@ -26,7 +30,7 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 		Cache:                       cache,
 		FormatMajorVersion:          engineFormat,
 		MemTableSize:                uint64(o.MemTable),
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: maxMemTables,
 		ReadOnly:                    o.ReadOnly,
 		Logger:                      &engineLogger{log: o.Logger},
 	}

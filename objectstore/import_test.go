@@ -197,9 +197,32 @@ func alarmFirst(t *testing.T, rows, size int) []byte {
 	return b.Bytes()
 }
 
+// collectionOf is an export of so many rows of a collection that has an index and a
+// feed: their entries come before the rows.
+func collectionOf(t *testing.T, rows, size int) []byte {
+	t.Helper()
+	s := open(t, NewMemFS(), Options{})
+	o := s.live("c", "from")
+	logged := &Collection{Name: "orders", Feed: Feed{Name: "f"}}
+	for i := range rows {
+		o.putRow(t, logged, fmt.Sprintf("%05d", i), strings.Repeat("v", size), "status=open")
+	}
+	o.commit(t)
+	return export(t, s, o.id)
+}
+
 // TestCrashDuringImport takes the power away between two records.
 func TestCrashDuringImport(t *testing.T) {
-	stream := alarmFirst(t, 50, 50_000)
+	for name, stream := range map[string][]byte{
+		"alarm first": alarmFirst(t, 50, 50_000),
+		"collection":  collectionOf(t, 50, 50_000),
+	} {
+		t.Run(name, func(t *testing.T) { crashDuringImport(t, stream) })
+	}
+}
+
+func crashDuringImport(t *testing.T, stream []byte) {
+	t.Helper()
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	id := ID{"c", "to"}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // Iterator walks over rows. It is not for concurrent use.
@@ -130,9 +132,9 @@ func (it *Iterator) see(key, value []byte) {
 
 // forget ends the life of the slices that Key and Value returned.
 func (it *Iterator) forget() {
-	if mangle {
-		scribble(it.key)
-		scribble(it.value)
+	if invariants.Enabled {
+		invariants.Mangle(it.key)
+		invariants.Mangle(it.value)
 		if !it.pending {
 			it.baseKey, it.baseValue = nil, nil
 		}

@@ -79,12 +79,34 @@ func TestNoSpace(t *testing.T) {
 		o.commit(t)
 		o.put(t, "n", "5")
 		s.Abandon()
+		fs.SetFree(4*64<<20 - 1)
 		s = open(t, fs, Options{})
 		o = s.live("c", "a")
 		if err := o.Put(SpaceKV, []byte("n"), []byte("6"), false); !errors.Is(err, ErrNoSpace) {
 			t.Errorf("Put on a disk that was full at Open: %v", err)
 		}
+		fs.SetFree(4 * 64 << 20)
+		time.Sleep(spaceLookAgain)
+		o.put(t, "n", "7")
+		o.commit(t)
 	})
+}
+
+// TestReserveFollowsTheMemTable holds the reserve in proportion to what a flush may
+// take beside the log.
+func TestReserveFollowsTheMemTable(t *testing.T) {
+	for _, c := range []struct{ memTable, reserve, want int64 }{
+		{0, 0, 256 << 20},
+		{128 << 20, 0, 512 << 20},
+		{1 << 20, 0, 64 << 20},
+		{0, 1000, 1000},
+		{0, -1, -1},
+	} {
+		o := Options{MemTable: c.memTable, ReserveBytes: c.reserve}
+		if got := o.withDefaults().ReserveBytes; got != c.want {
+			t.Errorf("memtables of %d, reserve %d: %d bytes, want %d", c.memTable, c.reserve, got, c.want)
+		}
+	}
 }
 
 func TestThrottle(t *testing.T) {
@@ -152,6 +174,9 @@ func TestThrottleEndsWhenDropped(t *testing.T) {
 		j.want(t)
 		o.FenceDropping()
 		j.want(t, "let through")
+		if !o.Clean() {
+			t.Error("not clean after its only generation was dropped")
+		}
 	})
 }
 

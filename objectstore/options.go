@@ -21,7 +21,9 @@ type Options struct {
 	MaxObjectBytes int64
 	MaxHostBytes   int64
 	// ReserveBytes is the free disk space below which Put returns ErrNoSpace.
-	// Zero means 64 MiB; negative means none.
+	// Zero means four times MemTable, 64 MiB at least; negative means none. The
+	// engine may take that before the next look at the disk: by a log, a flush beside
+	// it and a compaction. A log that finds no room fails the store.
 	ReserveBytes int64
 	// ReadOnly opens a store that no host is using, to check or export it.
 	ReadOnly bool
@@ -54,11 +56,13 @@ func (o *Options) withDefaults() Options {
 		{&d.MemTable, 64 << 20},
 		{&d.MaxObjectBytes, 8 << 20},
 		{&d.MaxHostBytes, 256 << 20},
-		{&d.ReserveBytes, 64 << 20},
 	} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
+	}
+	if d.ReserveBytes == 0 {
+		d.ReserveBytes = max(minReserve, maxMemTables*d.MemTable)
 	}
 	return d
 }

@@ -1,29 +1,23 @@
 package objectstore
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // maxSpare is how many generations a store keeps for reuse.
 const maxSpare = 64
 
-// visit is what the committer is asked to do for a range besides committing.
-type visit struct {
-	r *Range
-	// release says that the asker was releasing and leaves it to the committer.
-	// Without it the range has become clean, and onClean is to be called.
-	release bool
-}
-
-// queue is the committer's work: ranges with a filling generation, and ranges
-// whose outputs it was asked to go on releasing.
+// queue is where the committer finds its work, and generations to be used again.
 type queue struct {
 	wake chan struct{} // cap 1; a token says that there may be work
 
 	mu     sync.Mutex
-	shut   bool // no range is added any more
-	abort  bool // what is queued is dropped
-	gone   bool // the committer has left
-	dirty  []*Range
-	visits []visit
+	shut   bool     // no range is added any more
+	abort  bool     // what is queued is dropped
+	gone   bool     // the committer has left
+	dirty  []*Range // with a filling generation
+	busy   []*Range // whose outputs the committer is asked to go on releasing
 	spares []*generation
 }
 
@@ -44,15 +38,15 @@ func (q *queue) add(r *Range) bool {
 	return true
 }
 
-// visit asks the committer to come by. It returns false if there is no committer
-// any more.
-func (q *queue) visit(v visit) bool {
+// goOn asks the committer to go on releasing the range's outputs in the caller's
+// place. It returns false if there is no committer any more.
+func (q *queue) goOn(r *Range) bool {
 	q.mu.Lock()
 	if q.gone {
 		q.mu.Unlock()
 		return false
 	}
-	q.visits = append(q.visits, v)
+	q.busy = append(q.busy, r)
 	q.mu.Unlock()
 	q.poke()
 	return true
@@ -62,7 +56,7 @@ func (q *queue) visit(v visit) bool {
 func (q *queue) leave() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.gone = len(q.dirty) == 0 && len(q.visits) == 0
+	q.gone = len(q.dirty) == 0 && len(q.busy) == 0
 	return q.gone
 }
 
@@ -75,6 +69,26 @@ func (q *queue) end(abort bool) {
 	q.poke()
 }
 
+// pause waits for so long. It returns false, at once, if what is queued is to be
+// dropped.
+func (q *queue) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		q.mu.Lock()
+		abort := q.abort
+		q.mu.Unlock()
+		if abort {
+			return false
+		}
+		select {
+		case <-q.wake: // for an end, or for work, which the committer finds later
+		case <-timer.C:
+			return true
+		}
+	}
+}
+
 func (q *queue) poke() {
 	select {
 	case q.wake <- struct{}{}:
@@ -84,21 +98,21 @@ func (q *queue) poke() {
 
 // work is what the committer finds in the queue.
 type work struct {
-	dirty  []*Range
-	visits []visit
-	shut   bool
-	abort  bool
+	dirty []*Range // with a filling generation
+	busy  []*Range // whose outputs are the committer's to release
+	shut  bool
+	abort bool
 }
 
-// take empties the queue into w, whose lists it reuses.
+// take moves what is in the queue to the end of w's lists.
 func (q *queue) take(w *work) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.dirty = append(w.dirty, q.dirty...)
-	w.visits = append(w.visits, q.visits...)
+	w.busy = append(w.busy, q.busy...)
 	clear(q.dirty)
-	clear(q.visits)
-	q.dirty, q.visits = q.dirty[:0], q.visits[:0]
+	clear(q.busy)
+	q.dirty, q.busy = q.dirty[:0], q.busy[:0]
 	w.shut, w.abort = q.shut, q.abort
 }
 

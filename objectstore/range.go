@@ -3,6 +3,8 @@ package objectstore
 import (
 	"context"
 	"sync"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // Range is one object's key range and its writes that are not durable yet. The
@@ -10,11 +12,10 @@ import (
 // goroutine.
 type Range struct {
 	// Fixed from the start.
-	store   *Store
-	id      ID
-	prefix  []byte // of all keys of the object
-	bad     error  // the ID is not allowed: nothing is handed over
-	onClean func()
+	store  *Store
+	id     ID
+	prefix []byte // of all keys of the object
+	bad    error  // the ID is not allowed: nothing is handed over
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O
 	// or while an output is released. What is done under it is short, so that a
@@ -26,7 +27,6 @@ type Range struct {
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
 	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
-	wantClean bool        // whoever makes the range clean lets the committer call onClean
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
@@ -34,11 +34,6 @@ type Range struct {
 func (s *Store) Range(id ID) *Range {
 	return &Range{store: s, id: id, prefix: appendObject(nil, id), bad: id.Validate()}
 }
-
-// OnClean sets f, which the committer calls without a lock each time the range
-// becomes clean. By then it may be dirty again: f asks Clean. Set it before use,
-// once.
-func (r *Range) OnClean(f func()) { r.onClean = f }
 
 // Begin makes e the owner: from now on hand-overs of every other epoch are refused.
 func (r *Range) Begin(e Epoch) {
@@ -59,16 +54,12 @@ func (r *Range) FenceDropping() {
 	r.owner = Epoch{}
 	g := r.filling
 	r.filling = nil
-	clean := g != nil && r.becameCleanLocked()
 	r.mu.Unlock()
 	if g == nil {
 		return
 	}
 	r.store.undurable.sub(g.bytes())
 	release(g.outs, ErrFenced)
-	if clean {
-		r.store.queue.visit(visit{r: r})
-	}
 }
 
 // HandOver makes the segment history, unless its epoch is not the owner
@@ -96,6 +87,7 @@ func (r *Range) HandOver(s *Segment) error {
 // admitLocked decides whether the segment may become history, and reserves a
 // place with the committer if it has writes.
 func (r *Range) admitLocked(s *Segment) error {
+	invariants.Held(&r.mu)
 	switch {
 	case r.bad != nil:
 		return r.bad
@@ -125,6 +117,7 @@ func (r *Range) admitLocked(s *Segment) error {
 // takeLocked moves the segment's writes and outputs into the range. It returns
 // true if the caller has to release outputs.
 func (r *Range) takeLocked(s *Segment) (lead bool) {
+	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
 	if g.dirty() {
@@ -154,6 +147,7 @@ func (r *Range) takeLocked(s *Segment) (lead bool) {
 // fillLocked adds the segment's writes to the filling generation, which they
 // become if there is none. It returns by how much that grew.
 func (r *Range) fillLocked(s *Segment) int64 {
+	invariants.Held(&r.mu)
 	if r.filling == nil {
 		r.filling = s.g
 		s.g.segments = 1
@@ -167,6 +161,7 @@ func (r *Range) fillLocked(s *Segment) int64 {
 // joinLocked returns the list that an output joins: the newest generation that it
 // has to wait for, or that holds outputs which leave before it.
 func (r *Range) joinLocked(e emission) *[]emission {
+	invariants.Held(&r.mu)
 	for _, g := range [...]*generation{r.filling, r.inflight} {
 		if g != nil && (e.sync || g.gated || len(g.outs) > 0) {
 			return &g.outs
@@ -179,20 +174,12 @@ func (r *Range) joinLocked(e emission) *[]emission {
 func (r *Range) Clean() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clean := r.cleanLocked()
-	if !clean {
-		// Whoever asked hears of it when it changes.
-		r.wantClean = true
-	}
-	return clean
-}
-
-func (r *Range) cleanLocked() bool {
 	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing
 }
 
 // undurableLocked is what the range counts for against Options.MaxObjectBytes.
 func (r *Range) undurableLocked() int64 {
+	invariants.Held(&r.mu)
 	var n int64
 	for _, g := range [...]*generation{r.filling, r.inflight} {
 		if g != nil {

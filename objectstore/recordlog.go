@@ -1,14 +1,31 @@
 package objectstore
 
-import "github.com/cockroachdb/pebble/v2"
+import (
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Outcomes of an Append after which the committer brings the same record again, with
+// the same epoch and tail, until the store is abandoned. All that waits for the
+// record goes on waiting. The local log has neither.
+var (
+	// errUnknown says that the record may have been appended. A log that finds the
+	// same record again must say whether it was.
+	errUnknown = errors.New("objectstore: unknown whether the record was appended")
+	// errUnavailable says that the record was not appended.
+	errUnavailable = errors.New("objectstore: log unavailable")
+)
 
 // recordLog is where records become history for good. There is one way in, so
 // that a log on other machines can take the place of the local one.
 type recordLog interface {
 	// Append makes a record durable and readable, in this order for whoever looks
 	// from outside, and returns the log's new tail. epoch and tail are the
-	// committer's: a log shared with other hosts refuses both when they are stale.
-	// After an error the store fails. Only the committer calls it.
+	// committer's: a log shared with other hosts refuses both when they are stale,
+	// with ErrFenced: another host has taken over. After errUnknown and errUnavailable
+	// the record comes again, after every other error the store fails. Only the
+	// committer calls it.
 	Append(epoch, tail uint64, r *record) (uint64, error)
 	// Valid says whether outputs may leave: that no other host can have taken over.
 	// Any goroutine may ask.

@@ -15,15 +15,8 @@ const maxLead = 64
 
 // lead releases what may leave. The caller set r.releasing and holds no lock.
 func (r *Range) lead() {
-	for i := 0; ; i++ {
-		more, clean := r.pass(r.leaving(), false)
-		switch {
-		case clean:
-			r.store.queue.visit(visit{r: r})
-			return
-		case !more:
-			return
-		case i >= maxLead && r.store.queue.visit(visit{r: r, release: true}):
+	for i := 0; r.pass(r.leaving()); i++ {
+		if i >= maxLead && r.store.queue.goOn(r) {
 			return
 		}
 	}
@@ -38,12 +31,10 @@ func (r *Range) leaving() []emission {
 	return outs
 }
 
-// pass releases outs, which nobody else has, in order. With more, others may
-// leave by now and the caller is still the one to release them. With clean,
-// onClean is to be called: because the range became clean and either somebody
-// asked or the caller always wants to know. Only the one who set r.releasing, or
-// was asked to go on by a visit, may call it.
-func (r *Range) pass(outs []emission, always bool) (more, clean bool) {
+// pass releases outs, which nobody else has, in order. It returns true if others
+// may leave by now: the caller is still the one to release them. Only the one who
+// set r.releasing, or was asked to go on for that one, may call it.
+func (r *Range) pass(outs []emission) (more bool) {
 	if len(outs) > 0 {
 		var err error
 		if !r.store.log.Valid() {
@@ -53,20 +44,8 @@ func (r *Range) pass(outs []emission, always bool) (more, clean bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.out) > 0 {
-		return true, false
-	}
-	r.releasing = false
-	return false, (always || r.wantClean) && r.becameCleanLocked()
-}
-
-// becameCleanLocked says whether the range is clean and somebody listens.
-func (r *Range) becameCleanLocked() bool {
-	if !r.cleanLocked() {
-		return false
-	}
-	r.wantClean = false
-	return r.onClean != nil
+	r.releasing = len(r.out) > 0
+	return r.releasing
 }
 
 func release(outs []emission, err error) {

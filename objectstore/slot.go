@@ -41,3 +41,6 @@ type Alarm struct {
 // AlarmPos is a place in the alarm index, which is ordered by due time and then
 // by ID. The zero AlarmPos is before the first entry.
 type AlarmPos struct{ key string }
+
+// Pos returns the alarm's place in the index: reading goes on after it.
+func (a Alarm) Pos() AlarmPos { return AlarmPos{key: string(alarmKey(dueMS(a.Due), a.ID))} }

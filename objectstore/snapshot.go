@@ -9,8 +9,8 @@ import (
 )
 
 // Snapshot is the durable state at one moment between two records. It never
-// shows what could still be lost. Its methods
-// may be called from any goroutine, except that Close comes after them.
+// shows what could still be lost. Its methods may be called from any goroutine,
+// except that Close comes after them.
 type Snapshot struct {
 	store *Store
 	at    *pebble.Snapshot // not touched outside the door

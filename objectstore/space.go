@@ -14,6 +14,10 @@ const (
 	spaceLookAgain = 100 * time.Millisecond // while there is none
 )
 
+// minReserve is room for records and for what is undurable, however small the
+// memtables are.
+const minReserve = 64 << 20
+
 // spaceGuard knows whether the disk has the reserve left. A full disk fails
 // syncs, and with them the store, so writes are refused before that.
 type spaceGuard struct {

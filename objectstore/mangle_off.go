@@ -1,7 +1,0 @@
-//go:build !invariants && !race
-
-package objectstore
-
-const mangle = false
-
-func scribble([]byte) {}

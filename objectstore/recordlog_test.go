@@ -1,0 +1,152 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// scriptedLog is a local log that can be away, as one on other machines can.
+type scriptedLog struct {
+	recordLog
+	answers []error  // of the next calls of Append; the local log has those after them
+	got     []string // what each call was given
+	stale   atomic.Bool
+}
+
+// Append returns a tail with its errors that nobody may use.
+func (l *scriptedLog) Append(epoch, tail uint64, r *record) (uint64, error) {
+	l.got = append(l.got, fmt.Sprintf("%d %d %q", epoch, tail, r.batch.Repr()))
+	if len(l.answers) == 0 {
+		return l.recordLog.Append(epoch, tail, r)
+	}
+	err := l.answers[0]
+	l.answers = l.answers[1:]
+	return 99, err
+}
+
+func (l *scriptedLog) Valid() bool { return !l.stale.Load() }
+
+// scripted runs f with a store whose log gives these answers.
+func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log *scriptedLog, j *journal)) {
+	held(t, Options{}, func(t *testing.T, s *Store, _ *FS, j *journal) {
+		log := &scriptedLog{recordLog: s.log, answers: answers}
+		s.log = log
+		f(t, s, log, j)
+	})
+}
+
+// TestTheSameRecordComesAgain has a log that does not know for a while, and one that
+// is away.
+func TestTheSameRecordComesAgain(t *testing.T) {
+	for _, answers := range [][]error{
+		{fmt.Errorf("%w: no answer", errUnknown), errUnknown},
+		{fmt.Errorf("%w: nobody there", errUnavailable), errUnavailable},
+	} {
+		t.Run(answers[1].Error(), func(t *testing.T) {
+			scripted(t, answers, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+				o, other := s.live("c", "a"), s.live("c", "b")
+				o.put(t, "n", "1")
+				o.Emit(entry{j, "write"})
+				o.handOver(t)
+				synctest.Wait()
+				o.Emit(entry{j, "read"})
+				o.handOver(t)
+				other.put(t, "n", "1")
+				other.Emit(entry{j, "other"})
+				other.handOver(t) // wakes the committer, and is no reason to hurry
+				time.Sleep(2*appendAgain - 1)
+				j.want(t)
+				if len(log.got) != 2 || o.Clean() || s.Stats().Records != 0 || s.Err() != nil {
+					t.Errorf("while the log is away: appended %q, clean %v, %+v, %v", log.got, o.Clean(), s.Stats(), s.Err())
+				}
+				time.Sleep(1)
+				j.want(t, "write", "read", "other")
+				if len(log.got) != 4 || len(slices.Compact(slices.Clone(log.got[:3]))) != 1 {
+					t.Errorf("not the same record three times and then another: %q", log.got)
+				}
+				var epoch, tail uint64
+				if _, err := fmt.Sscan(log.got[3], &epoch, &tail); err != nil || epoch != s.Generation() || tail != 2 {
+					t.Errorf("the next record came with epoch %d, tail %d, %v; want %d, 2", epoch, tail, err, s.Generation())
+				}
+			})
+		})
+	}
+}
+
+// TestAnotherHostHasTakenOver has a log that refuses the host: its objects are fenced,
+// and nothing of what they handed over stays.
+func TestAnotherHostHasTakenOver(t *testing.T) {
+	scripted(t, []error{errUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
+		func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+			o := s.live("c", "a")
+			o.put(t, "n", "1")
+			o.Emit(entry{j, "in flight"})
+			o.handOver(t)
+			synctest.Wait()
+			o.put(t, "n", "2")
+			o.Emit(entry{j, "filling"})
+			o.handOver(t)
+			time.Sleep(appendAgain)
+			j.want(t, "in flight!", "filling!")
+			if err := s.Err(); !errors.Is(err, ErrFenced) || len(log.got) != 2 {
+				t.Errorf("the store failed with %v after %d appends", err, len(log.got))
+			}
+			if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
+				t.Errorf("hand-over: %v", err)
+			}
+			if !o.Clean() || s.Stats().Undurable != 0 {
+				t.Errorf("%d bytes are left", s.Stats().Undurable)
+			}
+			openAgain(t, s.opts.FS).live("c", "a").absent(t, "n")
+		})
+}
+
+// TestAbandonDoesNotWaitForTheLog ends a store whose record nobody takes.
+func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
+	for _, err := range []error{errUnknown, errUnavailable} {
+		scripted(t, []error{err, err}, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+			o := s.live("c", "a")
+			o.put(t, "n", "1")
+			o.Emit(entry{j, "write"})
+			o.handOver(t)
+			synctest.Wait()
+			start := time.Now()
+			s.Abandon()
+			j.want(t, "write!")
+			if waited := time.Since(start); waited > 0 || len(log.got) != 1 || !errors.Is(s.Err(), err) {
+				t.Errorf("it took %v and %d appends: %v", waited, len(log.got), s.Err())
+			}
+		})
+	}
+}
+
+// TestNothingLeavesAHostWhoseLeaseIsOver has a log that another host may have taken
+// over by now: what was read from memory, and even what has landed, must not leave.
+func TestNothingLeavesAHostWhoseLeaseIsOver(t *testing.T) {
+	scripted(t, nil, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
+		try := func(what string, o live, write bool, want error) {
+			t.Helper()
+			if write {
+				o.put(t, "n", "1")
+			}
+			done := newReleased()
+			o.Emit(done)
+			o.handOver(t)
+			if err := <-done; !errors.Is(err, want) {
+				t.Errorf("%s: released with %v, want %v", what, err, want)
+			}
+		}
+		o := s.live("c", "a")
+		try("before", o, true, nil)
+		log.stale.Store(true)
+		try("a write", o, true, ErrFenced)
+		try("a read", o, false, ErrFenced)
+		log.stale.Store(false)
+		try("after", o, true, nil)
+	})
+}
