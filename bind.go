@@ -14,7 +14,13 @@ import (
 type Class struct {
 	rt   runtime.Class
 	http func(instance any, w http.ResponseWriter, r *http.Request)
-	err  error // a mistake in Bind, reported by Open
+	err  error // the first mistake in Bind, reported by Open
+}
+
+func (c *Class) mistake(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("dohost: class %q: %w", c.rt.Name, fmt.Errorf(format, args...))
+	}
 }
 
 // Name returns the class's stored name.
@@ -37,6 +43,8 @@ type Entry[O any] func(*Class)
 // object wakes, before any event, and holds the object's turn; if it fails, the
 // events that wait fail too, and the object is tried again after 100 ms, doubling
 // up to 10 s. Everything else that may enter the object is listed as an [Entry].
+// What is wrong with them, a nil function or a second entry for one thing, is an
+// error of [Open].
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{
 		Name:    string(ns),
@@ -46,7 +54,14 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 			return construct(ctx, s)
 		},
 	}}
-	for _, e := range entries {
+	if construct == nil {
+		c.mistake("Bind without a constructor")
+	}
+	for i, e := range entries {
+		if e == nil {
+			c.mistake("entry %d is nil", i)
+			continue
+		}
 		e(&c)
 	}
 	return c
@@ -66,13 +81,21 @@ func (e *ArgumentError) Error() string {
 // Unwrap returns what is wrong with the argument.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
+// unreadError marks the ArgumentError of a method that did not run. Methods return
+// ArgumentErrors too: those that they got from other objects.
+type unreadError struct{ *ArgumentError }
+
 // Expose lets callers outside the process name the method m. Argument and result
 // are JSON; no argument is the zero value.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return func(c *Class) {
-		if name == "" || c.rt.Methods[name] != nil {
-			c.err = fmt.Errorf("dohost: class %q exposes method %q twice, or without a name", c.rt.Name, name)
-			return
+		switch {
+		case name == "":
+			c.mistake("Expose without a name")
+		case m == nil:
+			c.mistake("Expose of %q without a method", name)
+		case c.rt.Methods[name] != nil:
+			c.mistake("a second Expose of %q", name)
 		}
 		c.rt.Methods[name] = func(ctx context.Context, instance any, arg []byte) ([]byte, error) {
 			o, err := instanceOf[O](instance)
@@ -82,7 +105,7 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 			var in In
 			if len(arg) > 0 {
 				if err := json.Unmarshal(arg, &in); err != nil {
-					return nil, &ArgumentError{name, err}
+					return nil, unreadError{&ArgumentError{name, err}}
 				}
 			}
 			out, err := m(o, ctx, in)
@@ -105,6 +128,12 @@ type AlarmInfo = alarm.Info
 // atomic, and a crash repeats the handler over what its earlier parts wrote.
 func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
 	return func(c *Class) {
+		switch {
+		case m == nil:
+			c.mistake("OnAlarm without a method")
+		case c.rt.Alarm != nil:
+			c.mistake("a second OnAlarm")
+		}
 		c.rt.Alarm = func(ctx context.Context, instance any, info alarm.Info) error {
 			o, err := instanceOf[O](instance)
 			if err != nil {
@@ -120,6 +149,12 @@ func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
 // before it, and flushing, like reading the request's body, is an [Await].
 func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 	return func(c *Class) {
+		switch {
+		case m == nil:
+			c.mistake("OnHTTP without a method")
+		case c.http != nil:
+			c.mistake("a second OnHTTP")
+		}
 		c.http = func(instance any, w http.ResponseWriter, r *http.Request) {
 			if o, err := instanceOf[O](instance); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)

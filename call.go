@@ -21,7 +21,8 @@ import (
 //
 // A caller whose ctx ends takes a queued call with it (Ran is RanNo), or loses the
 // answer of a started one (RanUnknown); the method runs on. Every error is an
-// [*Error]; with RanYes it is what the method returned.
+// [*Error]; with RanYes it is what the method returned, or says that the result
+// cannot cross.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
 	var none Out
 	byRef := s.host.ByReference(s.id.Class)
@@ -53,7 +54,11 @@ func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Con
 	if err != nil {
 		return none, err
 	}
-	return result.get()
+	out, err := result.get()
+	if err != nil {
+		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanYes}
+	}
+	return out, nil
 }
 
 // Do runs fn with the object, as [Call] runs a method. What fn shares with its

@@ -5,9 +5,11 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// These errors say that the object did not run.
+// These errors say that an object did not run. Which object, errors.Is does not say:
+// it also finds what a method returned that got the error from an object it called.
+// Whether this call ran is what the Ran of the outermost [*Error] says.
 var (
-	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full
+	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full, or it has too many background tasks
 	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
 	ErrDeadlock    = runtime.ErrDeadlock    // the call leads back into an Exclusive section that waits for it
 	ErrConstructor = runtime.ErrConstructor // the object's constructor failed, now or a moment ago
@@ -15,8 +17,10 @@ var (
 	ErrNoMethod    = runtime.ErrNoMethod    // the class exposes no such method
 )
 
-// ErrFenced says that the object ran in an incarnation that has ended. Whether the
-// call took effect is unknown; a storage operation that gets it did nothing.
+// ErrFenced says that an object ran in an incarnation that has ended. Whether the
+// call took effect is unknown, unless the [*Error] says RanYes: then the method
+// returned it, and another object's incarnation has ended. A storage operation that
+// gets it did nothing.
 var ErrFenced = runtime.ErrFenced
 
 // These errors say that the API was used in a way it cannot serve.
@@ -38,13 +42,15 @@ var (
 )
 
 // Error says which operation on which object failed, whether it ran, and what a
-// caller may do. Every error of Call, Do and Invoke is one.
+// caller may do. Every error of Call, Do and Invoke is one, and speaks of that call:
+// Err may hold the [*Error] of another, that the object made.
 type Error = runtime.Error
 
 // Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced
 
-// LimitError says that a key, a value or a segment is too large.
+// LimitError says that a key, a value or a segment is too large, or that one
+// operation names too many keys.
 type LimitError = objectstore.LimitError
 
 // NameError says that a class or an object's name is not allowed.
@@ -55,7 +61,7 @@ type Ran = runtime.Ran
 
 // The three answers to "did it run".
 const (
-	RanUnknown = runtime.RanUnknown
-	RanNo      = runtime.RanNo
-	RanYes     = runtime.RanYes
+	RanUnknown = runtime.RanUnknown // it may have taken effect, or may yet
+	RanNo      = runtime.RanNo      // it did not run, and will not
+	RanYes     = runtime.RanYes     // it ran to its end, and what it wrote stays
 )

@@ -31,9 +31,12 @@ type Board struct{ store *dohost.Storage }
 
 const Boards dohost.Namespace[Board] = "board"
 
+func boardClass() dohost.Class {
+	return dohost.Bind(Boards, func(_ context.Context, s *dohost.State) (*Board, error) { return &Board{s.Storage()}, nil })
+}
+
 // Rows are found by key or index, and a writer can insist on the version it saw.
 func ExampleCollection() {
-	newBoard := func(_ context.Context, s *dohost.State) (*Board, error) { return &Board{s.Storage()}, nil }
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := Boards.Get(h, "today").Do(ctx, func(ctx context.Context, b *Board) error {
 			for _, t := range []Task{{"wash", "open", 2}, {"cook", "open", 10}, {"eat", "done", 1}} {
@@ -64,7 +67,7 @@ func ExampleCollection() {
 		if err != nil {
 			log.Fatal(err)
 		}
-	}, dohost.Bind(Boards, newBoard))
+	}, boardClass())
 	// Output:
 	// cook 10 1
 	// wash 2 1
@@ -73,4 +76,53 @@ func ExampleCollection() {
 	// 2 insert cook
 	// 3 insert eat
 	// 4 update cook
+}
+
+// Page returns the keys of at most three open tasks after a cursor, by rank, and the
+// cursor to go on from.
+func (b *Board) Page(ctx context.Context, after dohost.Cursor) (page Page, err error) {
+	rows, err := tasks.List(ctx, b.store, &dohost.Query[Task]{
+		Index: "state", Prefix: dohost.KeyOf("open"), After: after, Limit: 3,
+	})
+	for _, row := range rows {
+		page.Tasks = append(page.Tasks, row.Key)
+		page.Next = row.Cursor
+	}
+	return page, err
+}
+
+type Page struct {
+	Tasks []string
+	Next  dohost.Cursor
+}
+
+// A query goes on page by page, over rows that may change meanwhile.
+func ExampleQuery() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		today := Boards.Get(h, "today")
+		insert := func(ts ...Task) error {
+			return today.Do(ctx, func(ctx context.Context, b *Board) error {
+				for _, t := range ts {
+					if err := tasks.Insert(ctx, b.store, t); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		fmt.Println(insert(Task{"cook", "open", 3}, Task{"dry", "open", 5}, Task{"eat", "open", 4}, Task{"shop", "open", 2}))
+		first, err := dohost.Call(ctx, today, (*Board).Page, "")
+		fmt.Println(first.Tasks, err)
+		fmt.Println(insert(Task{"list", "open", 1}, Task{"rest", "open", 6}))
+		second, err := dohost.Call(ctx, today, (*Board).Page, first.Next)
+		fmt.Println(second.Tasks, err)
+		none, err := dohost.Call(ctx, today, (*Board).Page, second.Next)
+		fmt.Println(none.Tasks, err)
+	}, boardClass())
+	// Output:
+	// <nil>
+	// [shop cook eat] <nil>
+	// <nil>
+	// [dry rest] <nil>
+	// [] <nil>
 }

@@ -1,6 +1,7 @@
 package dohost_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -203,6 +204,63 @@ func ExampleRetry() {
 	// Output:
 	// 2 <nil>
 	// 1 true
+}
+
+// A call that did not run is tried again; one whose outcome is unknown only if it is
+// idempotent, as above; and one that ran never.
+func ExampleRetry_ran() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		home := notebooks.Get(h, "home")
+		busy, free := make(chan struct{}), make(chan struct{})
+		go home.Do(ctx, func(context.Context, *notebook) error {
+			close(busy)
+			<-free
+			return nil
+		})
+		<-busy
+		tries := 0
+		err := dohost.Retry(ctx, nil, func(ctx context.Context) error {
+			tries++
+			patience := time.Minute
+			if tries == 1 {
+				patience = time.Millisecond
+				defer close(free)
+			}
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			err := home.Do(ctx, func(ctx context.Context, n *notebook) error {
+				return errors.New("torn page")
+			})
+			e, _ := errors.AsType[*dohost.Error](err)
+			fmt.Printf("ran: %v, retryable: %v\n", e.Ran, e.Retryable)
+			return err
+		})
+		fmt.Println(tries, err)
+	}, notebookClass(nil))
+	// Output:
+	// ran: no, retryable: true
+	// ran: yes, retryable: false
+	// 2 Do notebook/home: torn page
+}
+
+// An object's durable state is a stream of bytes, of which another object can be made.
+func ExampleHost_Import() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		alice, bob := counter.Counters.Get(h, "alice"), counter.Counters.Get(h, "bob")
+		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 40))
+		var export bytes.Buffer
+		fmt.Println(h.Export(ctx, alice.ID(), &export))
+		fmt.Println(h.Import(ctx, bob.ID(), bytes.NewReader(export.Bytes())))
+		fmt.Println(dohost.Call(ctx, bob, (*counter.Counter).Add, 2))
+		err := h.Import(ctx, bob.ID(), &export)
+		fmt.Println(errors.Is(err, dohost.ErrExists))
+	}, counter.Class())
+	// Output:
+	// 40 <nil>
+	// <nil>
+	// <nil>
+	// 42 <nil>
+	// true
 }
 
 // Keys are in order, and selected by prefix and bounds.

@@ -119,7 +119,9 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 }
 
 // Wait returns when [Feed.Read] has an entry behind a position, with the turn given
-// up meanwhile as in an [Await]. A context with a deadline bounds it.
+// up meanwhile as in an [Await]. A context with a deadline bounds it. A DeleteAll
+// does not wake it; the next entry does, with [ErrFeedReset] for a position that names
+// its Log.
 //
 // Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {

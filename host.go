@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 )
 
 // Options tunes a Host. A nil *Options, and the zero Options, mean the defaults.
+// What is out of a field's range is an error of [Open].
 type Options struct {
 	// IdleAfter is for how long an object may have nothing to do before it is
 	// evicted. Zero means a draw from 70 to 140 s, as Durable Objects have it; else
@@ -19,21 +21,28 @@ type Options struct {
 	IdleAfter time.Duration
 	// Grace is how long Close lets handlers finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
-	// MaxEvents bounds an object's events, queued, running and suspended. Zero means 4,096.
+	// MaxEvents bounds an object's events, queued, running and suspended, and its
+	// background tasks. Zero means 4,096; negative is an error.
 	MaxEvents int
-	// MaxBytes bounds the encoded arguments that wait for an object. Zero means 64 MiB.
+	// MaxBytes bounds the encoded arguments that wait for an object. Zero means
+	// 64 MiB; negative is an error.
 	MaxBytes int
 	// MaxAge bounds how long an event waits for an object. Zero means 30 s; negative, no bound.
 	MaxAge time.Duration
-	// MaxLive bounds the objects in memory: beyond it idle ones are evicted. Zero means no bound.
+	// MaxLive bounds the objects in memory: beyond it idle ones are evicted. Zero
+	// means no bound; negative is an error.
 	MaxLive int
 	// HeapBudget is the live heap, in bytes, beyond which idle objects are evicted.
 	// Zero means no bound.
 	HeapBudget uint64
-	// TimeScale divides the platform's times (idle eviction, limits of handlers), not
-	// those that objects ask for. Zero means 1.
+	// TimeScale divides the platform's times: idle eviction, unless IdleAfter says
+	// when, and the limits of constructors and Exclusive sections, of alarm handlers
+	// and of the disk. It does not scale what objects ask for, nor the other options
+	// (Grace, MaxAge), nor the waits before a failed alarm or constructor is tried
+	// again. Zero means 1; negative, infinite and NaN are errors.
 	TimeScale float64
-	// Chaos ends incarnations at random. The zero Chaos ends none.
+	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
+	// chance, a negative mean, an unknown place or style is an error.
 	Chaos Chaos
 	// Listener is told what the host does. The zero value listens to nothing.
 	Listener Listener
@@ -64,10 +73,14 @@ type Host struct {
 // Open opens the store in dir, creating it if need be, and starts delivering the
 // alarms that are due. Close it in the end.
 //
-// Errors: [ErrLocked], [ErrFormat], [ErrForeign], and mistakes in classes.
+// Errors: [ErrLocked], [ErrFormat], [ErrForeign], and those that name a mistake in
+// the options or classes, which leave the directory alone.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
 		o = &Options{}
+	}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	h := &Host{classes: map[string]Class{}}
 	var rts []runtime.Class
@@ -104,31 +117,30 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 
 // Invoke calls an exposed method by name, with JSON.
 //
-// Errors: an [*Error] with [ErrNoClass], [ErrNoMethod], [*ArgumentError] or what the
-// method returned.
+// Errors: an [*Error], with RanNo for [ErrNoClass], [ErrNoMethod] and an argument
+// that cannot be read ([*ArgumentError]); with RanYes it is what the method returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
 	m, err := h.rt.Method(id.Class, method)
 	if err != nil {
 		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
 	}
 	var out []byte
+	unread := false // the method never ran, for want of an argument
 	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Fn: func(ctx context.Context, instance any) (err error) {
 		out, err = m(ctx, instance, arg)
+		if u, ok := errors.AsType[unreadError](err); ok {
+			unread, err = true, u.ArgumentError
+		}
 		return err
 	}})
-	if e, ok := err.(*Error); ok && unread(e.Err) {
+	// With another Ran the event may still be running, and unread is its own.
+	if e, ok := errors.AsType[*Error](err); ok && e.Ran == RanYes && unread {
 		e.Ran, e.Remote = RanNo, false
 	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
-}
-
-// unread says that an exposed method never ran, for want of an argument.
-func unread(err error) bool {
-	_, ok := err.(*ArgumentError)
-	return ok
 }
 
 // Evict ends the object's incarnation, if it has one, and says whether it had.
@@ -172,5 +184,7 @@ func (h *Host) Export(ctx context.Context, id ID, w io.Writer) error {
 	return sn.Export(id, w)
 }
 
-// Backup makes a copy of the store in dir, which must not exist, as of now.
+// Backup makes a copy of the store in dir, which must be absent or empty, as of now.
+// One that returns an error, or was interrupted, is no store, and may leave a
+// directory, which is to be removed before the next try.
 func (h *Host) Backup(ctx context.Context, dir string) error { return h.rt.Store().Backup(ctx, dir) }

@@ -9,6 +9,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // open opens a host in memory and closes it when the test ends.
@@ -49,6 +50,105 @@ func TestCallAndInvokeReachTheSameObject(t *testing.T) {
 		bad, ok := errors.AsType[*dohost.ArgumentError](mustFail(h.Invoke(t.Context(), alice.ID(), "add", []byte("{"))))
 		if !ok || bad.Method != "add" {
 			t.Fatalf("bad argument: %v", bad)
+		}
+	})
+}
+
+// relay passes an argument on to another object, and what that says back.
+type relay struct {
+	host  **dohost.Host
+	store *dohost.Storage
+}
+
+const relays dohost.Namespace[relay] = "relay"
+
+func (r *relay) Forward(ctx context.Context, arg string) (int, error) {
+	_, err := (*r.host).Invoke(ctx, counter.Counters.Get(*r.host, "alice").ID(), "add", []byte(arg))
+	return 0, err
+}
+
+func (r *relay) Refuse(context.Context, string) (int, error) {
+	return 0, &dohost.ArgumentError{Method: "refuse", Err: errors.New("not this one")}
+}
+
+func TestAMethodThatReturnsAnArgumentErrorRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h *dohost.Host
+		h = open(t, nil, counter.Class(), dohost.Bind(relays, func(context.Context, *dohost.State) (*relay, error) {
+			return &relay{&h, nil}, nil
+		}, dohost.Expose("forward", (*relay).Forward), dohost.Expose("refuse", (*relay).Refuse)))
+		for _, c := range []struct {
+			method, arg string
+			ran         dohost.Ran
+		}{
+			{"forward", "{", dohost.RanNo},
+			{"forward", `"{"`, dohost.RanYes},
+			{"refuse", "", dohost.RanYes},
+		} {
+			err := mustFail(h.Invoke(t.Context(), relays.Get(h, "x").ID(), c.method, []byte(c.arg)))
+			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {
+				t.Errorf("%s(%s): %v", c.method, c.arg, err)
+			}
+			if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != c.ran || e.Remote != (c.ran == dohost.RanYes) {
+				t.Errorf("%s(%s): ran %v, remote %v; want %v", c.method, c.arg, e.Ran, e.Remote, c.ran)
+			}
+		}
+	})
+}
+
+// Count writes, calls an object that is not there, and passes on what that says.
+func (r *relay) Count(ctx context.Context, class string) (int, error) {
+	if err := dohost.Add(ctx, r.store, "n", 1); err != nil {
+		return 0, err
+	}
+	return dohost.Call(ctx, dohost.Namespace[counter.Counter](class).Get(*r.host, "x"), (*counter.Counter).Add, 1)
+}
+
+func TestAnErrorSpeaksOfTheCallThatReturnedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h *dohost.Host
+		h = open(t, nil, dohost.Bind(relays, func(_ context.Context, st *dohost.State) (*relay, error) {
+			return &relay{&h, st.Storage()}, nil
+		}))
+		front := relays.Get(h, "x")
+		calls := 0
+		err := dohost.Retry(t.Context(), &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			calls++
+			return mustFail(dohost.Call(ctx, front, (*relay).Count, "back"))
+		})
+		outer, _ := errors.AsType[*dohost.Error](err)
+		inner, ok := errors.AsType[*dohost.Error](outer.Err)
+		if !ok || !errors.Is(err, dohost.ErrNoClass) || outer.Ran != dohost.RanYes || inner.Ran != dohost.RanNo || calls != 1 {
+			t.Errorf("%d calls, ran %v behind %v: %v", calls, outer.Ran, inner, err)
+		}
+		err = front.Do(t.Context(), func(ctx context.Context, r *relay) error {
+			n, _, err := dohost.Get[int](ctx, r.store, "n")
+			if n != 1 {
+				t.Errorf("n is %d", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stubborn is a result that cannot be read.
+type stubborn struct{ Text []byte }
+
+func (*stubborn) DecodeMsgpack(*msgpack.Decoder) error { return errors.New("no") }
+
+func (r *relay) Stubborn(context.Context, struct{}) (stubborn, error) { return stubborn{}, nil }
+
+func TestAResultThatCannotBeReadComesFromACallThatRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newRelay := func(context.Context, *dohost.State) (*relay, error) { return &relay{}, nil }
+		h := open(t, nil, dohost.Bind(relays, newRelay))
+		s := relays.Get(h, "x")
+		err := mustFail(dohost.Call(t.Context(), s, (*relay).Stubborn, struct{}{}))
+		if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != dohost.RanYes || e.Op != "Stubborn" || e.ID != s.ID() {
+			t.Fatalf("%v", err)
 		}
 	})
 }

@@ -128,7 +128,7 @@ func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 // wakes it. It returns when the alarm is durable.
 //
 // Errors: an [*Error] with [ErrNoAlarmHandler], or an [*ArgumentError] for a time
-// before 1970.
+// outside the years 1970 to 9999.
 func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	const op = "set alarm"
 	c, bound := h.classes[id.Class]
@@ -138,6 +138,8 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoAlarmHandler, id.Class), Ran: RanNo}
 	case at.UnixMilli() <= 0:
 		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is not after 1970", at)}, Ran: RanNo}
+	case at.UTC().Year() > 9999:
+		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is after the year 9999", at)}, Ran: RanNo}
 	}
 	return h.rt.Do(ctx, id, runtime.Call{Op: op, Fn: func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx).SetAlarm(ctx, at)

@@ -126,6 +126,27 @@ func TestImportIntoAClosedHost(t *testing.T) {
 	})
 }
 
+func TestSetAlarmFromOutsideWantsATimeThatCanCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, notebookClass(make(chan int)))
+		id := notebooks.Get(h, "home").ID()
+		year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
+		for _, at := range []time.Time{{}, year(1969), year(10_000), time.Unix(1<<50, 0)} {
+			err := h.SetAlarm(t.Context(), id, at)
+			_, bad := errors.AsType[*dohost.ArgumentError](err)
+			if e, ok := errors.AsType[*dohost.Error](err); !bad || !ok || e.Ran != dohost.RanNo {
+				t.Errorf("%v: %v", at, err)
+			}
+		}
+		if err := h.SetAlarm(t.Context(), id, year(9999)); err != nil {
+			t.Error(err)
+		}
+		if err := h.DeleteAlarm(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestLookingNeitherWakesNorProlongs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{IdleAfter: 10 * time.Second}, counter.Class())

@@ -1,6 +1,8 @@
 package dohost
 
 import (
+	"fmt"
+	"math"
 	"runtime/metrics"
 	"time"
 
@@ -9,14 +11,38 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
+// check says which option is out of its range.
+func (o *Options) check() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"MaxEvents", o.MaxEvents}, {"MaxBytes", o.MaxBytes}, {"MaxLive", o.MaxLive}} {
+		if f.value < 0 {
+			return fmt.Errorf("dohost: Options.%s is %d, want 0 for the default, or more", f.name, f.value)
+		}
+	}
+	if s := o.TimeScale; s < 0 || math.IsNaN(s) || math.IsInf(s, 0) {
+		return fmt.Errorf("dohost: Options.TimeScale is %v, want 0 for the default, or a finite number above 0", s)
+	}
+	if err := o.Chaos.Validate(); err != nil {
+		return fmt.Errorf("dohost: Options.Chaos: %w", err)
+	}
+	return nil
+}
+
+// longest is as long as a time gets by being scaled. Twice that is still a time.
+const longest = time.Duration(math.MaxInt64 / 4)
+
 // runtime translates the options.
 func (o *Options) runtime() runtime.Options {
 	scale := o.TimeScale
-	if scale <= 0 {
+	if scale == 0 {
 		scale = 1
 	}
 	// Only the platform's own times are scaled; IdleAfter is the user's.
-	scaled := func(d time.Duration) time.Duration { return max(time.Duration(float64(d)/scale), 1) }
+	scaled := func(d time.Duration) time.Duration {
+		return max(time.Duration(min(float64(d)/scale, float64(longest))), 1)
+	}
 	idle := eviction.Idle{Min: o.IdleAfter}
 	if o.IdleAfter == 0 {
 		idle.Min = scaled(70 * time.Second)

@@ -20,3 +20,15 @@ func TestTimeScaleTouchesThePlatformsTimesOnly(t *testing.T) {
 		t.Errorf("never is %v", d)
 	}
 }
+
+func TestATinyTimeScaleMakesLongTimes(t *testing.T) {
+	for _, scale := range []float64{1e-9, 1e-300} {
+		o := (&Options{TimeScale: scale}).runtime()
+		if d := o.Policy.Idle(1, 1); d < 1000*time.Hour {
+			t.Errorf("scale %v: default idle time is %v", scale, d)
+		}
+		if o.Limits.Stall < 1000*time.Hour {
+			t.Errorf("scale %v: stall limit is %v", scale, o.Limits.Stall)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -12,12 +13,13 @@ type RetryOptions struct {
 	// Idempotent says that fn may take effect twice: then a call with an unknown
 	// outcome is tried again too.
 	Idempotent bool
-	// Attempts bounds the calls of fn. Zero means 5.
+	// Attempts bounds the calls of fn. Zero means 5; negative, no bound.
 	Attempts int
 	// Base is the first delay, which doubles; the delay is drawn from zero to that.
-	// Zero means 50 ms.
+	// Zero means 50 ms; negative, no delay.
 	Base time.Duration
-	// Window is the time after which no attempt begins. Zero means 10 s.
+	// Window is the time after which no attempt begins. Zero means 10 s; negative,
+	// no bound.
 	Window time.Duration
 }
 
@@ -26,6 +28,8 @@ type RetryOptions struct {
 // what may have run, but never what an object's own code returned, and never an
 // overloaded object, which needs less to do and not more. Durable Objects give the
 // same advice on .retryable and .overloaded.
+//
+// Errors: the last one of fn, also when ctx ends before the next attempt.
 func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error) error {
 	var opts RetryOptions
 	if o != nil {
@@ -46,14 +50,26 @@ func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error)
 		if err == nil || attempt == opts.Attempts || !opts.repeatable(err) {
 			return err
 		}
-		delay := rand.N(opts.Base << min(attempt-1, 20))
-		if time.Since(start)+delay > opts.Window {
+		delay := opts.delay(attempt)
+		if opts.Window > 0 && delay > opts.Window-time.Since(start) {
 			return err
 		}
 		if Sleep(ctx, delay) != nil {
 			return err
 		}
 	}
+}
+
+// delay draws the time to wait after an attempt.
+func (o RetryOptions) delay(attempt int) time.Duration {
+	if o.Base < 0 {
+		return 0
+	}
+	doublings := min(attempt-1, 20)
+	if o.Base > math.MaxInt64>>doublings {
+		return rand.N(time.Duration(math.MaxInt64))
+	}
+	return rand.N(o.Base << doublings)
 }
 
 func (o RetryOptions) repeatable(err error) bool {

@@ -28,7 +28,7 @@ func (s *State) Storage() *Storage { return &s.storage }
 // means now. The alarm is part of what the event writes; it survives restarts, fires
 // without a request, never early, and at least once: see [OnAlarm].
 //
-// Errors: [ErrNoAlarmHandler], and one for a time before 1970.
+// Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt.SetAlarm(ctx, at) }
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
@@ -44,6 +44,8 @@ func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt.DeleteAlarm
 // not at all if that is rolled back or lost. It keeps the object in memory and ends
 // with the incarnation. name stands in errors and logs. Durable Objects call it
 // waitUntil.
+//
+// Errors: [ErrOverloaded] when the object has Options.MaxEvents background tasks.
 func (s *State) Go(ctx context.Context, name string, fn func(context.Context) error) error {
 	return s.rt.Go(ctx, name, fn)
 }
@@ -60,14 +62,21 @@ func (s *State) Pin(why string) (release func()) { return s.rt.Pin(why) }
 
 // AbortOptions says what else Abort does.
 type AbortOptions struct {
-	// DropAlarm drops the alarm whose handler runs, instead of trying it again. An
-	// alarm that was set meanwhile stays.
+	// DropAlarm drops the alarm whose handler aborts, instead of trying it again. An
+	// alarm that was set meanwhile stays. In any other event it means nothing.
 	DropAlarm bool
 }
 
-// Abort ends this incarnation: what the event did since its last Await never
-// happened, callers get [ErrFenced] with cause, and the next event begins a new
-// incarnation. It returns the error that the handler should return.
+// Abort ends this incarnation: what the event that holds the turn did since its last
+// Await never happened, callers get [ErrFenced] with cause, and the next event begins
+// a new incarnation. It returns the error that the handler should return.
+//
+// It takes any context of an event of this incarnation, with the turn or without: an
+// Await's fn may abort, and so may a goroutine that outlives its event. With another
+// context it does nothing.
+//
+// Errors: the [*Fenced] that says why the incarnation has ended, by this Abort or
+// before it; [ErrNoTurn].
 func (s *State) Abort(ctx context.Context, cause error, o *AbortOptions) error {
 	return s.rt.Abort(ctx, cause, o != nil && o.DropAlarm)
 }

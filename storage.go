@@ -3,6 +3,8 @@ package dohost
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -12,11 +14,17 @@ import (
 // Keys are 1 to 2,048 bytes and sort by bytes; values encode to at most 2 MiB, and
 // what one event writes between Awaits to at most 16 MiB ([*LimitError]). Writes of
 // an event are atomic, and durable before anything leaves the object.
+//
+// What reads and writes wants a ctx that holds the turn of the storage's object, and
+// returns [ErrNoTurn], [ErrTurnBusy] or [ErrFenced] besides the errors it names. A
+// write that returns an error has written nothing.
 type Storage struct{ rt *runtime.State }
 
 const kv = objectstore.SpaceKV
 
-// Get returns the value of a key.
+// Get returns the value of a key; ok is false if there is none.
+//
+// Errors: [ErrFormat], and one for a value that is not a T.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	data, ok, err := s.rt.Get(ctx, kv, []byte(key))
 	if err != nil || !ok {
@@ -26,7 +34,11 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 	return v, err == nil, err
 }
 
-// Put writes a key.
+// Put writes a key. While too much that the object or the host has written is not
+// durable, it waits, with the turn held.
+//
+// Errors: a [*LimitError] for the key, the value or the segment, [ErrNoSpace], and
+// one for a value that cannot be encoded.
 func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
 	return put(ctx, s, key, v, false)
 }
@@ -34,6 +46,8 @@ func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
 // PutNoWait is Put, but nothing waits for this write to be durable: it may be lost
 // in a crash although later answers have left. Durable Objects call it
 // allowUnconfirmed.
+//
+// Errors: those of Put.
 func PutNoWait[T any](ctx context.Context, s *Storage, key string, v T) error {
 	return put(ctx, s, key, v, true)
 }
@@ -46,8 +60,10 @@ func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) e
 	return s.rt.Put(ctx, kv, []byte(key), data, noWait)
 }
 
-// GetMany returns the values of up to 128 keys; keys that are not there are not in
-// the map.
+// GetMany returns the values of up to 128 keys, which it reads in the order in which
+// they are named; keys that are not there are not in the map.
+//
+// Errors: those of [Get], and a [*LimitError] for too many keys.
 func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string]T, error) {
 	if err := batchLimit(len(keys)); err != nil {
 		return nil, err
@@ -65,17 +81,23 @@ func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string
 	return found, nil
 }
 
-// PutMany writes up to 128 keys.
+// PutMany writes up to 128 keys, in the order of their bytes: all of them, or after
+// an error none. It waits as [Put] does, and is a [Transaction].
+//
+// Errors: those of Put, and a [*LimitError] for too many keys.
 func PutMany[T any](ctx context.Context, s *Storage, values map[string]T) error {
 	if err := batchLimit(len(values)); err != nil {
 		return err
 	}
-	for k, v := range values {
-		if err := Put(ctx, s, k, v); err != nil {
-			return err
+	return runtime.Transaction(ctx, func(ctx context.Context) error {
+		// The order of the map would have chaos strike elsewhere in every run.
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			if err := Put(ctx, s, k, values[k]); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func batchLimit(n int) error {
@@ -85,24 +107,37 @@ func batchLimit(n int) error {
 	return nil
 }
 
-// Delete removes a key and says whether it was there.
+// Delete removes a key and says whether it was there. It never waits, and a full
+// disk does not refuse it.
+//
+// Errors: a [*LimitError] for the segment.
 func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
 	return s.rt.Delete(ctx, kv, []byte(key), false)
 }
 
-// DeleteMany removes up to 128 keys and returns how many were there.
+// DeleteMany removes up to 128 keys, in the order in which they are named, and
+// returns how many were there: all of them, or after an error none. It is a
+// [Transaction].
+//
+// Errors: those of Delete, and a [*LimitError] for too many keys.
 func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, err error) {
 	if err := batchLimit(len(keys)); err != nil {
 		return 0, err
 	}
-	for _, k := range keys {
-		existed, err := s.Delete(ctx, k)
-		if err != nil {
-			return deleted, err
+	err = runtime.Transaction(ctx, func(ctx context.Context) error {
+		for _, k := range keys {
+			existed, err := s.Delete(ctx, k)
+			if err != nil {
+				return err
+			}
+			if existed {
+				deleted++
+			}
 		}
-		if existed {
-			deleted++
-		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	return deleted, nil
 }
@@ -143,6 +178,9 @@ type Item[T any] struct {
 
 // All yields the selected keys in order, as they are when the loop starts. The loop
 // must not give up the turn: the step after an Await or Call yields [ErrTurnOver].
+// An error is the last thing that it yields.
+//
+// Errors: those of [Get], [ErrTurnOver].
 func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
 		for row, err := range s.rt.Scan(ctx, o.bounds()) {
@@ -158,7 +196,10 @@ func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[
 	}
 }
 
-// List returns the selected keys and values, for loops that give up the turn.
+// List returns the selected keys and values, as they are at one moment, for loops
+// that give up the turn.
+//
+// Errors: those of [Get].
 func List[T any](ctx context.Context, s *Storage, o *ListOptions) ([]Item[T], error) {
 	var items []Item[T]
 	for it, err := range All[T](ctx, s, o) {
@@ -181,6 +222,8 @@ func (o *ListOptions) bounds() objectstore.Bounds {
 }
 
 // Add adds delta to the number at key, which is zero if the key is not there.
+//
+// Errors: those of [Get] and [Put].
 func Add(ctx context.Context, s *Storage, key string, delta int) error {
 	n, _, err := Get[int](ctx, s, key)
 	if err != nil {

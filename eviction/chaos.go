@@ -75,6 +75,25 @@ type Point struct {
 	Age         time.Duration
 }
 
+// Validate says what cannot be meant: a chaos that was not parsed may hold anything.
+func (c *Chaos) Validate() error {
+	if c.Rate < 0 || c.Rate > 1 || math.IsNaN(c.Rate) {
+		return fmt.Errorf("chaos rate %v: want a chance per place from 0 to 1", c.Rate)
+	}
+	if c.Mean < 0 {
+		return fmt.Errorf("chaos mean %v: want a mean age from 0", c.Mean)
+	}
+	for _, p := range c.Places {
+		if !slices.Contains(Places(), p) {
+			return fmt.Errorf("chaos place %q: want some of %v", p, Places())
+		}
+	}
+	if c.Style > Crash {
+		return fmt.Errorf("chaos %v: want one of %s", c.Style, strings.Join(styles, ", "))
+	}
+	return nil
+}
+
 // Active says that some point may end a life.
 func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
 

@@ -167,6 +167,29 @@ func TestParseChaos(t *testing.T) {
 	}
 }
 
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		chaos Chaos
+		names string // what the error names; empty for none
+	}{
+		{Chaos{}, ""},
+		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Style: Crash}, ""},
+		{Chaos{Rate: -0.1}, "rate -0.1"},
+		{Chaos{Rate: 1.1}, "rate 1.1"},
+		{Chaos{Rate: math.NaN()}, "rate NaN"},
+		{Chaos{Rate: math.Inf(1)}, "rate +Inf"},
+		{Chaos{Mean: -time.Second}, "mean -1s"},
+		{Chaos{Rate: 1, Places: []Place{Start, "lunch"}}, `place "lunch"`},
+		{Chaos{Places: []Place{""}}, `place ""`},
+		{Chaos{Style: Crash + 1}, "style 4"},
+	} {
+		err := c.chaos.Validate()
+		if (err != nil) != (c.names != "") || err != nil && !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%+v: %v", c.chaos, err)
+		}
+	}
+}
+
 func TestUnknownStyleHasAName(t *testing.T) {
 	if got := Style(9).String(); got != "style 9" {
 		t.Errorf("Style(9) is %q", got)

@@ -1,0 +1,95 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
+)
+
+// refused opens a host that cannot be, and wants an error with all of the words and
+// no directory.
+func refused(t *testing.T, o *dohost.Options, words []string, classes ...dohost.Class) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	h, err := dohost.Open(dir, o, classes...)
+	if err == nil {
+		h.Close()
+		t.Fatal("opened")
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %s: %v", w, err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was touched: %v", err)
+	}
+}
+
+func TestOpenRefusesOptionsOutOfRange(t *testing.T) {
+	for _, c := range []struct {
+		o     dohost.Options
+		words []string
+	}{
+		{dohost.Options{MaxEvents: -1}, []string{"Options.MaxEvents", "-1", "want 0"}},
+		{dohost.Options{MaxBytes: -2}, []string{"Options.MaxBytes", "-2", "want 0"}},
+		{dohost.Options{MaxLive: -3}, []string{"Options.MaxLive", "-3", "want 0"}},
+		{dohost.Options{TimeScale: -0.5}, []string{"Options.TimeScale", "-0.5", "above 0"}},
+		{dohost.Options{TimeScale: math.NaN()}, []string{"Options.TimeScale", "NaN", "above 0"}},
+		{dohost.Options{TimeScale: math.Inf(1)}, []string{"Options.TimeScale", "+Inf", "above 0"}},
+		{dohost.Options{Chaos: dohost.Chaos{Rate: 1.5}}, []string{"Options.Chaos", "rate 1.5", "0 to 1"}},
+		{dohost.Options{Chaos: dohost.Chaos{Rate: 0.5, Places: []eviction.Place{"lunch"}}}, []string{"Options.Chaos", `"lunch"`, "handover"}},
+	} {
+		t.Run(strings.Join(c.words[:2], " "), func(t *testing.T) { refused(t, &c.o, c.words) })
+	}
+}
+
+func TestOptionsAtTheEdgeAreFine(t *testing.T) {
+	o := &dohost.Options{
+		MaxEvents: 1, MaxBytes: 1, MaxLive: 1, TimeScale: math.SmallestNonzeroFloat64, Grace: -1, MaxAge: -1, IdleAfter: -1,
+		Chaos: dohost.Chaos{Rate: 1, Mean: time.Hour, Places: eviction.Places()},
+	}
+	if err := open(t, o).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOpenRefusesMistakesInClasses(t *testing.T) {
+	construct := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
+	bind := func(entries ...dohost.Entry[holder]) dohost.Class { return dohost.Bind(holders, construct, entries...) }
+	ring := func(*holder, context.Context, dohost.AlarmInfo) error { return nil }
+	show := func(*holder, http.ResponseWriter, *http.Request) {}
+	for _, c := range []struct {
+		class dohost.Class
+		says  string
+	}{
+		{dohost.Bind(holders, nil, dohost.Expose("get", (*holder).Get)), "without a constructor"},
+		{bind(nil), "entry 0 is nil"},
+		{bind(dohost.Expose("", (*holder).Get)), "Expose without a name"},
+		{bind(dohost.Expose[holder, int, int]("get", nil)), `Expose of "get" without a method`},
+		{bind(dohost.Expose("get", (*holder).Get), dohost.Expose("get", (*holder).Set)), `a second Expose of "get"`},
+		{bind(dohost.OnAlarm[holder](nil)), "OnAlarm without a method"},
+		{bind(dohost.OnAlarm(ring), dohost.OnAlarm(ring)), "a second OnAlarm"},
+		{bind(dohost.OnHTTP[holder](nil)), "OnHTTP without a method"},
+		{bind(dohost.OnHTTP(show), dohost.OnHTTP(show)), "a second OnHTTP"},
+		{bind(nil, dohost.Expose("", (*holder).Get)), "entry 0 is nil"}, // the first mistake
+	} {
+		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })
+	}
+	t.Run("bound twice", func(t *testing.T) { refused(t, nil, []string{`"holder"`, "twice"}, bind(), bind()) })
+	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
+	h := open(t, nil, bind(dohost.Expose("get", (*holder).Get), dohost.Expose("set", (*holder).Set), dohost.OnAlarm(ring), dohost.OnHTTP(show)))
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}

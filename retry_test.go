@@ -1,0 +1,92 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRetryStops(t *testing.T) {
+	notRun := &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true}
+	for _, c := range []struct {
+		name  string
+		o     *RetryOptions
+		err   error
+		fails int // calls that fail
+		calls int
+		most  time.Duration // that it may take
+	}{
+		{"defaults", nil, notRun, 100, 5, 750 * time.Millisecond},
+		{"success", nil, notRun, 2, 3, 150 * time.Millisecond},
+		{"attempts", &RetryOptions{Attempts: 1}, notRun, 100, 1, 0},
+		{"attempts without bound", &RetryOptions{Attempts: -1, Base: -1}, notRun, 100, 101, 0},
+		{"no delay", &RetryOptions{Base: -time.Hour}, notRun, 100, 5, 0},
+		{"window", &RetryOptions{Attempts: 1000}, notRun, 1000, -1, 10 * time.Second},
+		{"window without bound", &RetryOptions{Window: -1, Base: time.Minute}, notRun, 100, 5, 15 * time.Minute},
+		{"delay beyond the window", &RetryOptions{Base: math.MaxInt64}, notRun, 100, 1, 0},
+		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
+		{"unknown", nil, &Error{Err: ErrFenced}, 100, 1, 0},
+		{"unknown and idempotent", &RetryOptions{Idempotent: true}, &Error{Err: ErrFenced}, 100, 5, 750 * time.Millisecond},
+		{"ran", &RetryOptions{Idempotent: true}, &Error{Err: notRun, Ran: RanYes}, 100, 1, 0},
+		{"overloaded", &RetryOptions{Idempotent: true}, &Error{Err: ErrFenced, Overloaded: true}, 100, 1, 0},
+		{"another error", &RetryOptions{Idempotent: true}, errors.New("no call at all"), 100, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, calls := time.Now(), 0
+				err := Retry(t.Context(), c.o, func(context.Context) error {
+					if calls++; calls > c.fails {
+						return nil
+					}
+					return c.err
+				})
+				if took := time.Since(start); took > c.most {
+					t.Errorf("took %v, want %v at most", took, c.most)
+				}
+				if calls != c.calls && c.calls >= 0 {
+					t.Errorf("%d calls, want %d", calls, c.calls)
+				}
+				if failed := calls <= c.fails; failed != (err != nil) || failed && err != c.err {
+					t.Errorf("error %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRetryDelaysDouble(t *testing.T) {
+	for _, c := range []struct {
+		base    time.Duration
+		attempt int
+		below   time.Duration
+	}{
+		{time.Millisecond, 1, time.Millisecond},
+		{time.Millisecond, 4, 8 * time.Millisecond},
+		{time.Millisecond, 21, 1 << 20 * time.Millisecond},
+		{time.Millisecond, math.MaxInt, 1 << 20 * time.Millisecond},
+		{3 * time.Hour, 20, 3 << 19 * time.Hour},
+		{3 * time.Hour, 21, math.MaxInt64},
+		{math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt, math.MaxInt64},
+	} {
+		var longest time.Duration
+		for range 1000 {
+			d := RetryOptions{Base: c.base}.delay(c.attempt)
+			if d < 0 || d >= c.below {
+				t.Fatalf("base %v, attempt %d: %v, want below %v", c.base, c.attempt, d, c.below)
+			}
+			longest = max(longest, d)
+		}
+		if longest < c.below/2 {
+			t.Errorf("base %v, attempt %d: none of 1000 above %v, want below %v", c.base, c.attempt, longest, c.below)
+		}
+	}
+	for _, base := range []time.Duration{-1, math.MinInt64} {
+		if d := (RetryOptions{Base: base}).delay(5); d != 0 {
+			t.Errorf("base %v: %v", base, d)
+		}
+	}
+}

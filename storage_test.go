@@ -1,0 +1,199 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dohost/dohost"
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// inStore runs fns as events of one object, one after the other.
+func inStore(t *testing.T, fns ...func(ctx context.Context, s *dohost.Storage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
+			return &shop{st.Storage()}, nil
+		}))
+		for _, fn := range fns {
+			err := shops.Get(h, "x").Do(t.Context(), func(ctx context.Context, s *shop) error {
+				fn(ctx, s.store)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// keysOf joins the keys of a storage.
+func keysOf(t *testing.T, ctx context.Context, s *dohost.Storage) string {
+	t.Helper()
+	var keys []string
+	for it, err := range dohost.All[any](ctx, s, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, it.Key)
+	}
+	return strings.Join(keys, " ")
+}
+
+func TestPutManyWritesAllOrNothing(t *testing.T) {
+	large := map[string]any{"a": "new"}
+	for i := range 9 {
+		large[fmt.Sprint("b", i)] = strings.Repeat("x", 2<<20-16)
+	}
+	for _, c := range []struct {
+		name   string
+		values map[string]any
+		what   string // of the LimitError; empty for another
+	}{
+		{"empty key", map[string]any{"": 1, "a": "new", "b": 2}, "key"},
+		{"long key", map[string]any{"a": "new", "b": 2, strings.Repeat("c", 2049): 3}, "key"},
+		{"large value", map[string]any{"a": "new", "b": 2, "c": strings.Repeat("x", 2<<20)}, "value"},
+		{"large segment", large, "segment"},
+		{"no value", map[string]any{"a": "new", "b": 2, "c": func() {}}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inStore(t, func(ctx context.Context, s *dohost.Storage) {
+				if err := dohost.PutMany(ctx, s, map[string]string{"a": "old", "z": "old"}); err != nil {
+					t.Fatal(err)
+				}
+				err := dohost.PutMany(ctx, s, c.values)
+				limit, ok := errors.AsType[*dohost.LimitError](err)
+				if err == nil || ok != (c.what != "") || ok && limit.What != c.what {
+					t.Errorf("error %v, want a limit of %q", err, c.what)
+				}
+			}, func(ctx context.Context, s *dohost.Storage) {
+				if keys := keysOf(t, ctx, s); keys != "a z" {
+					t.Errorf("keys %q are there, want a and z", keys)
+				}
+				if v, _, err := dohost.Get[string](ctx, s, "a"); err != nil || v != "old" {
+					t.Errorf("a is %q, %v", v, err)
+				}
+			})
+		})
+	}
+}
+
+func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("%02d%s", i, strings.Repeat("k", 2000)))
+	}
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		for _, k := range keys {
+			if err := dohost.Put(ctx, s, k, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(ctx context.Context, s *dohost.Storage) {
+		// Leaves room in the segment for some of the keys.
+		for i := range 8 {
+			size := 2<<20 - 16
+			if i == 7 {
+				size -= 10 << 10
+			}
+			if err := dohost.Put(ctx, s, fmt.Sprint("x", i), strings.Repeat("x", size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if existed, err := s.Delete(ctx, keys[0]); err != nil || !existed {
+			t.Fatalf("there is no room for one key: %v, %v", existed, err)
+		}
+		n, err := s.DeleteMany(ctx, keys[1:]...)
+		if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.What != "segment" || n != 0 {
+			t.Errorf("removed %d, %v", n, err)
+		}
+	}, func(ctx context.Context, s *dohost.Storage) {
+		n, err := s.DeleteMany(ctx, append(keys, keys[1])...)
+		if err != nil || n != 19 {
+			t.Errorf("removed %d, %v; want the 19 that were there", n, err)
+		}
+	})
+}
+
+// noted is a value that notes when it is encoded or decoded.
+type noted struct {
+	name string
+	seen *[]string
+}
+
+// decoded is where noted values are noted when they are decoded.
+var decoded []string
+
+func (n noted) EncodeMsgpack(e *msgpack.Encoder) error {
+	*n.seen = append(*n.seen, n.name)
+	return e.EncodeString(n.name)
+}
+
+func (n *noted) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	n.name, err = d.DecodeString()
+	decoded = append(decoded, n.name)
+	return err
+}
+
+func TestManyKeysAreUsedInOrder(t *testing.T) {
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		var seen, names []string
+		values := map[string]noted{}
+		for i := range 26 {
+			name := string(rune('z' - i))
+			names = append(names, name)
+			values[name] = noted{name, &seen}
+		}
+		if err := dohost.PutMany(ctx, s, values); err != nil || !slices.IsSorted(seen) || len(seen) != len(names) {
+			t.Errorf("wrote %v, %v", seen, err)
+		}
+		decoded = nil
+		found, err := dohost.GetMany[noted](ctx, s, append(names, "none")...)
+		if err != nil || len(found) != len(names) || !slices.Equal(decoded, names) {
+			t.Errorf("read %v, %v; want %v", decoded, err, names)
+		}
+	})
+}
+
+func TestOneOperationNamesAtMost128Keys(t *testing.T) {
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		values, names := map[string]int{}, []string{}
+		for i := range 129 {
+			values[fmt.Sprint(i)] = i
+			names = append(names, fmt.Sprint(i))
+		}
+		_, getErr := dohost.GetMany[int](ctx, s, names...)
+		_, deleteErr := s.DeleteMany(ctx, names...)
+		for _, err := range []error{dohost.PutMany(ctx, s, values), getErr, deleteErr} {
+			if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.Size != 129 || limit.Limit != 128 {
+				t.Errorf("129 keys: %v", err)
+			}
+		}
+		delete(values, "0")
+		if err := dohost.PutMany(ctx, s, values); err != nil {
+			t.Errorf("128 keys: %v", err)
+		}
+	})
+}
+
+func TestManyKeysWantTheTurn(t *testing.T) {
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+			if err := dohost.PutMany(ctx, s, map[string]int{"a": 1}); !errors.Is(err, dohost.ErrNoTurn) {
+				t.Errorf("PutMany: %v", err)
+			}
+			if _, err := s.DeleteMany(ctx, "a"); !errors.Is(err, dohost.ErrNoTurn) {
+				t.Errorf("DeleteMany: %v", err)
+			}
+			return struct{}{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
