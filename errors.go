@@ -13,8 +13,10 @@ var (
 	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
 	ErrDeadlock    = runtime.ErrDeadlock    // the call leads back into an Exclusive section that waits for it
 	ErrConstructor = runtime.ErrConstructor // the object's constructor failed, now or a moment ago
-	ErrNoClass     = runtime.ErrNoClass     // no such class is bound
-	ErrNoMethod    = runtime.ErrNoMethod    // the class exposes no such method
+	// ErrHalfImported: an import was cut off by the end of the process; import again.
+	ErrHalfImported = runtime.ErrHalfImported
+	ErrNoClass      = runtime.ErrNoClass  // no such class is bound
+	ErrNoMethod     = runtime.ErrNoMethod // the class exposes no such method
 )
 
 // ErrFenced says that an object ran in an incarnation that has ended. Whether the

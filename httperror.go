@@ -36,7 +36,11 @@ var errorCodes = []struct {
 	code   string
 	status int
 }{
+	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
+	{ErrConstructor, "constructor", http.StatusInternalServerError}, // whatever its cause is, and
+	{ErrFenced, "fenced", http.StatusInternalServerError},           // the same
 	{ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
+	{ErrHalfImported, "half_imported", http.StatusConflict},
 	{ErrClosed, "closed", http.StatusServiceUnavailable},
 	{ErrNoClass, "no_class", http.StatusNotFound},
 	{ErrNoMethod, "no_method", http.StatusNotFound},
@@ -45,10 +49,7 @@ var errorCodes = []struct {
 	{ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},
 	{ErrExport, "bad_export", http.StatusBadRequest},
 	{ErrExists, "exists", http.StatusConflict},
-	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
-	{ErrConstructor, "constructor", http.StatusInternalServerError},
 	{ErrDeadlock, "deadlock", http.StatusInternalServerError},
-	{ErrFenced, "fenced", http.StatusInternalServerError},
 	{context.DeadlineExceeded, "timeout", http.StatusGatewayTimeout},
 	{context.Canceled, "canceled", statusClosedRequest},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -175,6 +176,7 @@ func (t *turn) takeBack() error {
 
 // queueLocked takes the turn if nobody holds it, else queues for it and says so.
 func (t *turn) queueLocked() (queued bool) {
+	invariants.Held(&t.ev.obj.mu)
 	t.lane = t.lane.openLocked()
 	if t.lane.holder == nil {
 		t.lane.grantLocked(t)

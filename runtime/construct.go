@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // Constructor back-off: the next life of an object whose constructor failed waits
@@ -96,6 +98,7 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 
 // failLocked notes a failed constructor and returns the events that fail with it.
 func (o *object) failLocked(l *life, err error) []*event {
+	invariants.Held(&o.mu)
 	o.failures++
 	wait := backoffMost
 	if o.failures < 8 {

@@ -28,12 +28,15 @@
 //     queue, or by being refused.
 //   - A delivery of an alarm ends once, by event.endDelivery or by the slot write that
 //     repairs what its life left.
+//   - When a handler returns, its turn, its transactions and its Exclusive section are
+//     over, whatever it left behind: turn.end.
 //   - Release never blocks and takes no lock that is held during I/O.
 //
 // # Locks
 //
-// object.mu, then the range's lock, then the committer's queue. Two objects' locks are
-// never held together: an output that enters another object is released without any.
+// object.mu, then one of: the range's lock and then the committer's queue; Host.mu;
+// life.ctxMu; the sweeper's. Two objects' locks are never held together: an output
+// that enters another object is released without any.
 //
 // # Goroutines
 //

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -222,12 +223,13 @@ func (o *object) finish(ev *event) (next *turn) {
 
 // startLocked makes a granted fresh turn the life's running event.
 func (o *object) startLocked(l *life, t *turn) *turn {
+	invariants.Held(&o.mu)
 	if t == nil {
 		return nil
 	}
 	ev := t.ev
 	if l.segment == nil {
-		l.segment = o.rng.NewSegment(l.epoch)
+		l.segment = o.rangeLocked(l.epoch).NewSegment(l.epoch)
 	}
 	o.bytes -= ev.size
 	o.events++
@@ -241,6 +243,7 @@ func (o *object) startLocked(l *life, t *turn) *turn {
 }
 
 func (l *life) linkLocked(ev *event) {
+	invariants.Held(&l.obj.mu)
 	ev.succ = l.started
 	if l.started != nil {
 		l.started.prev = ev
@@ -249,6 +252,7 @@ func (l *life) linkLocked(ev *event) {
 }
 
 func (l *life) unlinkLocked(ev *event) {
+	invariants.Held(&l.obj.mu)
 	if ev.prev != nil {
 		ev.prev.succ = ev.succ
 	} else if l.started == ev {

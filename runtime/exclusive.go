@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -43,6 +44,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 // excludeLocked opens an exclusive section for the event of t, which holds the turn:
 // from now on its Awaits pass the turn on only to turns of its own.
 func (l *life) excludeLocked(t *turn) {
+	invariants.Held(&l.obj.mu)
 	l.exclusive, l.opener = t.ev, t
 	l.exclusives = l.obj.host.now()
 	t.lane = &lane{holder: t}
@@ -57,6 +59,7 @@ func (l *life) closeExclusive(t *turn) {
 // includeLocked closes the exclusive section that t has opened, unless it is closed
 // already. held is t, or the turn in its place: it goes on with the life's lane.
 func (l *life) includeLocked(t, held *turn) {
+	invariants.Held(&l.obj.mu)
 	if l.opener != t {
 		return
 	}

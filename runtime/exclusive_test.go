@@ -288,22 +288,33 @@ func TestFenceDuringAConstructor(t *testing.T) {
 
 // TestBackOffOutlastsASlowCaller has a call every two seconds.
 func TestBackOffOutlastsASlowCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		runs := 0
-		h := open(t, objectstore.NewMemFS(), Options{}, Class{Name: "counter", New: func(context.Context, *State) (any, error) {
-			runs++
-			return nil, errors.New("no")
-		}})
-		for range 60 {
-			_ = do(t.Context(), h, "a", "x", func(context.Context, *counter) error { return nil })
-			time.Sleep(2 * time.Second)
-		}
-		if runs < 12 || runs > 20 {
-			t.Errorf("%d runs of the constructor in two minutes", runs)
-		}
-		time.Sleep(time.Minute)
-		if n := len(h.all()); n > 0 {
-			t.Errorf("%d objects in the table", n)
-		}
-	})
+	errNo := errors.New("no")
+	for name, fail := range map[string]func(context.Context, *State) error{
+		"fails":  func(context.Context, *State) error { return errNo },
+		"aborts": func(ctx context.Context, s *State) error { return s.Abort(ctx, errNo, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs := 0
+				h := open(t, objectstore.NewMemFS(), Options{}, Class{Name: "counter", New: func(ctx context.Context, s *State) (any, error) {
+					runs++
+					return nil, fail(ctx, s)
+				}})
+				for range 60 {
+					err := do(t.Context(), h, "a", "x", func(context.Context, *counter) error { return nil })
+					if !errors.Is(err, ErrConstructor) || !errors.Is(err, errNo) {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Second)
+				}
+				if runs < 12 || runs > 20 {
+					t.Errorf("%d runs of the constructor in two minutes", runs)
+				}
+				time.Sleep(time.Minute)
+				if n := len(h.all()); n > 0 {
+					t.Errorf("%d objects in the table", n)
+				}
+			})
+		})
+	}
 }

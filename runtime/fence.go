@@ -1,5 +1,7 @@
 package runtime
 
+import "github.com/dohost/dohost/internal/invariants"
+
 // Go cannot kill a goroutine, nor prove that one has stopped. So it is not the
 // goroutine that ends but its rights: under the object's lock the life is marked
 // dead and the range loses its owner, and from then on every door that was
@@ -29,7 +31,7 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	victims := l.unfinishedLocked()
 	o.mu.Unlock()
 
-	if style == StyleCrash {
+	if style == StyleCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
 	o.host.ended(o, l, why, style) // heard before its consequences
@@ -48,9 +50,10 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 // life, ahead of what arrives later. The object counts as waking until the
 // caller has finished, so that no life begins before a crash has dropped its part.
 func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
+	invariants.Held(&o.mu)
 	l.why = why
 	l.dead.Store(true)
-	if keep {
+	if keep && o.rng != nil {
 		o.rng.Fence()
 	}
 	o.life = nil
@@ -71,6 +74,7 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 // unfinishedLocked lists the events of the life that have started and not ended.
 // From now on they count for nothing: the object, and Close, go on without them.
 func (l *life) unfinishedLocked() []*event {
+	invariants.Held(&l.obj.mu)
 	o := l.obj
 	var evs []*event
 	for ev := l.started; ev != nil; ev = ev.succ {

@@ -110,3 +110,28 @@ func drop(s *objectstore.Segment, err error) {
 		o.Release(err)
 	}
 }
+
+// emit hands an output over without the turn.
+func (l *life) emit(out objectstore.Output) error {
+	o := l.obj
+	var tried *objectstore.Range
+	for {
+		o.mu.Lock()
+		if err := l.cause(); err != nil {
+			o.mu.Unlock()
+			return err
+		}
+		rng := o.rangeLocked(l.epoch)
+		o.mu.Unlock()
+		if rng == tried {
+			return l.orFenced()
+		}
+		seg := rng.NewSegment(l.epoch)
+		seg.Emit(out)
+		if rng.HandOver(seg) == nil {
+			return nil
+		}
+		seg.Discard()
+		tried = rng // the object may have come to rest in between, without it
+	}
+}

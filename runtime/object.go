@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -15,8 +16,8 @@ type object struct {
 	class *class
 	id    ID
 
-	// rng holds the undurable writes of all lives. Set under mu, once, before the
-	// first life; whoever runs in a life may read it without the lock.
+	// rng holds the undurable writes of all lives. Nil at rest; set under mu before
+	// anything runs, so whoever runs in a life may read it without the lock.
 	rng *objectstore.Range
 
 	// mu guards the rest, and what life.go says. Order: object.mu, then the
@@ -77,6 +78,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 // releaseLocked gives the lock back, has the sweeper look at the object, and gets
 // going what queueLocked or wakeLocked returned.
 func (o *object) releaseLocked(run func()) {
+	invariants.Held(&o.mu)
 	touch := !o.touched
 	o.touched = true
 	o.mu.Unlock()
@@ -90,6 +92,7 @@ func (o *object) releaseLocked(run func()) {
 
 // admitLocked says why an event may not enter the queue.
 func (o *object) admitLocked(ev *event, inside bool) error {
+	invariants.Held(&o.mu)
 	h := o.host
 	if ev.only != nil && ev.only != o.life {
 		return ErrFenced
@@ -124,6 +127,7 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 // queueLocked puts a fresh turn where it belongs and returns what the caller must
 // call without the lock to get it going, or nil.
 func (o *object) queueLocked(t *turn) func() {
+	invariants.Held(&o.mu)
 	t.fresh = true
 	if l := o.life; l != nil {
 		t.lane = &l.lane
@@ -141,6 +145,7 @@ func (o *object) queueLocked(t *turn) func() {
 
 // wakeLocked starts a runner between lives, if there is something for it.
 func (o *object) wakeLocked() func() {
+	invariants.Held(&o.mu)
 	if o.waking || o.life != nil || (o.waiting.head == nil && len(o.repairs) == 0) {
 		return nil
 	}
@@ -163,6 +168,7 @@ func (o *object) leave(ev *event) (started bool) {
 
 // unqueueLocked marks a queued event as gone; the lane skips it.
 func (o *object) unqueueLocked(ev *event) {
+	invariants.Held(&o.mu)
 	ev.left = true
 	o.count--
 	o.bytes -= ev.size
@@ -170,8 +176,20 @@ func (o *object) unqueueLocked(ev *event) {
 	ev.fn = nil
 }
 
+// rangeLocked returns the range of the object's life, which it makes if the object
+// was at rest.
+func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
+	invariants.Held(&o.mu)
+	if o.rng == nil {
+		o.rng = o.host.store.Range(o.id)
+		o.rng.Begin(e)
+	}
+	return o.rng
+}
+
 // restingLocked says that the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
+	invariants.Held(&o.mu)
 	idle := o.life == nil || o.life.lane.holder == nil
 	return idle && o.count == 0 && !o.waking && len(o.repairs) == 0 && (o.rng == nil || o.rng.Clean())
 }

@@ -40,8 +40,8 @@ type Limits struct {
 	Turn      time.Duration // a turn held: reported, not ended; 1 s
 }
 
-// Policy says which incarnations end. Its functions are pure: they are called by
-// any goroutine, without locks. Nil functions never evict.
+// Policy says which incarnations end. Its functions are pure, and quick: they are
+// called by any goroutine, Idle with an object's lock held. Nil functions never evict.
 type Policy struct {
 	// Idle returns how long the object may be idle, given the number of its life
 	// and of the events it has had. Negative means for ever.

@@ -4,11 +4,14 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // overdueLocked says which time limit the object's life has broken, or which turn
 // is held long enough to be reported.
 func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
+	invariants.Held(&o.mu)
 	l := o.life
 	if l == nil {
 		return nil, nil
@@ -39,6 +42,7 @@ type LongTurn struct {
 // nothing for being watched: it counts its segments, and one that has not moved
 // between two looks has been held in between.
 func (l *life) longTurnLocked(now time.Duration) *LongTurn {
+	invariants.Held(&l.obj.mu)
 	t := l.lane.holder
 	if t == nil || t.state.Load() != turnHeld {
 		l.watched = nil
@@ -58,6 +62,7 @@ func (l *life) longTurnLocked(now time.Duration) *LongTurn {
 
 // overageLocked takes events out of the queue that have waited too long.
 func (o *object) overageLocked(now time.Duration) []*event {
+	invariants.Held(&o.mu)
 	var old []*event
 	limit := o.host.opts.MaxAge
 	if limit < 0 {

@@ -178,16 +178,7 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 	if !errors.Is(err, ErrNoTurn) {
 		return err
 	}
-	if err := s.life.cause(); err != nil {
-		return err
-	}
-	seg := s.life.obj.rng.NewSegment(s.life.epoch)
-	seg.Emit(emission(f))
-	if err := s.life.obj.rng.HandOver(seg); err != nil {
-		seg.Discard()
-		return s.life.orFenced()
-	}
-	return nil
+	return s.life.emit(emission(f))
 }
 
 type emission func(error)
@@ -212,7 +203,12 @@ func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	s.life.obj.mu.Lock()
 	ev.dropAlarm = dropAlarm
 	s.life.obj.mu.Unlock()
-	s.life.obj.fence(s.life, &Fenced{Reason: ReasonAborted, Err: err, by: ev}, StyleFence)
+	why := &Fenced{Reason: ReasonAborted, Err: err, by: ev}
+	if ev.kind == kindConstruct {
+		s.life.obj.failConstructor(s.life, why) // or it would be tried again at once
+	} else {
+		s.life.obj.fence(s.life, why, StyleFence)
+	}
 	return s.life.cause()
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // sweepEvery is how often objects with something to do are looked at.
@@ -177,13 +179,17 @@ func (s *sweeper) look(o *object, now time.Duration) {
 
 // restLocked lets an object that is at rest cost as little as possible.
 func (o *object) restLocked(s *sweeper) {
+	invariants.Held(&o.mu)
 	if o.life == nil {
 		o.gone = true
 		o.failed = nil
 		return
 	}
 	if o.life.segment != nil && o.life.segment.Empty() {
-		o.life.segment = nil // the next event makes one
+		// The next event makes them. Nothing is undurable, so a new range will see what
+		// this one sees.
+		o.rng.Fence()
+		o.life.segment, o.rng = nil, nil
 	}
 	if !o.filed {
 		o.fileLocked(s)
@@ -191,6 +197,7 @@ func (o *object) restLocked(s *sweeper) {
 }
 
 func (o *object) fileLocked(s *sweeper) {
+	invariants.Held(&o.mu)
 	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
 	if after < 0 || after > never {
 		return

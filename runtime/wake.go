@@ -1,5 +1,7 @@
 package runtime
 
+import "github.com/dohost/dohost/internal/invariants"
+
 // wake is what a runner does between lives: pending slot writes, then a new life
 // if an event wants one. It returns the first turn of that life to run.
 func (o *object) wake() *turn {
@@ -44,6 +46,7 @@ func (o *object) wake() *turn {
 
 // headLocked returns the first queued event whose caller still waits.
 func (o *object) headLocked() *turn {
+	invariants.Held(&o.mu)
 	for o.waiting.head != nil && o.waiting.head.ev.left {
 		o.waiting.pop()
 	}
@@ -52,6 +55,7 @@ func (o *object) headLocked() *turn {
 
 // heldBackLocked says why no life may begin now.
 func (o *object) heldBackLocked() error {
+	invariants.Held(&o.mu)
 	if o.host.phase.Load() == phaseClosed {
 		return ErrClosed
 	}
@@ -92,6 +96,7 @@ func (o *object) takeOut(ev *event) bool {
 // beginLocked starts the next life, with all queued events in its lane and its
 // constructor in an exclusive section.
 func (o *object) beginLocked(first *event) (*life, *event) {
+	invariants.Held(&o.mu)
 	l := &life{obj: o, epoch: o.host.store.NewEpoch(), born: o.host.now()}
 	l.segment = o.rng.NewSegment(l.epoch)
 	l.state.life = l

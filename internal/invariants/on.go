@@ -2,12 +2,6 @@
 
 package invariants
 
-import (
-	"bytes"
-	"runtime"
-	"strconv"
-)
-
 // Enabled says whether this build makes the checks. It is a constant, so code
 // under "if invariants.Enabled" is not even in other builds.
 const Enabled = true
@@ -27,22 +21,4 @@ func Mangle(b []byte) {
 	for i := range b {
 		b[i] = 0xCC
 	}
-}
-
-// GoroutineID returns a number that no other goroutine has while this one
-// lives. It exists to be compared, by code that must stay on its goroutine. In
-// builds without checks all goroutines have the same one, so comparisons hold.
-func GoroutineID() uint64 {
-	// Go gives no such number out, except at the head of a stack trace:
-	// "goroutine 18 [running]:".
-	var buf [64]byte
-	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])
-	if len(fields) < 2 {
-		panic("invariants: a stack trace without a head")
-	}
-	id, err := strconv.ParseUint(string(fields[1]), 10, 64)
-	if err != nil {
-		panic("invariants: a stack trace with another head: " + err.Error())
-	}
-	return id
 }

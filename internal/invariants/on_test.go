@@ -35,20 +35,6 @@ func TestMangle(t *testing.T) {
 	Mangle(nil)
 }
 
-func TestGoroutineID(t *testing.T) {
-	here, again := GoroutineID(), GoroutineID()
-	if here == 0 || here != again {
-		t.Errorf("one goroutine is %d and then %d", here, again)
-	}
-	var there uint64
-	var wg sync.WaitGroup
-	wg.Go(func() { there = GoroutineID() })
-	wg.Wait()
-	if there == here {
-		t.Errorf("two goroutines are both %d", here)
-	}
-}
-
 func panics(f func()) (did bool) {
 	defer func() { did = recover() != nil }()
 	f()

@@ -1,0 +1,34 @@
+package dohost_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
+)
+
+// TestDescribeErrorSeesThroughCauses has errors whose causes have codes of their own.
+func TestDescribeErrorSeesThroughCauses(t *testing.T) {
+	aborted := &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrOverloaded)}
+	for _, c := range []struct {
+		err    *dohost.Error
+		code   string
+		status int
+	}{
+		{&dohost.Error{Err: aborted, Reset: true}, "fenced", http.StatusInternalServerError},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoMethod), Ran: dohost.RanNo}, "constructor", http.StatusInternalServerError},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoSpace), Ran: dohost.RanNo}, "no_space", http.StatusInsufficientStorage},
+		{&dohost.Error{Err: dohost.ErrHalfImported, Ran: dohost.RanNo}, "half_imported", http.StatusConflict},
+		{&dohost.Error{Err: dohost.ErrOverloaded, Ran: dohost.RanYes, Remote: true}, "failed", http.StatusInternalServerError},
+		{&dohost.Error{Err: dohost.ErrOverloaded, Ran: dohost.RanNo, Overloaded: true}, "overloaded", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}, Reset: true}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: context.DeadlineExceeded}, "timeout", http.StatusGatewayTimeout},
+	} {
+		if b, status := dohost.DescribeError(c.err); b.Code != c.code || status != c.status {
+			t.Errorf("%v: %s %d, want %s %d", c.err.Err, b.Code, status, c.code, c.status)
+		}
+	}
+}

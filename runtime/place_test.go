@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// TestALifeCanEndAtEveryPlace ends a life at the first, second and third visit of
+// every place that is declared, in every style, while an object does all that leads
+// past one. A place that this does not reach fails the test.
+func TestALifeCanEndAtEveryPlace(t *testing.T) {
+	points := 0
+	for place := range Place(len(places)) {
+		for style := StyleFence; style <= StyleCrash; style++ {
+			for visit := int64(1); visit <= 3; visit++ {
+				synctest.Test(t, func(t *testing.T) {
+					reached := onceAt(t, place, style, visit)
+					if visit == 1 && !reached {
+						t.Errorf("%v is not reached", place)
+					}
+					if reached {
+						points++
+					}
+				})
+			}
+		}
+	}
+	t.Logf("%d points", points)
+	if points < 2*3*len(places) {
+		t.Errorf("only %d points", points)
+	}
+}
+
+// onceAt has an object take ten steps, each at least once and in effect once, with one
+// eviction. It says whether there was one.
+func onceAt(t *testing.T, place Place, style Style, visit int64) bool {
+	const steps = 10
+	var visits, ends atomic.Int64
+	opts := Options{Policy: Policy{At: func(p Point) Style {
+		if p.Place != place || visits.Add(1) != visit {
+			return StyleNone
+		}
+		ends.Add(1)
+		return style
+	}}}
+	class := Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, _ alarm.Info) error {
+		_, err := o.(*counter).add(ctx, 1)
+		return err
+	}}
+	h := open(t, objectstore.NewMemFS(), opts, class)
+	for step := 1; step <= steps; step++ {
+		for {
+			err := do(t.Context(), h, "a", "step", func(ctx context.Context, c *counter) error { return c.step(ctx, step) })
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, ErrFenced) && !errors.Is(err, ErrConstructor) {
+				t.Fatalf("%v visit %d: step %d: %v", place, visit, step, err)
+			}
+			time.Sleep(time.Minute)
+		}
+	}
+	time.Sleep(time.Hour)
+	err := do(t.Context(), h, "a", "check", func(ctx context.Context, c *counter) error {
+		last, err := c.get(ctx, "step")
+		n, err2 := c.get(ctx, "n") // one a step, and one a run of the alarm
+		if last != steps || n <= steps || n > 2*steps {
+			t.Errorf("%v visit %d: step %d, n %d", place, visit, last, n)
+		}
+		return errors.Join(err, err2)
+	})
+	if err != nil {
+		t.Errorf("%v visit %d: %v", place, visit, err)
+	}
+	return ends.Load() == 1
+}
+
+// step adds one, unless it has been done, and goes past every place.
+func (c *counter) step(ctx context.Context, step int) error {
+	last, err := c.get(ctx, "step")
+	if err != nil || last >= step {
+		return err
+	}
+	if err := Await(ctx, func(context.Context) error { return nil }); err != nil {
+		return err
+	}
+	err = Transaction(ctx, func(ctx context.Context) error {
+		_, err := c.add(ctx, 1)
+		return errors.Join(err, c.put(ctx, "step", step), c.s.SetAlarm(ctx, time.Now().Add(time.Second)))
+	})
+	if err != nil {
+		return err
+	}
+	return c.s.Chunk(ctx, func(error) {}, func(context.Context) error { return nil })
+}
