@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
@@ -487,5 +488,32 @@ func TestHandlersSeeTheRequestsValuesAndTheTurn(t *testing.T) {
 			t.Fatal(p)
 		}
 		c.want(t, http.StatusOK, "mine <nil> <nil>")
+	})
+}
+
+// TestTimeoutHandler has a client that never sends the rest of its body. What reads
+// the body, on a goroutine of http's own, is left behind.
+func TestTimeoutHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan error, 1)
+		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, err := io.Copy(io.Discard, r.Body)
+				left <- err
+			}), time.Second, "too slow").ServeHTTP(w, r)
+		}))
+		body, more := io.Pipe()
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", body)
+		c := newClient()
+		<-serve(h, c, r)
+		c.want(t, http.StatusServiceUnavailable, "too slow")
+		for range 3 {
+			touch(t, h)
+		}
+		more.Close()
+		if err := <-left; !errors.Is(err, dohost.ErrNoTurn) {
+			t.Errorf("what was left behind read on: %v", err)
+		}
+		touch(t, h)
 	})
 }

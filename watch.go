@@ -24,6 +24,9 @@ type (
 	AlarmRun = runtime.Alarm
 	// LongTurn is a turn that was held for more than a second.
 	LongTurn = runtime.LongTurn
+	// DiskSpace is told when writes begin to be refused for want of space, and when
+	// they are taken again.
+	DiskSpace = objectstore.DiskSpace
 )
 
 // StoreStats counts what a store has done.

@@ -37,9 +37,9 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 type alarmCmd struct {
-	Show   alarmShowCmd   `cmd:"" help:"Tell when it is due."`
-	Set    alarmSetCmd    `cmd:"" help:"Set it, in place of what was set. Wakes the object."`
-	Delete alarmDeleteCmd `cmd:"" help:"Remove it. Wakes the object."`
+	Show   alarmShowCmd   `cmd:"" help:"Tell when an object's alarm is due."`
+	Set    alarmSetCmd    `cmd:"" help:"Set an object's alarm, in place of what was set. Wakes the object."`
+	Delete alarmDeleteCmd `cmd:"" help:"Remove an object's alarm. Wakes the object."`
 }
 
 type alarmShowCmd struct {
@@ -132,9 +132,12 @@ func (c *exportCmd) Run(ctx context.Context, std streams) error {
 
 func (c *exportCmd) export(ctx context.Context, w io.Writer) error {
 	if c.Data != "" {
+		if err := aFolder("--data", c.Data); err != nil {
+			return err
+		}
 		return dohost.ExportDir(ctx, c.Data, c.ID.ID, w)
 	}
-	res, err := c.ask(ctx, "GET", objectPath(c.ID.ID, "/export"), nil, nil)
+	res, err := c.ask(ctx, "application/octet-stream", "GET", objectPath(c.ID.ID, "/export"), nil, nil)
 	if err != nil {
 		return err
 	}
@@ -195,6 +198,9 @@ type checkCmd struct {
 
 // Run is the command.
 func (c *checkCmd) Run(ctx context.Context, out io.Writer) error {
+	if err := errors.Join(filled("<dir>", "DOHOST_DATA", c.Dir), aFolder("<dir>", c.Dir)); err != nil {
+		return err
+	}
 	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, p) })
 	if err != nil {
 		return err

@@ -20,12 +20,34 @@ type hostFlags struct {
 	TokenFile string `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Its first token is presented."`
 }
 
-// ask sends a request to the admin listener. Its error is what the host answered, or
-// that none did.
-func (f *hostFlags) ask(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
-	u := strings.TrimSuffix(f.Admin, "/")
-	if !strings.Contains(u, "://") {
-		u = "http://" + u
+// base is the URL of the admin listener.
+func (f *hostFlags) base() (string, error) {
+	if err := filled("--admin", "DOHOST_ADMIN", f.Admin); err != nil {
+		return "", err
+	}
+	if f.Admin == "off" {
+		return "", errors.New("--admin off: a host without an admin listener cannot be asked; want host:port of one that has")
+	}
+	addr := strings.TrimSuffix(f.Admin, "/")
+	if u, err := url.Parse(addr); err == nil && u.Host != "" {
+		return addr, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == "" {
+		return "", fmt.Errorf("--admin %s: want host:port, as 127.0.0.1:8788", f.Admin)
+	}
+	if host == "" {
+		addr = net.JoinHostPort("localhost", port)
+	}
+	return "http://" + addr, nil
+}
+
+// ask sends a request to the admin listener, whose answer is of a media type. Its
+// error is what the host answered, or that none did.
+func (f *hostFlags) ask(ctx context.Context, media, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+	u, err := f.base()
+	if err != nil {
+		return nil, err
 	}
 	u += path
 	if len(query) > 0 {
@@ -48,20 +70,32 @@ func (f *hostFlags) ask(ctx context.Context, method, path string, query url.Valu
 		return nil, fmt.Errorf("no host answers at %s: %w", f.Admin, err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, f.notOurs(err)
 	}
-	if res.StatusCode == http.StatusOK {
+	got := res.Header.Get("Content-Type")
+	if res.StatusCode == http.StatusOK && got == media {
 		return res, nil
 	}
 	defer res.Body.Close() // it has been read, or is of no use
-	return nil, answered(res)
+	if res.StatusCode == http.StatusOK {
+		return nil, f.notOurs(fmt.Errorf("what does sends %q", got))
+	}
+	return nil, f.answered(res)
+}
+
+// notOurs says that something answers that is no admin listener.
+func (f *hostFlags) notOurs(err error) error {
+	return fmt.Errorf("no dohost admin listener answers at %s: %w", f.Admin, err)
 }
 
 // answered is the error that a host answered with.
-func answered(res *http.Response) error {
+func (f *hostFlags) answered(res *http.Response) error {
 	var b dohost.ErrorBody
-	if err := json.NewDecoder(res.Body).Decode(&b); err != nil || b.Message == "" {
-		return fmt.Errorf("the host answered %s", res.Status)
+	if err := json.NewDecoder(res.Body).Decode(&b); err != nil || b.Message == "" || b.Code == "" || b.Ran == "" {
+		return f.notOurs(fmt.Errorf("what does said %s", res.Status))
+	}
+	if b.Code == "no_route" {
+		return f.notOurs(&b)
 	}
 	if b.Object != "" {
 		return fmt.Errorf("%s %s: %w", b.Op, b.Object, &b)
@@ -71,12 +105,15 @@ func answered(res *http.Response) error {
 
 // get asks for JSON.
 func get[T any](ctx context.Context, f *hostFlags, method, path string, query url.Values, body io.Reader) (v T, err error) {
-	res, err := f.ask(ctx, method, path, query, body)
+	res, err := f.ask(ctx, "application/json", method, path, query, body)
 	if err != nil {
 		return v, err
 	}
 	defer res.Body.Close() // read to its end
-	return v, json.NewDecoder(res.Body).Decode(&v)
+	if err := json.NewDecoder(res.Body).Decode(&v); err != nil {
+		return v, f.notOurs(err)
+	}
+	return v, nil
 }
 
 // objectPath is the path of an object, and of what follows it.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 
 	"github.com/dohost/dohost"
@@ -23,7 +24,7 @@ func (o *objectID) UnmarshalText(text []byte) (err error) {
 
 // chaosFlags are the flags by which incarnations end at random.
 type chaosFlags struct {
-	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations: after this time on average, or with this chance per place. Off if empty."`
+	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations: after this time on average, or with this chance per place. Off if empty or 0."`
 	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"Only at these places."`
 	ChaosStyle string `env:"DOHOST_CHAOS_STYLE" default:"fence" placeholder:"STYLE" help:"How: fence, restart or crash, which also loses what is not on its way to the disk."`
 	ChaosSeed  uint64 `env:"DOHOST_CHAOS_SEED" placeholder:"N" help:"Seed of the draws. Zero draws one."`
@@ -36,6 +37,22 @@ func (f *chaosFlags) chaos() (dohost.Chaos, error) {
 		c.Seed = rand.Uint64()
 	}
 	return c, err
+}
+
+// filled says that a flag, or the variable that it comes from, was set to nothing.
+func filled(flag, env, value string) error {
+	if value == "" {
+		return fmt.Errorf("%s, or %s, is empty", flag, env)
+	}
+	return nil
+}
+
+// aFolder says that a flag names something else than a folder. It may be absent.
+func aFolder(flag, path string) error {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s %s: it is not a folder", flag, path)
+	}
+	return nil
 }
 
 // accessFlags say who is let in.
@@ -59,7 +76,7 @@ func (f *accessFlags) tokens() ([]string, error) {
 // allow says why a listener may not be opened at addr.
 func (f *accessFlags) allow(flag, addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Errorf("%s: want host:port: %w", flag, err)
+		return fmt.Errorf("%s %s: want host:port: %w", flag, addr, err)
 	}
 	if isLoopback(addr) || f.TokenFile != "" || f.Insecure {
 		return nil

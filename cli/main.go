@@ -93,12 +93,12 @@ func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 	}()
 	cmd, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintln(std.err, "dohost:", err)
+		fmt.Fprintln(std.err, "dohost:", misunderstood(err, parser, args))
 		return 2
 	}
 	if err := cmd.Run(); err != nil {
 		if !errors.Is(err, ErrReported) {
-			fmt.Fprintln(std.err, "dohost:", err)
+			fmt.Fprintln(std.err, "dohost:", explain(err))
 		}
 		return 1
 	}

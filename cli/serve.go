@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -44,6 +47,18 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, std streams)
 	return s.wait(ctx, signals)
 }
 
+// sensible says which flag has a value that nothing can be made of.
+func (c *serveCmd) sensible() error {
+	if err := errors.Join(filled("--data", "DOHOST_DATA", c.Data), filled("--listen", "DOHOST_LISTEN", c.Listen),
+		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data)); err != nil {
+		return err
+	}
+	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
+		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
+	}
+	return nil
+}
+
 // server is a host with its two listeners.
 type server struct {
 	std      streams
@@ -59,6 +74,9 @@ type server struct {
 
 // open opens the listeners, so that a port in use is noticed first, and the host.
 func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) (err error) {
+	if err := c.sensible(); err != nil {
+		return err
+	}
 	if s.log, err = newLogger(c.Log, s.std.err); err != nil {
 		return err
 	}
@@ -69,9 +87,6 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	tokens, err := c.tokens()
 	if err != nil {
 		return err
-	}
-	if c.TimeScale <= 0 {
-		return fmt.Errorf("--time-scale %v: want a number above 0", c.TimeScale)
 	}
 	if s.publicAt, err = c.listen(ctx, "--listen", c.Listen); err != nil {
 		return err
@@ -158,6 +173,33 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 // errSecond is the end that a second signal brings.
 var errSecond = errors.New("ended by a second signal; what was acknowledged is on the disk")
 
+// maxNamed is how many of those that still run are named.
+const maxNamed = 20
+
+// endedBySecond is errSecond, with who was still running.
+func (s *server) endedBySecond() error {
+	var names []string
+	for _, z := range s.host.Zombies() {
+		names = append(names, z+", fenced")
+	}
+	for info := range s.host.Live() {
+		for _, p := range info.Pins {
+			kind, _, _ := strings.Cut(p.Why, " ")
+			if slices.Contains([]string{"event", "task", "alarm", "constructor"}, kind) { // else nobody waits for it
+				names = append(names, info.ID.String()+" "+p.Why)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return errSecond
+	}
+	slices.Sort(names)
+	if more := len(names) - maxNamed; more > 0 {
+		names = append(names[:maxNamed], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%w; still running: %s", errSecond, strings.Join(names, "; "))
+}
+
 // wait returns when the host has closed: because of a signal, or of a failure. The
 // listeners stay open meanwhile, for answers that are under way.
 func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
@@ -176,7 +218,7 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	case err := <-closed:
 		return errors.Join(failure, err, s.shutDown(ctx))
 	case <-signals:
-		return errSecond
+		return s.endedBySecond()
 	}
 }
 

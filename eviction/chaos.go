@@ -123,7 +123,7 @@ func lifetime(h uint64, mean time.Duration) time.Duration {
 }
 
 // ParseChaos reads the values of the chaos flags: evict is a mean interval
-// ("200ms"), a chance per place ("0.02") or empty for none; at is a list of places
+// ("200ms"), a chance per place ("0.02"), or empty or zero for none; at is a list of places
 // or empty for all; style is fence, restart or crash, or empty for fence.
 func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 	c := Chaos{Seed: seed, Style: Fence}
@@ -146,13 +146,13 @@ func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 	if evict == "" {
 		return c, nil
 	}
-	if d, err := time.ParseDuration(evict); err == nil && d > 0 {
+	if d, err := time.ParseDuration(evict); err == nil && d >= 0 {
 		c.Mean = d
 		return c, nil
 	}
-	if p, err := strconv.ParseFloat(evict, 64); err == nil && p > 0 && p <= 1 {
+	if p, err := strconv.ParseFloat(evict, 64); err == nil && p >= 0 && p <= 1 {
 		c.Rate = p
 		return c, nil
 	}
-	return c, fmt.Errorf("chaos eviction %q: want a mean interval such as 200ms, or a chance per place above 0 and up to 1", evict)
+	return c, fmt.Errorf("chaos eviction %q: want a mean interval such as 200ms, or a chance per place from 0 to 1", evict)
 }

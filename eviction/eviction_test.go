@@ -148,10 +148,15 @@ func TestParseChaos(t *testing.T) {
 	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Style != Fence {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseChaos("", "", "", 0); err != nil || c.Active() {
+	for _, off := range []string{"", "0", "0.0", "0s"} {
+		if c, err := ParseChaos(off, "", "", 0); err != nil || c.Active() {
+			t.Errorf("%q: %+v, %v", off, c, err)
+		}
+	}
+	if c, err := ParseChaos("", "await", "", 0); err != nil || c.Active() {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, bad := range [][3]string{{"often"}, {"0"}, {"1.5"}, {"-1s"}, {"0.1", "lunch"}, {"0.1", ","}, {"0.1", "", "none"}, {"0.1", "", "soft"}} {
+	for _, bad := range [][3]string{{"often"}, {"1.5"}, {"-1s"}, {"0.1", "lunch"}, {"0.1", ","}, {"0.1", "", "none"}, {"0.1", "", "soft"}} {
 		_, err := ParseChaos(bad[0], bad[1], bad[2], 0)
 		if err == nil {
 			t.Errorf("%q is accepted", bad)

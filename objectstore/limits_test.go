@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,8 @@ func TestLimits(t *testing.T) {
 func TestNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
-		s := open(t, fs, Options{ReserveBytes: 1000})
+		var told []DiskSpace
+		s := open(t, fs, Options{ReserveBytes: 1000, OnSpace: func(d DiskSpace) { told = append(told, d) }})
 		o := s.live("c", "a")
 		o.put(t, "n", "1")
 		fs.SetFree(999)
@@ -69,6 +71,9 @@ func TestNoSpace(t *testing.T) {
 		time.Sleep(spaceLookAgain)
 		o.put(t, "n", "3")
 		o.commit(t)
+		if want := []DiskSpace{{dir, true, 999, 1000}, {dir, false, 1000, 1000}}; !slices.Equal(told, want) {
+			t.Errorf("told %+v, want %+v", told, want)
+		}
 
 		fs.SetFree(0)
 		s.Abandon()

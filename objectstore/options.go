@@ -30,6 +30,9 @@ type Options struct {
 	// OnFail is called once, on a goroutine of its own, when the store has
 	// failed. The store refuses everything by then.
 	OnFail func(error)
+	// OnSpace is called when the store begins to refuse writes for want of space, and
+	// when it takes them again, by whoever noticed. It must not block.
+	OnSpace func(DiskSpace)
 	// OnAlarms gets the changes of slots in the order in which they became
 	// durable: after the sync, before the outputs of the same record are
 	// released. The committer calls it; it must not block, and may keep the slice.

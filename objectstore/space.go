@@ -25,6 +25,7 @@ type spaceGuard struct {
 	dir     string
 	reserve int64
 	since   time.Time // the start of looked's clock
+	on      func(DiskSpace)
 
 	full   atomic.Bool
 	looked atomic.Int64 // when, in nanoseconds after since
@@ -67,5 +68,17 @@ func (g *spaceGuard) look() {
 	}
 	u, err := g.fs.GetDiskUsage(g.dir)
 	// A file system that cannot tell is taken to have space.
-	g.full.Store(err == nil && u.AvailBytes < uint64(g.reserve))
+	full := err == nil && u.AvailBytes < uint64(g.reserve)
+	if g.full.Swap(full) != full && g.on != nil {
+		g.on(DiskSpace{Dir: g.dir, Full: full, Free: u.AvailBytes, Reserve: uint64(g.reserve)})
+	}
+}
+
+// DiskSpace is told when a store begins to refuse writes for want of space, and when
+// it takes them again.
+type DiskSpace struct {
+	Dir     string
+	Full    bool   // writes are refused
+	Free    uint64 // bytes; zero if the file system cannot tell
+	Reserve uint64 // bytes: Options.ReserveBytes
 }

@@ -103,7 +103,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
 	}
 	s.log = localLog{s}
-	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened}
+	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace}
 	s.space.look()
 	c := &committer{s: s}
 	if err = c.begin(); err == nil && isNew {

@@ -83,6 +83,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
+	so.OnSpace = h.lis.Space
 	so.OnAlarms = func(cs []objectstore.AlarmChange) { h.scheduler.Changed(cs) }
 	h.sweeper = newSweeper(h)
 	store, err := objectstore.Open(dir, &so)

@@ -31,6 +31,9 @@ type Listener struct {
 	TurnHeld func(LongTurn)
 	// StoreFailed is called once, when the store has failed.
 	StoreFailed func(error)
+	// Space is called when the store begins to refuse writes for want of space, and
+	// when it takes them again.
+	Space func(objectstore.DiskSpace)
 	// Failed is called when background work of the host fails.
 	Failed func(error)
 	// Service is told by services on top of the runtime, through Host.Report.
@@ -76,6 +79,7 @@ func Tee(ls ...Listener) Listener {
 		AlarmStale:  func(id ID) { each(ls, func(l Listener) { call(l.AlarmStale, id) }) },
 		TurnHeld:    func(t LongTurn) { each(ls, func(l Listener) { call(l.TurnHeld, t) }) },
 		StoreFailed: func(err error) { each(ls, func(l Listener) { call(l.StoreFailed, err) }) },
+		Space:       func(d objectstore.DiskSpace) { each(ls, func(l Listener) { call(l.Space, d) }) },
 		Failed:      func(err error) { each(ls, func(l Listener) { call(l.Failed, err) }) },
 		Service: func(id ID, event string, attrs ...slog.Attr) {
 			each(ls, func(l Listener) {

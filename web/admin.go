@@ -73,11 +73,19 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern == "" {
-			refuse(w, http.StatusNotFound, "no_route", "there is nothing at "+r.Method+" "+r.URL.Path)
+			noRoute(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})))
+}
+
+func noRoute(w http.ResponseWriter, r *http.Request) {
+	message := "there is nothing at " + r.Method + " " + r.URL.Path
+	if strings.HasPrefix(r.URL.Path, "/objects/") {
+		message += ": objects are served by the other listener, --listen"
+	}
+	refuse(w, http.StatusNotFound, "no_route", message)
 }
 
 // admin is the operator's handler.

@@ -367,3 +367,15 @@ func TestTheLogHasWhatAnOperatorShouldSee(t *testing.T) {
 		t.Fatalf("logged\n%s", out)
 	}
 }
+
+func TestTheLogSaysWhenTheDiskIsFull(t *testing.T) {
+	var buf bytes.Buffer
+	l := web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))
+	l.Space(dohost.DiskSpace{Dir: "data", Full: true, Free: 999, Reserve: 1000})
+	l.Space(dohost.DiskSpace{Dir: "data", Free: 1000, Reserve: 1000})
+	first, second, _ := strings.Cut(buf.String(), "\n")
+	if !strings.Contains(first, "writes are refused") || !strings.Contains(first, "folder=data free=999 reserve=1000") ||
+		!strings.Contains(second, "writes are taken again") || !strings.Contains(second, "free=1000") {
+		t.Errorf("logged\n%s", buf.String())
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"slices"
 	"strconv"
@@ -53,11 +52,6 @@ type Evicted struct {
 	Evicted bool `json:"evicted"`
 }
 
-// BackupRequest names the folder to make, on the machine of the host.
-type BackupRequest struct {
-	Dir string `json:"dir"`
-}
-
 const (
 	defaultPage = 1000
 	maxPage     = 10_000
@@ -97,6 +91,13 @@ func (a *admin) list(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		limit = n
+	}
+	if class := q.Get("class"); class != "" {
+		if err := a.known(r.Context(), class); err != nil {
+			b, status := dohost.DescribeError(err)
+			refuse(w, status, b.Code, b.Message)
+			return
+		}
 	}
 	if q.Get("live") == "true" {
 		a.listLive(w, q.Get("class"))
@@ -161,32 +162,13 @@ func (a *admin) listLive(w http.ResponseWriter, class string) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// backup answers POST /v1/backup.
-func (a *admin) backup(w http.ResponseWriter, r *http.Request) {
-	var req BackupRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.Dir == "" {
-		refuse(w, http.StatusBadRequest, "bad_argument", `want {"dir": path}`)
-		return
-	}
-	err := a.host.Backup(r.Context(), req.Dir)
-	a.opts.Logger.Info("backup", "dir", req.Dir, "err", err)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		refuse(w, http.StatusConflict, "exists", err.Error())
-	case err != nil:
-		dohost.WriteError(w, err)
-	default:
-		writeJSON(w, http.StatusOK, req)
-	}
-}
-
 // object answers what follows /v1/objects/.
 func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/v1/objects/", 2)
 	_, verb, _ := cutSegments(r.URL.EscapedPath(), "/v1/objects/", 2)
 	handle := a.verb(r.Method + " " + verb)
 	if !ok || handle == nil {
-		refuse(w, http.StatusNotFound, "no_route", "there is nothing at "+r.Method+" "+r.URL.Path)
+		noRoute(w, r)
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
@@ -194,7 +176,11 @@ func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	if op == "" {
 		op = "show"
 	}
-	if err := id.Validate(); err != nil {
+	err := id.Validate()
+	if err == nil {
+		err = a.known(r.Context(), id.Class)
+	}
+	if err != nil {
 		a.fail(w, id, op, err)
 		return
 	}

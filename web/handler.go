@@ -20,7 +20,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -95,13 +95,17 @@ type public struct {
 func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/objects/", 3)
 	if !ok {
-		refuse(w, http.StatusNotFound, "no_route", "want /objects/{class}/{name}/{method}, or .../http/{rest}")
+		refuse(w, http.StatusNotFound, "no_route", "want /objects/{class}/{name}/{method}, or .../http/{rest}"+elsewhere(r))
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
 	method := segments[2]
 	if err := id.Validate(); err != nil {
 		dohost.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		return
+	}
+	if _, ok := boundClass(p.host, id.Class); !ok { // without a body to wait for
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: noClass(id.Class, classNames(p.host)), Ran: dohost.RanNo})
 		return
 	}
 	if p.opts.MaxBody >= 0 {
@@ -126,11 +130,6 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "calls are made with POST")
 		return
 	}
-	if !p.bound(id.Class) {
-		_, err := p.host.Invoke(r.Context(), id, method, nil) // says so, without a body to wait for
-		p.fail(w, err)
-		return
-	}
 	arg, err := io.ReadAll(r.Body)
 	if err != nil {
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
@@ -144,7 +143,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	result, err := p.host.Invoke(ctx, id, method, arg)
 	if err != nil {
-		p.fail(w, err)
+		p.fail(w, noMethod(p.host, err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -152,8 +151,12 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	_, _ = w.Write(result) // the client may have gone; the call has been made
 }
 
-func (p *public) bound(class string) bool {
-	return slices.ContainsFunc(p.host.Classes(), func(c dohost.Class) bool { return c.Name() == class })
+// elsewhere says where an operator's request belongs.
+func elsewhere(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		return "; operators are served by the other listener, --admin"
+	}
+	return ""
 }
 
 // serveObject hands the request to the object, which sees the path after "http".

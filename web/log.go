@@ -36,7 +36,14 @@ func LogListener(l *slog.Logger) dohost.Listener {
 			l.Warn("turn held: code that waits belongs in an Await", "object", text{t.ID}, "op", t.Op, "held", t.Held, "stack", t.Stack)
 		},
 		StoreFailed: func(err error) { l.Error("store failed: the host closes", "err", err) },
-		Failed:      func(err error) { l.Error("background work failed", "err", err) },
+		Space: func(d dohost.DiskSpace) {
+			if d.Full {
+				l.Warn("disk almost full: writes are refused", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
+			} else {
+				l.Warn("disk has space: writes are taken again", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
+			}
+		},
+		Failed: func(err error) { l.Error("background work failed", "err", err) },
 		Service: func(id dohost.ID, event string, attrs ...slog.Attr) {
 			args := []any{"object", text{id}}
 			for _, a := range attrs {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -37,7 +38,7 @@ func NewMetrics() *Metrics {
 		registry:     prometheus.NewRegistry(),
 		wakes:        counter("dohost_wakes_total", "Incarnations begun.", "class"),
 		ended:        counter("dohost_evictions_total", "Incarnations ended, by cause, and by place if it was chaos.", "class", "cause", "place"),
-		events:       counter("dohost_events_total", "Events whose code has returned.", "class", "result"),
+		events:       counter("dohost_events_total", "Events whose code has returned, by result: ok, error, or no_space.", "class", "result"),
 		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
 		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
@@ -65,7 +66,10 @@ func (m *Metrics) Listener() dohost.Listener {
 		},
 		EventEnded: func(e dohost.EndedEvent) {
 			result := "ok"
-			if e.Err != nil {
+			switch {
+			case errors.Is(e.Err, dohost.ErrNoSpace):
+				result = "no_space"
+			case e.Err != nil:
 				result = "error"
 			}
 			m.events.WithLabelValues(e.ID.Class, result).Inc()

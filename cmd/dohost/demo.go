@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/docs"
-	"github.com/dohost/dohost/eviction"
-	"github.com/dohost/dohost/examples/tally"
 )
 
 // demoCmd counts the words of a folder, one object per file, while chaos evicts the
@@ -26,24 +21,11 @@ type demoCmd struct {
 	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
 	Keep       bool   `help:"Keep the store after a successful run."`
 	Kills      int    `help:"How often the process dies by SIGKILL." default:"3"`
-	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02). If empty, a chance that fits the size of a step." env:"DOHOST_CHAOS_EVICT"`
+	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02). If empty, a chance that fits the size of a step; 0 for none." env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
 	ChaosStyle string `help:"How: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
 	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero draws one." env:"DOHOST_CHAOS_SEED"`
 	Worker     string `hidden:"" help:"Run the job: begin or resume."`
-}
-
-// demoPlan is what a run keeps beside its store, so that it can go on.
-type demoPlan struct {
-	Dir     string `json:"dir"`
-	Seed    uint64 `json:"seed"`
-	Piece   int    `json:"piece"`
-	Evict   string `json:"evict"`
-	Bytes   int64  `json:"bytes"`
-	Files   int    `json:"files"`
-	Begun   bool   `json:"begun"`
-	Killed  int    `json:"killed"`
-	Account account
 }
 
 const (
@@ -53,8 +35,6 @@ const (
 	pieceMost    = 4 << 10
 	rateMost     = 0.02
 	rateOfByte   = 0.32 // the chance that fits a step of one byte: longer ones pass more places
-	planFile     = "demo.json"
-	storeFolder  = "store"
 	reportPeriod = 20 * time.Millisecond
 )
 
@@ -65,6 +45,15 @@ func (c *demoCmd) Run(out io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	lock, err := c.claim()
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.run(ctx, out), c.leave(lock))
+}
+
+// run makes a plan or goes on with one, in a folder that is locked.
+func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 	plan, err := c.plan()
 	if err != nil {
 		return err
@@ -97,7 +86,7 @@ func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
 		fmt.Fprintf(out, "The store is in %s.\n", c.Data)
 		return nil
 	}
-	return os.RemoveAll(c.Data)
+	return c.removeRun()
 }
 
 var (
@@ -106,9 +95,9 @@ var (
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {
-	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, p.Evict, c.ChaosStyle, c.Kills)
-	if c.ChaosAt != "" {
-		line += " --chaos-at " + c.ChaosAt
+	line := fmt.Sprintf("dohost demo --chaos-seed %d --chaos-evict %s --chaos-style %s --kills %d", p.Seed, p.Evict, p.Style, p.Kills)
+	if p.At != "" {
+		line += " --chaos-at " + p.At
 	}
 	if p.Dir != "" {
 		line += " --dir " + p.Dir
@@ -122,73 +111,4 @@ func (c *demoCmd) files(p *demoPlan) fs.FS {
 		return docs.Files
 	}
 	return os.DirFS(p.Dir)
-}
-
-// plan reads the plan of a run that was broken off, or makes a new one.
-func (c *demoCmd) plan() (*demoPlan, error) {
-	p := &demoPlan{}
-	data, err := os.ReadFile(filepath.Join(c.Data, planFile))
-	if err == nil {
-		if err := json.Unmarshal(data, p); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(c.Data, planFile), err)
-		}
-		return p, nil
-	}
-	if entries, err := os.ReadDir(c.Data); err == nil && len(entries) > 0 {
-		return nil, fmt.Errorf("%s holds something else than a demo: choose another --data", c.Data)
-	}
-	if c.Dir != "" {
-		if p.Dir, err = filepath.Abs(c.Dir); err != nil {
-			return nil, err
-		}
-		if _, err := os.ReadDir(p.Dir); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := eviction.ParseChaos(c.ChaosEvict, c.ChaosAt, c.ChaosStyle, 0); err != nil {
-		return nil, err
-	}
-	p.Seed, p.Evict = c.ChaosSeed, c.ChaosEvict
-	if p.Seed == 0 {
-		p.Seed = uint64(time.Now().UnixNano()) % 1_000_000
-	}
-	if err := p.measure(c.files(p)); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(c.Data, 0o755); err != nil {
-		return nil, err
-	}
-	return p, c.save(p)
-}
-
-// measure finds out how much there is to count.
-func (p *demoPlan) measure(files fs.FS) error {
-	paths, err := (&tally.Config{Files: files}).Paths()
-	if err != nil {
-		return err
-	}
-	if len(paths) == 0 {
-		return errors.New("there are no files to count")
-	}
-	p.Files = len(paths)
-	for _, path := range paths {
-		info, err := fs.Stat(files, path)
-		if err != nil {
-			return err
-		}
-		p.Bytes += info.Size()
-	}
-	p.Piece = int(min(max(p.Bytes/demoSteps, pieceLeast), pieceMost))
-	if p.Evict == "" {
-		p.Evict = strconv.FormatFloat(min(rateMost, rateOfByte/float64(p.Piece)), 'g', 3, 64)
-	}
-	return nil
-}
-
-func (c *demoCmd) save(p *demoPlan) error {
-	data, err := json.MarshalIndent(p, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(c.Data, planFile), data, 0o644)
 }

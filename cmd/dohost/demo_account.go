@@ -66,7 +66,11 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	for _, d := range a.Recovery {
 		times = append(times, d.Round(time.Millisecond).String())
 	}
-	row("kills (SIGKILL)", "%d; from each to the next step: %s", p.Killed, strings.Join(times, ", "))
+	if len(times) > 0 {
+		row("kills (SIGKILL)", "%d; from each to the next step: %s", p.Killed, strings.Join(times, ", "))
+	} else {
+		row("kills (SIGKILL)", "%d", p.Killed)
+	}
 	row("wakes", "%d", a.Wakes)
 	row("alarms", "%d runs, %d of them failed or cut off", a.Alarms, a.Failed)
 	row("redeliveries", "%d alarms run again, %d steps that a merger had seen", a.Again, a.Duplicate)
@@ -74,6 +78,9 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 }
 
 func countsText(counts map[string]int, names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
 	var parts []string
 	for _, n := range names {
 		parts = append(parts, fmt.Sprintf("%s %d", n, counts[n]))

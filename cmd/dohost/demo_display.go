@@ -35,7 +35,7 @@ func (d *display) begin(p *demoPlan) {
 	if p.Dir != "" {
 		what = p.Dir
 	}
-	if p.Begun {
+	if p.resumed {
 		fmt.Fprintln(d.out, "Going on with a run that was broken off; its flags stand.")
 	}
 	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes.\nEvictions: %s; seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Evict, p.Seed)

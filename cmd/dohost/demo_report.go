@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/tally"
 )
@@ -36,6 +38,9 @@ func (w *worker) alarmEnded(al dohost.AlarmRun) {
 		if al.Err != nil {
 			a.Failed++
 		}
+		if al.Err != nil && !errors.Is(al.Err, dohost.ErrFenced) {
+			w.trouble = &trouble{Full: errors.Is(al.Err, dohost.ErrNoSpace), Err: al.Err.Error()}
+		}
 	})
 }
 
@@ -50,6 +55,7 @@ func (w *worker) step(bytes int) {
 	w.mu.Lock()
 	first := !w.stepped
 	w.stepped = true
+	w.trouble = nil
 	w.account.Steps++
 	w.account.Bytes += int64(bytes)
 	w.mu.Unlock()
@@ -70,7 +76,7 @@ func (w *worker) finished() {
 func (w *worker) sendAccount() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.out.Encode(report{Account: &w.account})
+	_ = w.out.Encode(report{Account: &w.account, Trouble: w.trouble})
 }
 
 // send writes a report. If nobody reads any more there is nobody to tell.

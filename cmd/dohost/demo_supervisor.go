@@ -9,8 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -22,12 +22,16 @@ type supervisor struct {
 
 	killAt []float64 // shares of the bytes, in order
 	killed time.Time // when the last process was killed, until the next step
+
+	steps int             // of the process, when it last came forward
+	since time.Time       // when that was
+	told  map[string]bool // the troubles since then that were shown
 }
 
 // run returns the result of the job.
 func (s *supervisor) run(ctx context.Context) (*demoResult, error) {
 	rng := rand.New(rand.NewPCG(s.plan.Seed, 0))
-	for range s.cmd.Kills {
+	for range s.plan.Kills {
 		s.killAt = append(s.killAt, 0.05+0.85*rng.Float64())
 	}
 	slices.Sort(s.killAt)
@@ -51,9 +55,7 @@ func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 	if s.plan.Begun {
 		mode = "resume"
 	}
-	c := s.cmd
-	child := exec.Command(self, "demo", "--worker", mode, "--data", c.Data, "--chaos-evict", s.plan.Evict,
-		"--chaos-at", c.ChaosAt, "--chaos-style", c.ChaosStyle, "--chaos-seed", strconv.FormatUint(s.plan.Seed, 10))
+	child := exec.Command(self, "demo", "--worker", mode, "--data", s.cmd.Data)
 	child.Stderr = os.Stderr
 	inOwnGroup(child)
 	lines, err := child.StdoutPipe()
@@ -87,6 +89,32 @@ func (s *supervisor) saved(err error) error {
 	return err
 }
 
+// stuckAfter is how long nothing comes forward until somebody is told why.
+const stuckAfter = time.Second
+
+// stuck shows why no step succeeds any more, each reason once.
+func (s *supervisor) stuck(steps int, why *trouble) {
+	if s.since.IsZero() || steps != s.steps {
+		s.steps, s.since, s.told = steps, time.Now(), map[string]bool{}
+	}
+	if why == nil || time.Since(s.since) < stuckAfter {
+		return
+	}
+	text := "No step succeeds: " + why.Err
+	if why.Full {
+		text = fullText(s.cmd.Data) + "; make room, and it goes on"
+	}
+	if !s.told[text] {
+		s.told[text] = true
+		s.show.note(text)
+	}
+}
+
+// fullText says that the disk is full, as far as the store cares.
+func fullText(data string) string {
+	return fmt.Sprintf("The store in %s refuses writes, because the disk is almost full", filepath.Join(data, storeFolder))
+}
+
 // watch reads reports until the process ends or is killed.
 func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, result *demoResult, killed bool, err error) {
 	last = &account{}
@@ -101,6 +129,7 @@ func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, res
 			continue
 		case r.Account != nil:
 			last = r.Account
+			s.stuck(last.Steps, r.Trouble)
 		case r.Step && !s.killed.IsZero():
 			s.plan.Account.Recovery = append(s.plan.Account.Recovery, time.Since(s.killed))
 			s.killed = time.Time{}
@@ -110,7 +139,9 @@ func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, res
 			result = r.Result
 		}
 		share := float64(s.plan.Account.Bytes+last.Bytes) / float64(max(s.plan.Bytes, 1))
-		s.show.progress(share, s.plan, last)
+		if s.show.terminal || len(s.told) == 0 { // else nothing comes forward
+			s.show.progress(share, s.plan, last)
+		}
 		if s.plan.Begun && s.plan.Killed < len(s.killAt) && share >= s.killAt[s.plan.Killed] {
 			killed = true
 			s.killed = time.Now()

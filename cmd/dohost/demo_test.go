@@ -73,6 +73,7 @@ func runDemo(t *testing.T, bin string, args ...string) (out string, status int) 
 }
 
 func TestDemoIsExactAndAccountsForEveryPlace(t *testing.T) {
+	t.Parallel()
 	out, status := runDemo(t, build(t), "--chaos-seed", "7", "--kills", "2")
 	if status != 0 || !strings.Contains(out, "agree to the last one") {
 		t.Fatalf("status %d\n%s", status, out)
@@ -89,6 +90,7 @@ func TestDemoIsExactAndAccountsForEveryPlace(t *testing.T) {
 // What the demo says is worth something only if it would say something else when the
 // guards are taken out.
 func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
+	t.Parallel()
 	for name, edits := range map[string][]edit{
 		"the fence": {
 			{"runtime/life.go", "	if !l.dead.Load() {\n		return nil\n	}\n	return l.why", "	return nil"},

@@ -14,16 +14,22 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/examples/tally"
 )
 
 // report is a line from the process that does the job to the one that watches it.
 type report struct {
 	Account *account    `json:"account,omitempty"` // since the process began
+	Trouble *trouble    `json:"trouble,omitempty"` // why the last step failed; nil if it did not
 	Step    bool        `json:"step,omitempty"`    // the first step of the process is durable
 	Begun   bool        `json:"begun,omitempty"`   // the job goes on by itself from here
 	Result  *demoResult `json:"result,omitempty"`
+}
+
+// trouble is why a step failed, other than for the end of its incarnation.
+type trouble struct {
+	Full bool   `json:"full"` // the store refuses writes for want of space
+	Err  string `json:"err"`
 }
 
 // demoResult is what the objects have counted.
@@ -45,12 +51,13 @@ type worker struct {
 	out     *json.Encoder
 	account account
 	stepped bool
+	trouble *trouble
 	running map[string]bool // documents whose last alarm run did not succeed
 }
 
 // work is the command in the process that does the job.
 func (c *demoCmd) work(out io.Writer) error {
-	plan, err := c.plan()
+	plan, err := c.readPlan()
 	if err != nil {
 		return err
 	}
@@ -58,7 +65,7 @@ func (c *demoCmd) work(out io.Writer) error {
 		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1), first: make(chan struct{}),
 		account: account{Causes: map[string]int{}, Places: map[string]int{}}, running: map[string]bool{},
 	}
-	chaos, err := eviction.ParseChaos(plan.Evict, c.ChaosAt, c.ChaosStyle, plan.Seed+uint64(plan.Killed))
+	chaos, err := dohost.ParseChaos(plan.Evict, plan.At, plan.Style, plan.Seed+uint64(plan.Killed))
 	if err != nil {
 		return err
 	}
@@ -70,7 +77,11 @@ func (c *demoCmd) work(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.run(), w.host.Close())
+	err = w.run()
+	if errors.Is(err, dohost.ErrNoSpace) {
+		err = fmt.Errorf("%s: %w", fullText(c.Data), err)
+	}
+	return errors.Join(err, w.host.Close())
 }
 
 func (w *worker) run() error {

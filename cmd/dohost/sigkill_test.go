@@ -50,6 +50,7 @@ const (
 // top at most those of which nobody was told; and it delivers the alarm that was
 // set just before the kill, without being asked for anything.
 func TestServeLosesNothingToSIGKILL(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// command runs a command line and returns what it says on its standard error.
+func command(t *testing.T, args ...string) (said string, status int) {
+	t.Helper()
+	var err strings.Builder
+	status = App{}.run(t.Context(), args, streams{strings.NewReader(""), io.Discard, &err})
+	return err.String(), status
+}
+
+// An operator who asks the wrong server is told which one it was.
+func TestServersThatAreNoAdminListener(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	answer := func(media string, status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body) // what is not sent is missed below
+		}
+	}
+	for _, tt := range []struct {
+		handler http.HandlerFunc
+		command []string
+		want    string
+	}{
+		{answer("text/html", 404, "<h1>not found"), []string{"ls"}, "what does said 404 Not Found"},
+		{answer("application/json", 404, `{"message": "Not Found"}`), []string{"show", "a/b"}, "what does said 404 Not Found"},
+		{answer("text/html", 200, "<h1>welcome"), []string{"pins", "a/b"}, `what does sends "text/html"`},
+		{answer("text/html", 200, "<h1>welcome"), []string{"export", "a/b"}, `what does sends "text/html"`},
+		{answer("application/json", 200, "welcome"), []string{"evict", "a/b"}, "invalid character 'w' looking for beginning of value"},
+	} {
+		s := httptest.NewServer(tt.handler)
+		at := strings.TrimPrefix(s.URL, "http://")
+		said, status := command(t, append(tt.command, "--admin", at)...)
+		if want := "dohost: no dohost admin listener answers at " + at + ": " + tt.want + "\n"; said != want || status != 1 {
+			t.Errorf("%v said %q with status %d, want %q", tt.command, said, status, want)
+		}
+		s.Close()
+	}
+}
+
+func TestServersThatDoNotSpeakHTTP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "220 mail\r\n") // what is not sent is missed below
+			_ = c.Close()
+		}
+	}()
+	said, status := command(t, "ls", "--admin", l.Addr().String())
+	if want := "dohost: no dohost admin listener answers at " + l.Addr().String() + ": "; !strings.HasPrefix(said, want) || status != 1 {
+		t.Errorf("said %q with status %d, want %q", said, status, want)
+	}
+	_ = l.Close()
+	<-done
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/examples/tally"
+)
+
+// demoPlan is what a run keeps beside its store, so that it can go on: what it was
+// asked for, and how far it has come.
+type demoPlan struct {
+	Dir     string `json:"dir"`
+	Seed    uint64 `json:"seed"`
+	Piece   int    `json:"piece"`
+	Evict   string `json:"evict"`
+	At      string `json:"at"`
+	Style   string `json:"style"`
+	Kills   int    `json:"kills"`
+	Bytes   int64  `json:"bytes"`
+	Files   int    `json:"files"`
+	Begun   bool   `json:"begun"`
+	Killed  int    `json:"killed"`
+	Account account
+
+	resumed bool // it was there when the command began
+}
+
+// Names in the demo's folder.
+const (
+	planFile    = "demo.json"
+	planTemp    = "demo.json.tmp"
+	lockFile    = "demo.lock"
+	storeFolder = "store"
+)
+
+// errRunning says that another process has the folder.
+var errRunning = errors.New("another demo is running there")
+
+// claim makes the demo's folder, and locks it against another demo.
+func (c *demoCmd) claim() (io.Closer, error) {
+	if c.Data == "" {
+		return nil, errors.New("--data, or DOHOST_DEMO_DATA, is empty")
+	}
+	entries, err := os.ReadDir(c.Data)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, flagError("--data", c.Data, err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	foreign := func(name string) bool { return name != planTemp && name != lockFile }
+	if !slices.Contains(names, planFile) && slices.ContainsFunc(names, foreign) {
+		return nil, fmt.Errorf("--data %s: it holds something else than a demo; choose another folder", c.Data)
+	}
+	if err := os.MkdirAll(c.Data, 0o755); err != nil {
+		return nil, flagError("--data", c.Data, err)
+	}
+	lock, err := lockDemo(filepath.Join(c.Data, lockFile))
+	if err != nil {
+		return nil, flagError("--data", c.Data, err)
+	}
+	return lock, nil
+}
+
+// leave gives the folder up, and removes it if no run is kept in it.
+func (c *demoCmd) leave(lock io.Closer) error {
+	err := lock.Close()
+	if _, perr := os.Stat(filepath.Join(c.Data, planFile)); errors.Is(perr, fs.ErrNotExist) {
+		err = errors.Join(err, os.Remove(filepath.Join(c.Data, lockFile)))
+		_ = os.Remove(c.Data) // unless it is in use for something else
+	}
+	return err
+}
+
+// removeRun removes all but the lock. The plan is the first: it must not outlive the
+// store that it is about.
+func (c *demoCmd) removeRun() error {
+	return errors.Join(os.Remove(filepath.Join(c.Data, planFile)), os.RemoveAll(filepath.Join(c.Data, storeFolder)))
+}
+
+// flagError says what is wrong with a path that a flag names.
+func flagError(flag, path string, err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err // which of the files in it, and in which call, is of no interest
+	}
+	return fmt.Errorf("%s %s: %w", flag, path, err)
+}
+
+// plan reads the plan of a run that was broken off, or makes a new one.
+func (c *demoCmd) plan() (*demoPlan, error) {
+	p, err := c.readPlan()
+	if errors.Is(err, fs.ErrNotExist) {
+		if p, err = c.newPlan(); err == nil {
+			err = c.save(p)
+		}
+	}
+	return p, err
+}
+
+func (c *demoCmd) readPlan() (*demoPlan, error) {
+	name := filepath.Join(c.Data, planFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	p := &demoPlan{resumed: true}
+	if err = json.Unmarshal(data, p); err == nil && (p.Files < 1 || p.Piece < 1) {
+		err = errors.New("it has no plan in it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is broken, and its run cannot go on: %w\nChoose another folder with --data, or delete %s.", name, err, c.Data)
+	}
+	return p, nil
+}
+
+// newPlan makes a plan of the flags.
+func (c *demoCmd) newPlan() (*demoPlan, error) {
+	p := &demoPlan{Seed: c.ChaosSeed, Evict: c.ChaosEvict, At: c.ChaosAt, Style: c.ChaosStyle, Kills: c.Kills}
+	if c.Kills < 0 {
+		return nil, fmt.Errorf("--kills %d: want 0 or more", c.Kills)
+	}
+	if _, err := dohost.ParseChaos(p.Evict, p.At, p.Style, 0); err != nil {
+		return nil, err
+	}
+	if c.Dir != "" {
+		var err error
+		if p.Dir, err = filepath.Abs(c.Dir); err != nil {
+			return nil, err
+		}
+		if _, err := os.ReadDir(p.Dir); err != nil {
+			return nil, flagError("--dir", c.Dir, err)
+		}
+	}
+	if p.Seed == 0 {
+		p.Seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	if err := p.measure(c.files(p)); err != nil {
+		return nil, flagError("--dir", c.Dir, err)
+	}
+	return p, nil
+}
+
+// measure finds out how much there is to count.
+func (p *demoPlan) measure(files fs.FS) error {
+	paths, err := (&tally.Config{Files: files}).Paths()
+	if err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return errors.New("there are no files to count")
+	}
+	p.Files = len(paths)
+	for _, path := range paths {
+		info, err := fs.Stat(files, path)
+		if err != nil {
+			return err
+		}
+		p.Bytes += info.Size()
+	}
+	p.Piece = int(min(max(p.Bytes/demoSteps, pieceLeast), pieceMost))
+	if p.Evict == "" {
+		p.Evict = strconv.FormatFloat(min(rateMost, rateOfByte/float64(p.Piece)), 'g', 3, 64)
+	}
+	return nil
+}
+
+// save writes the plan durably, so that a crash at any moment leaves the old one or
+// the new.
+func (c *demoCmd) save(p *demoPlan) error {
+	data, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(c.Data, planTemp)
+	f, err := os.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, filepath.Join(c.Data, planFile)); err != nil {
+		return err
+	}
+	return syncFolder(c.Data)
+}

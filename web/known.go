@@ -1,0 +1,77 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// maxNames is how many names a message lists.
+const maxNames = 20
+
+// nameList lists names in a message: what there is instead of what was asked for.
+func nameList(names []string) string {
+	switch n := len(names) - maxNames; {
+	case len(names) == 0:
+		return "none"
+	case n > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// boundClass returns a class that the host runs.
+func boundClass(h *dohost.Host, name string) (dohost.Class, bool) {
+	classes := h.Classes()
+	i := slices.IndexFunc(classes, func(c dohost.Class) bool { return c.Name() == name })
+	if i < 0 {
+		return dohost.Class{}, false
+	}
+	return classes[i], true
+}
+
+func classNames(h *dohost.Host) []string {
+	var names []string
+	for _, c := range h.Classes() {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// noClass is the error of a class that is none of these.
+func noClass(class string, known []string) error {
+	return fmt.Errorf("%w: %q; the classes are: %s", dohost.ErrNoClass, class, nameList(known))
+}
+
+// noMethod adds to err what a class exposes, if it says that a method is not there.
+func noMethod(h *dohost.Host, err error) error {
+	e, ok := errors.AsType[*dohost.Error](err)
+	if !ok || e.Remote || !errors.Is(e.Err, dohost.ErrNoMethod) {
+		return err
+	}
+	c, _ := boundClass(h, e.ID.Class)
+	methods := c.Methods()
+	slices.Sort(methods)
+	said := *e
+	said.Err = fmt.Errorf("%w; its methods are: %s", e.Err, nameList(methods))
+	return &said
+}
+
+// known returns an error for a class that is neither bound nor has objects on the
+// disk: looking for those of a class that is not bound any more is an operator's work.
+func (a *admin) known(ctx context.Context, class string) error {
+	if _, ok := boundClass(a.host, class); ok {
+		return nil
+	}
+	stored, err := a.host.StoredClasses(ctx)
+	if err != nil || slices.Contains(stored, class) {
+		return err
+	}
+	all := append(classNames(a.host), stored...)
+	slices.Sort(all)
+	return noClass(class, slices.Compact(all))
+}
