@@ -126,6 +126,7 @@ var fullWhile = []edit{
 }
 
 func TestDemoSaysThatTheDiskIsFullAndGoesOn(t *testing.T) {
+	t.Parallel()
 	bin, data, full := build(t, fullWhile...), filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "full")
 	s := startDemo(t, bin, []string{"FULL=" + full}, "--dir", longText(t), "--data", data, "--kills", "0")
 	s.until(`steps \d`)
@@ -145,8 +146,7 @@ func TestDemoSaysThatTheDiskIsFullAndGoesOn(t *testing.T) {
 	if err := os.WriteFile(full, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("FULL", full)
-	if out, status := runDemo(t, bin, "--data", data); status != 1 || !strings.Contains(out, "The store in "+data+"/store refuses writes, because the disk is almost full: ") {
+	if out, status := runDemoWith(t, []string{"FULL=" + full}, bin, "--data", data); status != 1 || !strings.Contains(out, "The store in "+data+"/store refuses writes, because the disk is almost full: ") {
 		t.Errorf("full from the beginning: status %d\n%s", status, out)
 	}
 }

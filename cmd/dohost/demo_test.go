@@ -60,7 +60,13 @@ func build(t *testing.T, edits ...edit) string {
 // runDemo runs the demo in an empty directory and returns what it prints and its status.
 func runDemo(t *testing.T, bin string, args ...string) (out string, status int) {
 	t.Helper()
+	return runDemoWith(t, nil, bin, args...)
+}
+
+func runDemoWith(t *testing.T, env []string, bin string, args ...string) (out string, status int) {
+	t.Helper()
 	cmd := exec.Command(bin, append([]string{"demo"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = t.TempDir()
 	text, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
