@@ -53,6 +53,36 @@ func withHost(fn func(ctx context.Context, h *dohost.Host), classes ...dohost.Cl
 	fn(context.Background(), h)
 }
 
+// A handler whose incarnation has ended may run on, but it can write nothing, and its
+// caller is told that the outcome is unknown. The next incarnation serves meanwhile.
+func ExampleHost_Evict_running() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		alice := counter.Counters.Get(h, "alice")
+		running, late := make(chan struct{}), make(chan error)
+		evicted := make(chan struct{})
+		go func() {
+			err := alice.Do(ctx, func(ctx context.Context, c *counter.Counter) error {
+				close(running)
+				<-evicted // deaf to its ctx, which has ended
+				_, err := c.Add(ctx, 100)
+				late <- err
+				return err
+			})
+			var e *dohost.Error
+			fmt.Println("caller:", errors.As(err, &e) && errors.Is(err, dohost.ErrFenced), "ran:", e.Ran)
+			close(evicted)
+		}()
+		<-running
+		h.Evict(alice.ID(), dohost.Fence)
+		fmt.Println("late write refused:", errors.Is(<-late, dohost.ErrFenced))
+		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
+	}, counter.Class())
+	// Output:
+	// caller: true ran: unknown
+	// late write refused: true
+	// 1 <nil>
+}
+
 // An eviction takes an object's fields, and nothing else.
 func ExampleHost_Evict() {
 	withHost(func(ctx context.Context, h *dohost.Host) {

@@ -120,3 +120,51 @@ func TestHundredThousandAtOnce(t *testing.T) {
 		s.Stop()
 	})
 }
+
+// TestAMillionStoredAlarmsCostNothing has one due each second, from an hour on: what
+// is read at the start, and what is in memory, does not depend on how many there are.
+func TestAMillionStoredAlarmsCostNothing(t *testing.T) {
+	for _, stored := range []int{10_000, 1_000_000} {
+		synctest.Test(t, func(t *testing.T) {
+			first := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+			nth := func(i int) objectstore.Alarm {
+				return objectstore.Alarm{ID: id(fmt.Sprintf("%07d", i)), Due: first.Add(time.Duration(i) * time.Second), Generation: uint64(i + 1)}
+			}
+			at := map[objectstore.AlarmPos]int{}
+			reads, rows, n := 0, 0, 0
+			var s *Scheduler
+			s = NewScheduler(context.Background(), Config{
+				Window: func(_ context.Context, p objectstore.AlarmPos, limit int) (as []objectstore.Alarm, _ objectstore.AlarmPos, _ error) {
+					reads++
+					i := at[p]
+					for ; i < stored && len(as) < limit; i++ {
+						as = append(as, nth(i))
+					}
+					if rows += len(as); len(as) > 0 {
+						p = as[len(as)-1].Pos()
+						at[p] = i
+					}
+					return as, p, nil
+				},
+				Deliver: func(d Delivery) {
+					n++
+					go func() {
+						s.Changed([]objectstore.AlarmChange{{ID: d.ID}})
+						s.Done(d.Alarm, false)
+					}()
+				},
+			})
+			s.Start()
+			synctest.Wait()
+			if waiting, next := s.Pending(); reads != 1 || rows > 4096 || waiting > 4096 || !next.Equal(first) {
+				t.Errorf("%d stored: %d reads of %d rows at the start, %d in memory, next %v", stored, reads, rows, waiting, next)
+			}
+			time.Sleep(time.Hour + 6000*time.Second - time.Millisecond)
+			synctest.Wait()
+			if waiting, _ := s.Pending(); n != 6000 || reads > 5 || waiting > 8192 {
+				t.Errorf("%d stored: %d rang after %d reads, %d in memory", stored, n, reads, waiting)
+			}
+			s.Stop()
+		})
+	}
+}
