@@ -119,7 +119,7 @@ func (c *demoCmd) readPlan() (*demoPlan, error) {
 		err = errors.New("it has no plan in it")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is broken, and its run cannot go on: %w\nChoose another folder with --data, or delete %s.", name, err, c.Data)
+		return nil, fmt.Errorf("%s is broken, and its run cannot go on: %w\nchoose another folder with --data, or delete %s", name, err, c.Data)
 	}
 	return p, nil
 }
