@@ -44,6 +44,7 @@ func TestImportReplacesTheLifeOfAnIdleObject(t *testing.T) {
 		if err := s.Do(t.Context(), func(context.Context, *counter.Counter) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // an answer leaves before its event has ended
 		if !h.IsLive(s.ID()) {
 			t.Fatal("the object is not in memory")
 		}
