@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,13 +14,23 @@ import (
 // scriptedLog is a local log that can be away, as one on other machines can.
 type scriptedLog struct {
 	recordLog
-	answers []error  // of the next calls of Append; the local log has those after them
-	got     []string // what each call was given
+	answers []error // of the next calls of Append; the local log has those after them
 	stale   atomic.Bool
+
+	mu  sync.Mutex
+	got []string // what each call was given
+}
+
+func (l *scriptedLog) appended() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.got)
 }
 
 // Append returns a tail with its errors that nobody may use.
 func (l *scriptedLog) Append(epoch, tail uint64, r *record) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.got = append(l.got, fmt.Sprintf("%d %d %q", epoch, tail, r.batch.Repr()))
 	if len(l.answers) == 0 {
 		return l.recordLog.Append(epoch, tail, r)
@@ -61,16 +72,16 @@ func TestTheSameRecordComesAgain(t *testing.T) {
 				other.handOver(t) // wakes the committer, and is no reason to hurry
 				time.Sleep(2*appendAgain - 1)
 				j.want(t)
-				if len(log.got) != 2 || o.Clean() || s.Stats().Records != 0 || s.Err() != nil {
-					t.Errorf("while the log is away: appended %q, clean %v, %+v, %v", log.got, o.Clean(), s.Stats(), s.Err())
+				if len(log.appended()) != 2 || o.Clean() || s.Stats().Records != 0 || s.Err() != nil {
+					t.Errorf("while the log is away: appended %q, clean %v, %+v, %v", log.appended(), o.Clean(), s.Stats(), s.Err())
 				}
 				time.Sleep(time.Nanosecond)
 				j.want(t, "write", "read", "other")
-				if len(log.got) != 4 || len(slices.Compact(slices.Clone(log.got[:3]))) != 1 {
-					t.Errorf("not the same record three times and then another: %q", log.got)
+				if len(log.appended()) != 4 || len(slices.Compact(log.appended()[:3])) != 1 {
+					t.Errorf("not the same record three times and then another: %q", log.appended())
 				}
 				var epoch, tail uint64
-				if _, err := fmt.Sscan(log.got[3], &epoch, &tail); err != nil || epoch != s.Generation() || tail != 2 {
+				if _, err := fmt.Sscan(log.appended()[3], &epoch, &tail); err != nil || epoch != s.Generation() || tail != 2 {
 					t.Errorf("the next record came with epoch %d, tail %d, %v; want %d, 2", epoch, tail, err, s.Generation())
 				}
 			})
@@ -93,8 +104,8 @@ func TestAnotherHostHasTakenOver(t *testing.T) {
 			o.handOver(t)
 			time.Sleep(appendAgain)
 			j.want(t, "in flight!", "filling!")
-			if err := s.Err(); !errors.Is(err, ErrFenced) || len(log.got) != 2 {
-				t.Errorf("the store failed with %v after %d appends", err, len(log.got))
+			if err := s.Err(); !errors.Is(err, ErrFenced) || len(log.appended()) != 2 {
+				t.Errorf("the store failed with %v after %d appends", err, len(log.appended()))
 			}
 			if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
 				t.Errorf("hand-over: %v", err)
@@ -118,8 +129,8 @@ func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 			start := time.Now()
 			s.Abandon()
 			j.want(t, "write!")
-			if waited := time.Since(start); waited > 0 || len(log.got) != 1 || !errors.Is(s.Err(), err) {
-				t.Errorf("it took %v and %d appends: %v", waited, len(log.got), s.Err())
+			if waited := time.Since(start); waited > 0 || len(log.appended()) != 1 || !errors.Is(s.Err(), err) {
+				t.Errorf("it took %v and %d appends: %v", waited, len(log.appended()), s.Err())
 			}
 		})
 	}
