@@ -116,7 +116,7 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 		return
 	}
 	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
-		o.spoil(slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
+		o.spoil(&slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
 	}
 }
 

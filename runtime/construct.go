@@ -60,7 +60,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
-		o.failures, o.failed = 0, nil
+		o.backOff = nil
 	}
 	l.includeLocked(&ev.turn, &ev.turn) // unless its code has ended, and with it the section
 	l.unlinkLocked(ev)
@@ -85,12 +85,12 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 		cause = why
 	}
 	failed := o.failLocked(l, cause)
-	err := o.failed
+	err := o.backOff.err
 	o.mu.Unlock()
 	o.fence(l, why, StyleFence)
 	for _, f := range failed {
 		if f.kind == kindAlarm && f.ended.CompareAndSwap(false, true) {
-			o.spoil(slotEdit{delivered: f.alarm})
+			o.spoil(&slotEdit{delivered: f.alarm})
 		}
 		o.refuse(f, err)
 	}
@@ -99,12 +99,17 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 // failLocked notes a failed constructor and returns the events that fail with it.
 func (o *object) failLocked(l *life, err error) []*event {
 	invariants.Held(&o.mu)
-	o.failures++
-	wait := backoffMost
-	if o.failures < 8 {
-		wait = min(wait, backoffFirst<<(o.failures-1))
+	wait := backoffFirst
+	if b := o.backOff; b != nil {
+		wait = min(2*b.wait, backoffMost)
 	}
-	o.notBefore = o.host.now() + wait
-	o.failed = fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)
+	o.backOff = &backOff{wait, o.host.now() + wait, fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)}
 	return l.lane.takeFreshLocked()
+}
+
+// backOff keeps calls from a constructor that has failed.
+type backOff struct {
+	wait  time.Duration
+	until time.Duration // on the host's clock
+	err   error         // what they get
 }

@@ -198,6 +198,9 @@ func (o *object) finish(ev *event) (next *turn) {
 	o.mu.Lock()
 	l := ev.life
 	l.unlinkLocked(ev)
+	if ev.kind == kindBackground {
+		l.tasks.Add(-1)
+	}
 	ev.turn.state.Store(turnOver)
 	counted := !ev.zombie
 	if counted {
@@ -214,9 +217,6 @@ func (o *object) finish(ev *event) (next *turn) {
 	o.host.eventEnded(ev)
 	if counted {
 		o.host.calmer(&o.host.active)
-	}
-	if ev.kind == kindBackground {
-		l.tasks.Add(-1)
 	}
 	return next
 }

@@ -60,7 +60,7 @@ func (l *life) closeExclusive(t *turn) {
 // already. held is t, or the turn in its place: it goes on with the life's lane.
 func (l *life) includeLocked(t, held *turn) {
 	invariants.Held(&l.obj.mu)
-	if l.opener != t {
+	if l.underway == nil || l.opener != t {
 		return
 	}
 	l.exclusive, l.opener = nil, nil

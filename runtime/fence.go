@@ -53,6 +53,7 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
 	l.why = why
 	l.dead.Store(true)
+	l.stirLocked()
 	if keep && o.rng != nil {
 		o.rng.Fence()
 	}

@@ -57,10 +57,12 @@ func (o *object) inspect() (Info, bool) {
 	now := o.host.now()
 	info := Info{ID: o.id, Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
 	if l := o.life; l != nil {
-		info.Queued += l.lane.queued()
 		info.Epoch, info.Age = l.epoch, now-l.born
-		for ev := l.started; ev != nil; ev = ev.succ {
-			info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
+		if l.underway != nil {
+			info.Queued += l.lane.queued()
+			for ev := l.started; ev != nil; ev = ev.succ {
+				info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
+			}
 		}
 		for p := range l.holds {
 			info.Pins = append(info.Pins, Pin{Why: p.why, For: now - p.since})
@@ -79,7 +81,7 @@ func (o *object) inspect() (Info, bool) {
 }
 
 // queued counts the events in a lane that have not started.
-func (l *lane) queued() (n int) {
+func (l *queue) queued() (n int) {
 	for t := l.head; t != nil; t = t.next {
 		if t.fresh && !t.ev.left {
 			n++

@@ -4,10 +4,13 @@ package runtime
 // section. New events and returning Awaits stand in one line, so that neither
 // starves the other. Guarded by the object's lock.
 type lane struct {
-	holder     *turn
-	head, tail *turn
-	into       *lane // where its turns go since its section has closed; else nil
+	queue
+	holder *turn
+	into   *lane // where its turns go since its section has closed; else nil
 }
+
+// queue is a list of turns, first in first out.
+type queue struct{ head, tail *turn }
 
 // openLocked is the lane that a turn of this one queues in now.
 func (l *lane) openLocked() *lane {
@@ -27,7 +30,7 @@ func (l *lane) closeLocked(into *lane) {
 	}
 }
 
-func (l *lane) push(t *turn) {
+func (l *queue) push(t *turn) {
 	t.next = nil
 	if l.tail == nil {
 		l.head = t
@@ -37,7 +40,7 @@ func (l *lane) push(t *turn) {
 	l.tail = t
 }
 
-func (l *lane) pop() *turn {
+func (l *queue) pop() *turn {
 	t := l.head
 	if t == nil {
 		return nil
@@ -83,9 +86,9 @@ func (l *lane) grantLocked(t *turn) {
 
 // takeFreshLocked takes the events that have not started out of the lane, without
 // those whose callers have gone.
-func (l *lane) takeFreshLocked() []*event {
+func (l *queue) takeFreshLocked() []*event {
 	var evs []*event
-	var rest lane
+	var rest queue
 	for t := l.pop(); t != nil; t = l.pop() {
 		switch {
 		case !t.fresh:
@@ -94,18 +97,18 @@ func (l *lane) takeFreshLocked() []*event {
 			evs = append(evs, t.ev)
 		}
 	}
-	l.head, l.tail = rest.head, rest.tail
+	*l = rest
 	return evs
 }
 
 // pruneLocked drops the events whose callers have gone. A lane whose holder never
 // ends would gather them for ever.
-func (l *lane) pruneLocked() {
-	var rest lane
+func (l *queue) pruneLocked() {
+	var rest queue
 	for t := l.pop(); t != nil; t = l.pop() {
 		if !t.fresh || !t.ev.left {
 			rest.push(t)
 		}
 	}
-	l.head, l.tail = rest.head, rest.tail
+	*l = rest
 }

@@ -2,10 +2,10 @@ package runtime
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -23,18 +23,26 @@ type life struct {
 
 	// Owned by whoever holds the turn. No lock: the turn is the lock.
 	instance any
-	segment  *objectstore.Segment
 	state    State
-	ringing  uint64                 // generation of the alarm whose handler runs, or zero
-	waiting  map[string]wakeReaders // by feed: readers that wait for it to grow
-
-	tasks atomic.Int64 // by State.Go, not yet ended
 
 	// ctx ends with the life. It is made when somebody first asks for it, so
 	// that an object whose code never waits for its end does not carry one.
-	ctxMu  sync.Mutex
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	ctx atomic.Pointer[lifeContext]
+
+	// Guarded by obj.mu.
+	holds     map[*hold]struct{} // by State.Pin
+	*underway                    // nil at rest
+}
+
+// underway is what a life has while it has something to do. It is made, and taken
+// away when the object is at rest, under obj.mu.
+type underway struct {
+	// Owned by whoever holds the turn.
+	segment *objectstore.Segment   // nil until the first event
+	ringing uint64                 // generation of the alarm whose handler runs, or zero
+	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
+
+	tasks atomic.Int64 // by State.Go, not yet ended
 
 	// Guarded by obj.mu.
 	lane        lane
@@ -47,7 +55,20 @@ type life struct {
 	watchedAt   uint64 // at which of its segments,
 	watchedFrom time.Duration
 	reported    bool
-	holds       map[*hold]struct{} // by State.Pin
+}
+
+// stirLocked is for a life that gets something to do.
+func (l *life) stirLocked() {
+	invariants.Held(&l.obj.mu)
+	if l.underway == nil {
+		l.underway = new(underway)
+	}
+}
+
+// lifeContext is a context and how it ends.
+type lifeContext struct {
+	context.Context
+	end context.CancelCauseFunc
 }
 
 // cause is the error that operations of an ended life return.
@@ -60,24 +81,24 @@ func (l *life) cause() error {
 
 // context returns the context that ends with the life.
 func (l *life) context() context.Context {
-	l.ctxMu.Lock()
-	defer l.ctxMu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.cancel = context.WithCancelCause(context.Background())
-		if l.dead.Load() {
-			l.cancel(l.why)
-		}
+	if c := l.ctx.Load(); c != nil {
+		return c.Context
 	}
-	return l.ctx
+	ctx, end := context.WithCancelCause(context.Background())
+	if !l.ctx.CompareAndSwap(nil, &lifeContext{ctx, end}) {
+		end(nil) // another was first
+		return l.ctx.Load().Context
+	}
+	if l.dead.Load() { // and end may have come too early to see it
+		end(l.why)
+	}
+	return ctx
 }
 
 // end cancels what was handed out of the life's context. The life is dead already.
 func (l *life) end() {
-	l.ctxMu.Lock()
-	cancel := l.cancel
-	l.ctxMu.Unlock()
-	if cancel != nil {
-		cancel(l.why)
+	if c := l.ctx.Load(); c != nil {
+		c.end(l.why)
 	}
 }
 

@@ -25,19 +25,16 @@ type object struct {
 	// user code runs, during I/O, or while a channel that may be full is sent to.
 	mu      sync.Mutex
 	life    *life  // nil between lives
-	waiting lane   // events for the next life; never has a holder
+	waiting queue  // events for the next life
 	waking  bool   // a runner is between lives
 	gone    bool   // no longer in the table
 	count   int    // events queued, running and suspended
 	bytes   int    // encoded payloads of queued events
 	events  uint64 // started so far
 
-	alarm   *event     // a delivery that is queued or runs
-	repairs []slotEdit // slot writes that the next runner makes before a life
-
-	failures  int // constructor failures in a row
-	notBefore time.Duration
-	failed    error
+	alarm   *event    // a delivery that is queued or runs
+	repairs *slotEdit // slot writes that the next runner makes before a life
+	backOff *backOff  // nil unless the constructor failed last
 
 	last    time.Duration // when the last event ended, on the host's clock
 	touched bool          // in the sweeper's list
@@ -108,7 +105,7 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	if ev.depth > maxDepth {
 		return ErrDeadlock
 	}
-	if l := o.life; l != nil && l.exclusive != nil {
+	if l := o.life; l != nil && l.underway != nil && l.exclusive != nil {
 		for p := ev.parent; p != nil; p = p.parent {
 			if p == l.exclusive {
 				return ErrDeadlock
@@ -130,6 +127,7 @@ func (o *object) queueLocked(t *turn) func() {
 	invariants.Held(&o.mu)
 	t.fresh = true
 	if l := o.life; l != nil {
+		l.stirLocked()
 		t.lane = &l.lane
 		if l.lane.holder == nil {
 			l.lane.grantLocked(t)
@@ -146,7 +144,7 @@ func (o *object) queueLocked(t *turn) func() {
 // wakeLocked starts a runner between lives, if there is something for it.
 func (o *object) wakeLocked() func() {
 	invariants.Held(&o.mu)
-	if o.waking || o.life != nil || (o.waiting.head == nil && len(o.repairs) == 0) {
+	if o.waking || o.life != nil || (o.waiting.head == nil && o.repairs == nil) {
 		return nil
 	}
 	o.waking = true
@@ -190,6 +188,6 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 // restingLocked says that the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
-	idle := o.life == nil || o.life.lane.holder == nil
-	return idle && o.count == 0 && !o.waking && len(o.repairs) == 0 && (o.rng == nil || o.rng.Clean())
+	idle := o.life == nil || o.life.underway == nil || o.life.lane.holder == nil
+	return idle && o.count == 0 && !o.waking && o.repairs == nil && (o.rng == nil || o.rng.Clean())
 }

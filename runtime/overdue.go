@@ -13,7 +13,7 @@ import (
 func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
 	invariants.Held(&o.mu)
 	l := o.life
-	if l == nil {
+	if l == nil || l.underway == nil {
 		return nil, nil
 	}
 	lim := o.host.opts.Limits
@@ -68,9 +68,9 @@ func (o *object) overageLocked(now time.Duration) []*event {
 	if limit < 0 {
 		limit = math.MaxInt64
 	}
-	queues := []*lane{&o.waiting}
-	if o.life != nil {
-		queues = append(queues, &o.life.lane)
+	queues := []*queue{&o.waiting}
+	if o.life != nil && o.life.underway != nil {
+		queues = append(queues, &o.life.lane.queue)
 	}
 	for _, q := range queues {
 		for t := q.head; t != nil; t = t.next {

@@ -51,13 +51,14 @@ func (o *object) noteSlot(l *life) {
 type slotEdit struct {
 	delivered objectstore.Alarm
 	drop      bool
+	next      *slotEdit
 }
 
 // spoil notes a slot write for the time between two lives, and sees to it that
 // there is a runner then.
-func (o *object) spoil(e slotEdit) {
+func (o *object) spoil(e *slotEdit) {
 	o.mu.Lock()
-	o.repairs = append(o.repairs, e)
+	e.next, o.repairs = o.repairs, e // of different deliveries: their order means nothing
 	o.releaseLocked(o.wakeLocked())
 }
 
@@ -73,7 +74,7 @@ func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err !=
 
 // repair writes the outcome of a delivery whose life ended by its own fault: a
 // counted failure, or a dropped alarm. It runs between lives, in an epoch of its own.
-func (o *object) repair(e slotEdit) {
+func (o *object) repair(e *slotEdit) {
 	o.between(e.delivered, func(seg *objectstore.Segment) error {
 		slot, ok, err := seg.Slot()
 		if err == nil && ok && slot.Generation == e.delivered.Generation {

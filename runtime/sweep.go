@@ -143,7 +143,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	l := o.life
 	old := o.overageLocked(now)
 	// A failure is remembered for a while, so that one that lasts is tried less and less.
-	resting := why == nil && o.restingLocked() && (o.failed == nil || now >= o.notBefore+backoffMost)
+	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
 	switch {
 	case resting:
 		o.touched = false
@@ -182,14 +182,13 @@ func (o *object) restLocked(s *sweeper) {
 	invariants.Held(&o.mu)
 	if o.life == nil {
 		o.gone = true
-		o.failed = nil
 		return
 	}
-	if o.life.segment != nil && o.life.segment.Empty() {
+	if o.life.underway != nil && o.life.segment.Empty() {
 		// The next event makes them. Nothing is undurable, so a new range will see what
 		// this one sees.
 		o.rng.Fence()
-		o.life.segment, o.rng = nil, nil
+		o.life.underway, o.rng = nil, nil
 	}
 	if !o.filed {
 		o.fileLocked(s)

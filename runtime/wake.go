@@ -13,14 +13,14 @@ func (o *object) wake() *turn {
 		edits, delivery := o.repairs, o.alarm
 		o.repairs = nil
 		o.mu.Unlock()
-		for _, e := range edits {
+		for e := edits; e != nil; e = e.next {
 			o.repair(e)
 		}
 		if delivery != nil && !o.compare(delivery) {
 			o.overtaken(delivery)
 		}
 		o.mu.Lock()
-		if len(o.repairs) > 0 {
+		if o.repairs != nil {
 			o.mu.Unlock()
 			continue
 		}
@@ -62,8 +62,8 @@ func (o *object) heldBackLocked() error {
 	if o.host.store.Importing(o.id) {
 		return ErrHalfImported
 	}
-	if o.failed != nil && o.host.now() < o.notBefore {
-		return o.failed
+	if b := o.backOff; b != nil && o.host.now() < b.until {
+		return b.err
 	}
 	return nil
 }
@@ -98,13 +98,13 @@ func (o *object) takeOut(ev *event) bool {
 func (o *object) beginLocked(first *event) (*life, *event) {
 	invariants.Held(&o.mu)
 	l := &life{obj: o, epoch: o.host.store.NewEpoch(), born: o.host.now()}
+	l.stirLocked()
 	l.segment = o.rng.NewSegment(l.epoch)
 	l.state.life = l
 	o.rng.Begin(l.epoch)
 	o.life = l
 	o.waking = false
-	l.lane.head, l.lane.tail = o.waiting.head, o.waiting.tail
-	o.waiting = lane{}
+	l.lane.queue, o.waiting = o.waiting, queue{}
 	for t := l.lane.head; t != nil; t = t.next {
 		t.lane = &l.lane
 	}
