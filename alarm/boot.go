@@ -1,6 +1,7 @@
 package alarm
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
@@ -22,6 +23,7 @@ type bootPass struct {
 	pos       objectstore.AlarmPos
 	running   bool
 	suspected bool // all have run
+	tries     int  // of the one at pos
 }
 
 // ended notes that a delivery has come back for good, or was overtaken.
@@ -69,7 +71,7 @@ func (s *Scheduler) deliverRaised() {
 	var es []*entry
 	for len(group) < min(s.cfg.Group, s.room()) {
 		e := s.queue.first()
-		if e == nil || e.tries > 0 || e.Due.After(s.boot.start) {
+		if e == nil || !s.uncounted(e) {
 			break
 		}
 		es = append(es, s.queue.take())
@@ -79,27 +81,44 @@ func (s *Scheduler) deliverRaised() {
 	for _, e := range es {
 		s.out[e.ID] = &delivery{entry: e}
 	}
-	raised, err := s.cfg.Raise(s.ctx, group, false)
-	if err != nil {
-		s.failed(err)
-	}
+	raised, failed := s.cfg.Raise(s.ctx, group, false)
 	deliver := map[objectstore.ID]Delivery{}
 	for _, d := range raised {
 		deliver[d.ID] = d
 	}
 	for _, e := range es {
 		if d, ok := deliver[e.ID]; ok {
-			s.cfg.Deliver(d)
+			s.sendRaised(e, d)
 			continue
 		}
 		s.takeBack(s.out[e.ID])
-		if err != nil {
+		if slices.Contains(failed, e.ID) {
+			e.tries++
 			s.hold(e, retryAfter)
 		} else {
 			s.boot.ended(e)
 		}
 	}
 }
+
+// uncounted says that the coming run of an alarm is to be counted before it is
+// delivered.
+func (s *Scheduler) uncounted(e *entry) bool {
+	return s.cfg.Unclean && e.count == countNot && !e.Due.After(s.boot.start)
+}
+
+// sendRaised sends out what Raise has returned.
+func (s *Scheduler) sendRaised(e *entry, d Delivery) {
+	e.count = countDone
+	if d.Raise {
+		e.count = countLate
+	}
+	s.cfg.Deliver(d)
+}
+
+// patience is how many tries of an alarm that was due at the start the suspects wait
+// for.
+const patience = 10
 
 // deliverSuspect sends out the next suspect, once everything else that was due at
 // the start is out of the way.
@@ -132,22 +151,18 @@ func (s *Scheduler) dueAtStart() bool {
 	if !s.complete && !s.last.Due.After(start) {
 		return true // unread
 	}
+	awaited := func(e *entry) bool { return !e.Due.After(start) && e.tries < patience }
 	for _, d := range s.out {
-		if !d.Due.After(start) {
-			return true
-		}
-	}
-	for _, e := range s.queue.order {
-		if !e.Due.After(start) {
+		if awaited(d.entry) {
 			return true
 		}
 	}
 	for _, e := range s.held {
-		if !e.Due.After(start) {
+		if awaited(e) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.queue.order, awaited)
 }
 
 // deliverOneSuspect returns false if it could not find out whether a is one.
@@ -157,15 +172,21 @@ func (s *Scheduler) deliverOneSuspect(a objectstore.Alarm) bool {
 	}
 	e := &entry{Alarm: a, at: a.Due, suspect: true}
 	s.out[a.ID] = &delivery{entry: e}
-	raised, err := s.cfg.Raise(s.ctx, []objectstore.Alarm{a}, true)
-	if err != nil || len(raised) == 0 {
+	raised, failed := s.cfg.Raise(s.ctx, []objectstore.Alarm{a}, true)
+	if len(raised) == 0 {
 		s.takeBack(s.out[a.ID])
-		if err != nil {
-			s.failed(err)
+		if len(failed) == 0 {
+			return true
 		}
-		return err == nil
+		if s.boot.tries++; s.boot.tries == patience {
+			s.boot.tries = 0
+			return true // it waits for the next start
+		}
+		s.retryAt = time.Now().Add(retryAfter)
+		return false
 	}
+	s.boot.tries = 0
 	s.boot.running = true
-	s.cfg.Deliver(raised[0])
+	s.sendRaised(e, raised[0])
 	return true
 }

@@ -18,6 +18,16 @@ type delivery struct {
 	next  *objectstore.AlarmChange // the newest change since it went out
 }
 
+// Counted notes that a delivery has counted its run, as Delivery.Raise asks for.
+func (s *Scheduler) Counted(a objectstore.Alarm) { s.post(message{counted: &a}) }
+
+// counted notes that a delivery has counted its run.
+func (s *Scheduler) counted(a objectstore.Alarm) {
+	if d := s.out[a.ID]; d != nil && d.Generation == a.Generation {
+		d.count = countDone
+	}
+}
+
 // Waits notes that a delivery which is out waits for something other than its
 // object, and may do so for long: it holds up no others.
 func (s *Scheduler) Waits(a objectstore.Alarm) { s.post(message{waits: &a}) }

@@ -18,8 +18,18 @@ type entry struct {
 	boot  bool      // delivered because the host started; counted in bootPass.waiting
 	index int
 
-	suspect bool // see bootPass
+	suspect bool     // see bootPass
+	count   counting // of its coming run, after an unclean end
 }
+
+// counting says how far the count of a coming run is.
+type counting uint8
+
+const (
+	countNot  counting = iota
+	countLate          // the delivery is to do it
+	countDone
+)
 
 // queue orders entries by time, and finds them by object.
 type queue struct {

@@ -23,10 +23,10 @@ type Config struct {
 	Deliver func(Delivery)
 	// Raise counts the coming runs of due alarms durably and returns those to
 	// deliver. With suspects, it takes those whose runs were so counted before; else
-	// it leaves those out. With an error, those that it does not return are tried
-	// again. It waits for the disk, and not for what objects are doing: see
-	// Delivery.Raise.
-	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]Delivery, error)
+	// it leaves those out. Failed are those with which it failed, and OnError was told;
+	// they are tried again. It waits for the disk, and not for what objects are doing:
+	// see Delivery.Raise.
+	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []Delivery, failed []objectstore.ID)
 	// Unclean says that the host before this one did not close: what is due now may
 	// be what ended it.
 	Unclean bool
@@ -75,10 +75,11 @@ type Scheduler struct {
 
 // message is a durable change, or the waiting or the end of a delivery.
 type message struct {
-	change objectstore.AlarmChange
-	waits  *objectstore.Alarm
-	ended  *objectstore.Alarm
-	again  bool
+	change  objectstore.AlarmChange
+	waits   *objectstore.Alarm
+	counted *objectstore.Alarm
+	ended   *objectstore.Alarm
+	again   bool
 }
 
 // NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
@@ -192,6 +193,8 @@ func (s *Scheduler) read() {
 			s.ended(*m.ended, m.again)
 		case m.waits != nil:
 			s.waits(*m.waits)
+		case m.counted != nil:
+			s.counted(*m.counted)
 		default:
 			s.apply(m.change)
 		}
@@ -317,7 +320,7 @@ func (s *Scheduler) deliver() {
 		if e == nil || e.at.After(now) {
 			break
 		}
-		if s.cfg.Unclean && e.tries == 0 && !e.Due.After(s.boot.start) {
+		if s.uncounted(e) {
 			s.deliverRaised()
 			continue
 		}
@@ -334,7 +337,7 @@ func (s *Scheduler) deliver() {
 
 func (s *Scheduler) send(e *entry) {
 	s.out[e.ID] = &delivery{entry: e}
-	s.cfg.Deliver(Delivery{Alarm: e.Alarm})
+	s.cfg.Deliver(Delivery{Alarm: e.Alarm, Raise: e.count == countLate, Suspects: e.suspect})
 }
 
 // rest is how long the goroutine may sleep: until the next alarm, and not longer

@@ -2,7 +2,6 @@ package alarm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -118,12 +117,12 @@ func cmpS(a, b string) int {
 }
 
 // raise behaves as the runtime's.
-func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]Delivery, error) {
+func (x *index) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) ([]Delivery, []objectstore.ID) {
 	x.mu.Lock()
 	if suspects && x.raiseErr > 0 {
 		x.raiseErr--
 		x.mu.Unlock()
-		return nil, errors.New("disk hiccup")
+		return nil, []objectstore.ID{due[0].ID}
 	}
 	var out []Delivery
 	var cs []objectstore.AlarmChange

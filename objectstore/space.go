@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,21 +28,23 @@ type spaceGuard struct {
 	since   time.Time // the start of looked's clock
 	on      func(DiskSpace)
 
+	mu     sync.Mutex // held while on is called
 	full   atomic.Bool
 	looked atomic.Int64 // when, in nanoseconds after since
 
 	written int64 // since the last look; the committer's
 }
 
-// check returns ErrNoSpace while the disk is full. It looks again now and then,
-// since without writes nobody else does.
+// check returns ErrNoSpace while the disk is full. It looks again now and then:
+// without writes nobody else does, and other programs may fill the disk.
 func (g *spaceGuard) check() error {
-	if !g.full.Load() {
-		return nil
+	wait := spaceLookEvery
+	if g.full.Load() {
+		wait = spaceLookAgain
 	}
 	last := g.looked.Load()
 	now := int64(time.Since(g.since))
-	if now-last >= int64(spaceLookAgain) && g.looked.CompareAndSwap(last, now) {
+	if now-last >= int64(wait) && g.looked.CompareAndSwap(last, now) {
 		g.look()
 	}
 	if g.full.Load() {
@@ -69,6 +72,8 @@ func (g *spaceGuard) look() {
 	u, err := g.fs.GetDiskUsage(g.dir)
 	// A file system that cannot tell is taken to have space.
 	full := err == nil && u.AvailBytes < uint64(g.reserve)
+	g.mu.Lock() // so that who is told last is told what holds
+	defer g.mu.Unlock()
 	if g.full.Swap(full) != full && g.on != nil {
 		g.on(DiskSpace{Dir: g.dir, Full: full, Free: u.AvailBytes, Reserve: uint64(g.reserve)})
 	}

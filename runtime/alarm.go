@@ -56,6 +56,7 @@ func (o *object) handleAlarm(ev *event) {
 		if err != nil || !runs {
 			return
 		}
+		o.host.scheduler.Counted(ev.alarm)
 		slot.Attempt++
 		slot.Raised = true
 	}
@@ -73,8 +74,8 @@ func (o *object) handleAlarm(ev *event) {
 	}
 	l.ringing = ev.alarm.Generation
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
-	l.ringing = 0
 	ev.end()
+	l.ringing = 0
 	if !l.dead.Load() {
 		o.settleRun(ev)
 	}

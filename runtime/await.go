@@ -68,9 +68,9 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 	if gated {
 		out = (*gate)(t)
 	}
-	refused, err := t.depart(out)
+	how, err := t.depart(out)
 	if err != nil {
-		if refused && gated {
+		if how == departRefused && gated {
 			<-t.wake // the gate was told that it will not open
 		}
 		return err
@@ -115,16 +115,25 @@ func (t *turn) awaitGate() error {
 	return l.orFenced()
 }
 
+// departed is how far depart has come.
+type departed uint8
+
+const (
+	departNot     departed = iota // nothing has happened
+	departRefused                 // the hand-over was refused, and the output released with an error
+	departHanded                  // the segment was handed over
+)
+
 // depart hands the segment over, with out as its last output, and passes the turn
-// on. If it returns an error the turn is still held, and refused says whether out
-// was released with an error.
-func (t *turn) depart(out objectstore.Output) (refused bool, err error) {
+// on. If it returns an error the turn is not passed on: it is still held, or, after
+// departHanded, its code has ended meanwhile.
+func (t *turn) depart(out objectstore.Output) (departed, error) {
 	if err := t.use(); err != nil {
-		return false, err
+		return departNot, err
 	}
 	defer t.done()
-	if t.transactions > 0 {
-		return false, ErrInTransaction
+	if t.tx != nil {
+		return departNot, ErrInTransaction
 	}
 	t.prepare()
 	l := t.ev.life
@@ -132,9 +141,9 @@ func (t *turn) depart(out objectstore.Output) (refused bool, err error) {
 		l.segment.Emit(out)
 	}
 	if err := l.handOver(t); err != nil {
-		return true, err
+		return departRefused, err
 	}
-	return false, t.giveUp()
+	return departHanded, t.giveUp()
 }
 
 // giveUp passes the turn on, unless its code has ended meanwhile.

@@ -48,9 +48,9 @@ func TestABusyObjectHoldsUpItsOwnAlarmOnly(t *testing.T) {
 			t.Fatalf("due %v, %v", due, err)
 		}
 		begun := time.Now()
-		ds, err := h.raise(t.Context(), due, false)
-		if err != nil || len(ds) != 3 || time.Since(begun) > 0 {
-			t.Fatalf("raise: %+v, %v after %v", ds, err, time.Since(begun))
+		ds, failed := h.raise(t.Context(), due, false)
+		if len(failed) > 0 || len(ds) != 3 || time.Since(begun) > 0 {
+			t.Fatalf("raise: %+v, %v after %v", ds, failed, time.Since(begun))
 		}
 		for _, d := range ds {
 			if d.Raise != (d.ID.Name == "busy") {
@@ -203,6 +203,67 @@ func TestAFullDiskIsNoFaultOfTheAlarm(t *testing.T) {
 	})
 }
 
+// TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor has the constructor write.
+func TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		log := newRunLog()
+		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+		class.New = func(ctx context.Context, s *State) (any, error) {
+			c := &counter{s: s}
+			return c, c.put(ctx, "woke", 1)
+		}
+		h := open(t, fs, Options{}, class)
+		setAlarm(t, h, "a", time.Minute)
+		h.Evict(id("a"), StyleFence)
+		fs.SetFree(0)
+		time.Sleep(time.Hour)
+		if rs := log.of("a"); len(rs) > 0 {
+			t.Errorf("runs %v", rs)
+		}
+		fs.SetFree(1 << 40)
+		time.Sleep(5 * time.Minute)
+		if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 0 {
+			t.Errorf("runs %v", rs)
+		}
+	})
+}
+
+// TestAFailedConstructorsAlarmIsNotedBeforeTheNextLife has the next life begin while
+// the Listener still hears of the end of the last, when there is nothing to back off
+// from any more.
+func TestAFailedConstructorsAlarmIsNotedBeforeTheNextLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRunLog()
+		tries := 0
+		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+		class.New = func(_ context.Context, s *State) (any, error) {
+			if tries++; tries == 2 {
+				return nil, errors.New("no")
+			}
+			return &counter{s: s}, nil
+		}
+		var h *Host
+		h = open(t, objectstore.NewMemFS(), Options{Listener: Listener{Fenced: func(e Ended) {
+			if e.Why.Reason != ReasonConstructor {
+				return
+			}
+			o := h.lookup(id("a"))
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.repairs == nil {
+				t.Error("the next life may begin, and the alarm's failure is not noted")
+			}
+		}}}, class)
+		setAlarm(t, h, "a", time.Minute)
+		h.Evict(id("a"), StyleFence)
+		time.Sleep(time.Hour)
+		if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 1 {
+			t.Errorf("runs %v", rs)
+		}
+	})
+}
+
 func TestAnAlarmInTheFarFutureDoesNotRingAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
@@ -246,9 +307,9 @@ func TestABusySuspectIsLeftForTheEnd(t *testing.T) {
 			go do(t.Context(), h, "a", "busy", func(context.Context, *counter) error { time.Sleep(time.Minute); return nil })
 			synctest.Wait()
 			due := []objectstore.Alarm{{ID: id("a"), Due: slot.Due, Generation: slot.Generation}}
-			ds, err := h.raise(t.Context(), due, suspects)
-			if err != nil || len(ds) != 1 || !ds[0].Raise {
-				t.Fatalf("raise: %+v, %v", ds, err)
+			ds, failed := h.raise(t.Context(), due, suspects)
+			if len(failed) > 0 || len(ds) != 1 || !ds[0].Raise {
+				t.Fatalf("raise: %+v, %v", ds, failed)
 			}
 			h.deliver(ds[0])
 			time.Sleep(2 * time.Minute)

@@ -100,7 +100,11 @@ func (c *callOut) Release(err error) {
 
 // callFrom is Do for a caller that holds a turn.
 func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err error) {
-	if _, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev}); err != nil {
+	how, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev})
+	switch {
+	case how == departHanded && err != nil: // it goes out, though the caller's handler has returned
+		return ev.wait(ctx, id)
+	case err != nil:
 		return refusal(id, ev.op, err)
 	}
 	defer func() {

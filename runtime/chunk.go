@@ -24,7 +24,7 @@ func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.C
 	if err != nil {
 		return err
 	}
-	nested := held.transactions > 0
+	nested := held.tx != nil
 	held.done()
 	if nested {
 		return ErrInTransaction

@@ -1,11 +1,13 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
 
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // Constructor back-off: the next life of an object whose constructor failed waits
@@ -62,7 +64,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	if err == nil {
 		o.backOff = nil
 	}
-	l.includeLocked(&ev.turn, &ev.turn) // unless its code has ended, and with it the section
+	l.includeLocked(&ev.turn) // unless its code has ended, and with it the section
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.zombie {
@@ -86,12 +88,16 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 	}
 	failed := o.failLocked(l, cause)
 	err := o.backOff.err
+	for _, f := range failed {
+		// A full disk is no fault of the alarm. Else its run has failed, and the next life
+		// begins after that is noted.
+		if f.kind == kindAlarm && !errors.Is(cause, objectstore.ErrNoSpace) && f.ended.CompareAndSwap(false, true) {
+			o.repairs = &slotEdit{delivered: f.alarm, next: o.repairs}
+		}
+	}
 	o.mu.Unlock()
 	o.fence(l, why, StyleFence)
 	for _, f := range failed {
-		if f.kind == kindAlarm && f.ended.CompareAndSwap(false, true) {
-			o.spoil(&slotEdit{delivered: f.alarm})
-		}
 		o.refuse(f, err)
 	}
 }

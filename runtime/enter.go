@@ -42,8 +42,8 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// enter takes a turn of its own for the event whose Await passed ctx to its fn. It
-// is queued before that Await comes back for its turn, or not at all.
+// enter takes a turn of its own for the event whose Await passed ctx to its fn, and
+// has not come back with its turn. It may outlast that event.
 func enter(ctx context.Context) (*turn, error) {
 	away, ok := ctx.Value(turnKey{}).(*awayCtx)
 	if !ok {
@@ -62,8 +62,9 @@ func enter(ctx context.Context) (*turn, error) {
 		return nil, fmt.Errorf("%w: the Await has returned", ErrNoTurn)
 	}
 	t.lane = away.t.lane
-	o.count++ // it may outlast its event
+	o.count++
 	ev.life.entered++
+	o.host.active.Add(1)
 	queued := t.queueLocked()
 	o.mu.Unlock()
 	if queued {
@@ -83,6 +84,7 @@ func (t *turn) retire() {
 	t.state.Store(turnOver)
 	if t.ev.life.entered--; !t.ev.life.dead.Load() {
 		o.count--
+		o.host.calmer(&o.host.active)
 	}
 	next := o.startLocked(t.ev.life, t.lane.passLocked())
 	o.mu.Unlock()
@@ -104,7 +106,7 @@ func Sync(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
-	if t.transactions > 0 {
+	if t.tx != nil {
 		return ErrInTransaction
 	}
 	return t.sync()

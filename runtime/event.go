@@ -141,6 +141,7 @@ func (o *object) run(t *turn) (next *turn) {
 		}
 		p := &PanicError{Value: recover(), Stack: debug.Stack()}
 		ev.end()
+		ev.err = p
 		o.crashed(ev, p)
 		next = o.finish(ev)
 		if p.Value == nil && next != nil {
@@ -161,7 +162,6 @@ func (o *object) run(t *turn) (next *turn) {
 // crashed is for code that panicked, or exited its goroutine, with the turn held:
 // the segment never happened, and the life ends.
 func (o *object) crashed(ev *event, p *PanicError) {
-	ev.err = p
 	drop(ev.life.segment, ErrFenced)
 	o.fence(ev.life, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }

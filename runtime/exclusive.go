@@ -1,8 +1,10 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
@@ -23,7 +25,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	if err := t.use(); err != nil {
 		return err
 	}
-	if t.transactions > 0 {
+	if t.tx != nil {
 		t.done()
 		return ErrInTransaction
 	}
@@ -51,33 +53,68 @@ func (l *life) excludeLocked(t *turn) {
 }
 
 func (l *life) closeExclusive(t *turn) {
-	l.obj.mu.Lock()
-	defer l.obj.mu.Unlock()
-	l.includeLocked(t, t)
+	o := l.obj
+	o.mu.Lock()
+	next := l.includeLocked(t)
+	o.mu.Unlock()
+	if next != nil {
+		o.host.spawn(o, next)
+	}
 }
 
 // includeLocked closes the exclusive section that t has opened, unless it is closed
-// already. held is t, or the turn in its place: it goes on with the life's lane.
-func (l *life) includeLocked(t, held *turn) {
+// already. Whoever holds the turn inside goes on with the life's lane. That is nobody
+// if t is away, in an Await that the section's code left behind: then the next in
+// order has the turn, and is returned if it needs a goroutine.
+func (l *life) includeLocked(t *turn) (next *turn) {
 	invariants.Held(&l.obj.mu)
 	if l.underway == nil || l.opener != t {
-		return
+		return nil
 	}
 	l.exclusive, l.opener = nil, nil
-	inner := held.lane
-	held.lane = &l.lane
-	l.lane.holder = held
+	inner := t.lane
+	t.lane = &l.lane
+	l.lane.holder = inner.holder
 	inner.closeLocked(&l.lane)
+	if l.lane.holder == nil {
+		return l.obj.startLocked(l, l.lane.passLocked())
+	}
+	l.lane.holder.lane = &l.lane
+	return nil
 }
 
 // errRolledBack is what the outputs of a transaction get that did not happen.
 var errRolledBack = errors.New("dohost: transaction rolled back")
 
+// transaction is a Transaction that is open on a turn.
+type transaction struct {
+	outer *transaction
+	save  objectstore.Savepoint
+}
+
+// transactionKey is the context key under which a transaction is found.
+type transactionKey struct{}
+
+// txCtx is the context of a Transaction's fn.
+type txCtx struct {
+	context.Context
+	tx *transaction
+}
+
+// Value finds the transaction.
+func (c *txCtx) Value(key any) any {
+	if _, ok := key.(transactionKey); ok {
+		return c.tx
+	}
+	return c.Context.Value(key)
+}
+
 // Transaction runs fn and, if fn returns an error or panics, takes back all that
-// it did: writes, the alarm, and effects. It nests. Nothing that would give up
-// the turn is possible inside (ErrInTransaction).
+// it did: writes, the alarm, and effects. It nests, with the context that fn is given.
+// Nothing that would give up the turn is possible inside (ErrInTransaction).
 //
-// Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrFenced.
+// Errors: fn's, ErrNoTurn, ErrTurnBusy (also while another transaction is open that
+// ctx is not of), ErrFenced.
 func Transaction(ctx context.Context, fn func(context.Context) error) (err error) {
 	t := turnOf(ctx)
 	if t == nil {
@@ -86,26 +123,31 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	if err := t.use(); err != nil {
 		return err
 	}
-	seg := t.ev.life.segment
-	save := seg.Begin()
-	if t.transactions++; t.transactions == 1 {
-		t.outermost = save
+	if outer, _ := ctx.Value(transactionKey{}).(*transaction); t.tx != nil && outer != t.tx {
+		t.done()
+		return fmt.Errorf("%w: a transaction is open that this one is not part of", ErrTurnBusy)
 	}
+	seg := t.ev.life.segment
+	tx := &transaction{t.tx, seg.Begin()}
+	t.tx = tx
 	t.done()
 	kept := false
 	defer func() {
 		t.claim()
 		defer t.done()
-		if t.state.Load() == turnOver {
-			err = t.heldErr() // its handler has returned, and with that took it back
+		inner, open := t.innermost(tx)
+		switch {
+		case !open: // what it was in has returned, and with that took it back
+			err = cmp.Or(t.heldErr(), error(ErrTurnBusy))
 			return
+		case !kept:
+			rollBack(seg, tx.save)
+		case inner != nil: // left behind
+			rollBack(seg, inner.save)
 		}
-		t.transactions--
-		if !kept {
-			rollBack(seg, save)
-		}
+		t.tx = tx.outer
 	}()
-	if err := fn(ctx); err != nil {
+	if err := fn(&txCtx{ctx, tx}); err != nil {
 		return err
 	}
 	t.ev.obj.at(t.ev, PlaceTransaction)
@@ -114,6 +156,16 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	}
 	kept = true
 	return nil
+}
+
+// innermost says whether tx is open, and which open one is right inside it.
+func (t *turn) innermost(tx *transaction) (inner *transaction, open bool) {
+	for at := t.tx; at != nil; inner, at = at, at.outer {
+		if at == tx {
+			return inner, true
+		}
+	}
+	return nil, false
 }
 
 func rollBack(seg *objectstore.Segment, save objectstore.Savepoint) {

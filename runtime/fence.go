@@ -87,7 +87,10 @@ func (l *life) unfinishedLocked() []*event {
 			o.host.calmer(&o.host.active)
 		}
 	}
-	o.count -= l.entered
+	for range l.entered {
+		o.count--
+		o.host.calmer(&o.host.active)
+	}
 	return evs
 }
 

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,5 +279,235 @@ func TestAZombieCountsForNothing(t *testing.T) {
 			t.Errorf("Close took %v and returned %v", time.Since(closing), err)
 		}
 		close(deaf)
+	})
+}
+
+// TestAwaitOutlastsItsSection has the code of an Exclusive section leave an Await behind.
+func TestAwaitOutlastsItsSection(t *testing.T) {
+	for name, inside := range map[string]int{"nobody inside": 0, "an Enter inside": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := open(t, objectstore.NewMemFS(), Options{})
+				left := make(chan error, 2)
+				entered := make(chan struct{})
+				errLate := errors.New("timed out")
+				err := do(t.Context(), h, "a", "impatient", func(ctx context.Context, c *counter) error {
+					return Exclusive(ctx, func(ctx context.Context) error {
+						go func() {
+							left <- Await(ctx, func(ctx context.Context) error {
+								if inside > 0 {
+									go func() {
+										left <- Enter(ctx, func(ctx context.Context) error {
+											close(entered)
+											time.Sleep(3 * time.Second)
+											return c.put(ctx, "entered", 1)
+										})
+									}()
+									<-entered
+								}
+								time.Sleep(5 * time.Second)
+								return nil
+							})
+						}()
+						time.Sleep(time.Second)
+						return errLate
+					})
+				})
+				if !errors.Is(err, errLate) {
+					t.Errorf("the impatient one: %v", err)
+				}
+				for i := 1; i <= 3; i++ {
+					if n, err := add(t.Context(), h, "a", 1); err != nil || n != i {
+						t.Errorf("add = %d, %v", n, err)
+					}
+					time.Sleep(3 * time.Second)
+				}
+				for range 1 + inside {
+					if err := <-left; err != nil && !errors.Is(err, ErrNoTurn) {
+						t.Errorf("what was left behind: %v", err)
+					}
+				}
+				if entered := inside; entered > 0 {
+					err := do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
+						n, err := c.get(ctx, "entered")
+						if n != 1 {
+							t.Error("the Enter wrote nothing")
+						}
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestACallLeftBehindIsAnswered has a handler return while a goroutine of its own is
+// handing its segment over, for a call.
+func TestACallLeftBehindIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at, goOn := make(chan struct{}), make(chan struct{})
+		first := true
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{At: func(p Point) Style {
+			if p.Place == PlaceHandOver && p.Op == "caller" && first {
+				first = false
+				close(at)
+				<-goOn
+			}
+			return StyleNone
+		}}})
+		left := make(chan error, 1)
+		err := do(t.Context(), h, "a", "caller", func(ctx context.Context, c *counter) error {
+			go func() {
+				_, err := add(ctx, h, "b", 1)
+				left <- err
+			}()
+			<-at
+			time.AfterFunc(time.Second, func() { close(goOn) })
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := <-left; err != nil {
+			t.Errorf("the call: %v", err)
+		}
+		if n, err := add(t.Context(), h, "b", 0); n != 1 || err != nil {
+			t.Errorf("b is %d, %v", n, err)
+		}
+	})
+}
+
+// TestAnEnterDoesNotChangeItsEventsAnswer has one exit its goroutine when its event has
+// ended, and the answer waits for the disk.
+func TestAnEnterDoesNotChangeItsEventsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{})
+		entered, goOn := make(chan struct{}), make(chan struct{})
+		answer := make(chan error, 1)
+		go func() {
+			answer <- do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
+				err := Await(ctx, func(ctx context.Context) error {
+					go Enter(ctx, func(ctx context.Context) error {
+						close(entered)
+						_ = Wait(ctx, func(context.Context) error { <-goOn; return nil })
+						goruntime.Goexit()
+						return nil
+					})
+					<-entered
+					return nil
+				})
+				return errors.Join(err, c.put(ctx, "n", 5))
+			})
+		}()
+		<-entered
+		release := fs.HoldSyncs()
+		synctest.Wait()
+		close(goOn)
+		synctest.Wait()
+		release()
+		if err := <-answer; err != nil {
+			t.Errorf("the handler returned nil, and its caller got %v", err)
+		}
+	})
+}
+
+// TestTransactionsOfTwoGoroutines begins one while another is open that it is not part of.
+func TestTransactionsOfTwoGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		errBack := errors.New("back")
+		err := do(t.Context(), h, "a", "two", func(ctx context.Context, c *counter) error {
+			in, out := make(chan struct{}), make(chan error, 1)
+			go func() {
+				out <- Transaction(ctx, func(ctx context.Context) error {
+					close(in)
+					time.Sleep(time.Second)
+					return errBack
+				})
+			}()
+			<-in
+			if err := Transaction(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 1) }); !errors.Is(err, ErrTurnBusy) {
+				t.Errorf("the second: %v", err)
+			}
+			if err := <-out; !errors.Is(err, errBack) {
+				t.Errorf("the first: %v", err)
+			}
+			return Transaction(ctx, func(ctx context.Context) error { return c.put(ctx, "n", 2) })
+		})
+		if n, err2 := add(t.Context(), h, "a", 0); err != nil || err2 != nil || n != 2 {
+			t.Errorf("n is %d, %v, %v", n, err, err2)
+		}
+	})
+}
+
+// TestAnInnerTransactionOutlastsItsOuter has the handler go on writing after both.
+func TestAnInnerTransactionOutlastsItsOuter(t *testing.T) {
+	for _, result := range []error{nil, errors.New("back")} {
+		synctest.Test(t, func(t *testing.T) {
+			h := open(t, objectstore.NewMemFS(), Options{})
+			err := do(t.Context(), h, "a", "two", func(ctx context.Context, c *counter) error {
+				in, inner := make(chan struct{}), make(chan error, 1)
+				err := Transaction(ctx, func(ctx context.Context) error {
+					err := errors.Join(c.put(ctx, "p", 1), c.put(ctx, "q", 1))
+					go func() {
+						inner <- Transaction(ctx, func(ctx context.Context) error {
+							err := c.put(ctx, "half", 1)
+							close(in)
+							time.Sleep(time.Minute)
+							return err
+						})
+					}()
+					<-in
+					return errors.Join(err, result)
+				})
+				if !errors.Is(err, result) {
+					t.Errorf("the outer: %v", err)
+				}
+				err = errors.Join(c.put(ctx, "r", 1), c.put(ctx, "s", 1), c.put(ctx, "t", 1))
+				if err := <-inner; !errors.Is(err, ErrTurnBusy) {
+					t.Errorf("the inner: %v", err)
+				}
+				return err
+			})
+			err = errors.Join(err, do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
+				want := map[string]int{"p": 1, "q": 1, "half": 0, "r": 1, "s": 1, "t": 1}
+				if result != nil {
+					want["p"], want["q"] = 0, 0
+				}
+				for key, want := range want {
+					if n, err := c.get(ctx, key); n != want || err != nil {
+						t.Errorf("%s is %d, want %d; %v", key, n, want, err)
+					}
+				}
+				return nil
+			}))
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCloseWaitsForAnEnterThatOutlastsItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		left := make(chan error, 1)
+		err := do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
+			return Await(ctx, func(ctx context.Context) error {
+				in := make(chan struct{})
+				go func() {
+					left <- Enter(ctx, func(ctx context.Context) error { close(in); return Sleep(ctx, 5*time.Second) })
+				}()
+				<-in
+				return nil
+			})
+		})
+		if err := errors.Join(err, h.Close(), <-left); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/objectstore"
@@ -10,10 +11,10 @@ import (
 // raise counts the coming run of alarms that were due when the host started after
 // an unclean end, durably, before any of them runs: one of them may be what ended
 // it. Those that were so raised before are left for the end (suspects), and then
-// raised again, one at a time. It returns those to deliver; if there is an error,
-// the others are to be tried again. It does not wait for an object that is in use:
-// the delivery, which does, counts its own run.
-func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []alarm.Delivery, err error) {
+// raised again, one at a time. It returns those to deliver, and those to be tried
+// again. It does not wait for an object that is in use: the delivery, which does,
+// counts its own run.
+func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []alarm.Delivery, failed []objectstore.ID) {
 	raises := make([]*raising, len(due))
 	for i, a := range due {
 		if c := h.classes[a.ID.Class]; c != nil {
@@ -29,15 +30,16 @@ func (h *Host) raise(ctx context.Context, due []objectstore.Alarm, suspects bool
 		case rerr := <-r.landed:
 			switch {
 			case rerr != nil:
-				err = rerr
+				failed = append(failed, due[i].ID)
+				h.lis.failed(fmt.Errorf("dohost: counting a run of the alarm of %v: %w", due[i].ID, rerr))
 			case r.raised:
 				deliver = append(deliver, alarm.Delivery{Alarm: due[i], Raise: r.late, Suspects: suspects})
 			}
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil // nobody delivers any more
 		}
 	}
-	return deliver, err
+	return deliver, failed
 }
 
 // raising is the raising of one alarm.

@@ -68,7 +68,7 @@ func (s *State) DeleteAll(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
-	if t.transactions > 0 {
+	if t.tx != nil {
 		return ErrInTransaction
 	}
 	return s.life.segment.DeleteAll()

@@ -249,15 +249,20 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 		return false
 	}
 	why := &Fenced{Reason: r}
-	o.buryLocked(l, why, true)
+	o.buryLocked(l, why, true) // no life begins until the end of this one was heard of
+	o.mu.Unlock()
+	h.ended(o, l, why, StyleFence)
+	l.end()
+	o.mu.Lock()
 	o.waking = false
 	o.gone = !o.touched // its entry in the wheel means nothing then
-	forget := o.gone
+	forget, run := o.gone, o.wakeLocked()
 	o.mu.Unlock()
-	l.end()
-	h.ended(o, l, why, StyleFence)
 	if forget {
 		h.forget(o)
+	}
+	if run != nil {
+		run()
 	}
 	return true
 }

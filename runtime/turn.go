@@ -3,8 +3,6 @@ package runtime
 import (
 	"fmt"
 	"sync/atomic"
-
-	"github.com/dohost/dohost/objectstore"
 )
 
 // turnState says what may be done with a turn.
@@ -44,9 +42,8 @@ type turn struct {
 	busy  atomic.Uint32
 
 	// Owned by whoever uses the turn.
-	transactions int                   // nesting depth
-	outermost    objectstore.Savepoint // of the transactions
-	givenUp      uint64                // times
+	tx      *transaction // innermost of those that are open
+	givenUp uint64       // times
 
 	// Fixed once the turn has been given up for the first time. Room for a gate's
 	// signal that comes late, after a fence, and for a grant.
@@ -122,13 +119,13 @@ func (t *turn) end() *turn {
 	}
 	t.claim()
 	defer t.done()
-	if t.transactions > 0 {
-		rollBack(t.ev.life.segment, t.outermost)
+	for ; t.tx != nil; t.tx = t.tx.outer {
+		rollBack(t.ev.life.segment, t.tx.save)
 	}
 	o := t.ev.obj
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t.ev.life.includeLocked(t, held)
+	t.ev.life.includeLocked(t) // held is its holder: there is no next
 	return held
 }
 
