@@ -517,3 +517,25 @@ func TestTimeoutHandler(t *testing.T) {
 		touch(t, h)
 	})
 }
+
+// TestTimeoutHandlerWhileTheDiskIsSlow has what is left behind use the turn at that moment.
+func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, &dohost.Options{FS: fs}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := put(p, r, "k"); err != nil {
+					t.Error(err)
+				}
+				_ = p.st.Storage().Sync(r.Context())
+			}), time.Second, "too slow").ServeHTTP(w, r)
+		}))
+		touch(t, h)
+		release := fs.HoldSyncs()
+		time.AfterFunc(5*time.Second, release)
+		c := newClient()
+		<-serve(h, c, get(t))
+		c.want(t, http.StatusServiceUnavailable, "too slow")
+		touch(t, h)
+	})
+}

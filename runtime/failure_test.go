@@ -285,3 +285,44 @@ func TestAFullDiskRefusesWritesAndEndsNoLife(t *testing.T) {
 		}
 	})
 }
+
+// TestAStalledDiskFencesThoseWhoWait has a sync take five minutes. What was handed over
+// is history, and its caller waits for it; code that waits is told after 30 s.
+func TestAStalledDiskFencesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{Store: objectstore.Options{MaxHostBytes: 100}, Limits: Limits{Turn: -1}})
+		release := fs.HoldSyncs()
+		begun := time.Now()
+		waits := func(name string, fn func(context.Context, *counter) error) {
+			go func() {
+				err := do(t.Context(), h, name, "wait", fn)
+				f, ok := errors.AsType[*Fenced](err)
+				if at := time.Since(begun); !ok || f.Reason != ReasonStall || at < 30*time.Second || at > 35*time.Second {
+					t.Errorf("%s: %v after %v", name, err, at)
+				}
+			}()
+		}
+		waits("awaiting", func(ctx context.Context, c *counter) error {
+			err := errors.Join(c.put(ctx, "n", 1), c.put(ctx, "m", 1), c.put(ctx, "o", 1))
+			return errors.Join(err, Await(ctx, func(context.Context) error { return nil }))
+		})
+		answered := make(chan error, 1)
+		go func() {
+			_, err := add(t.Context(), h, "answered", 1)
+			answered <- err
+		}()
+		synctest.Wait()
+		waits("throttled", func(ctx context.Context, c *counter) error { return c.put(ctx, "n", 1) })
+		time.Sleep(5 * time.Minute)
+		select {
+		case err := <-answered:
+			t.Errorf("answered while the disk stalls: %v", err)
+		default:
+		}
+		release()
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	})
+}

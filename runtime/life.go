@@ -42,7 +42,8 @@ type underway struct {
 	ringing uint64                 // generation of the alarm whose handler runs, or zero
 	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
 
-	tasks atomic.Int64 // by State.Go, not yet ended
+	tasks     atomic.Int64 // by State.Go, not yet ended
+	throttled atomic.Bool  // a write waits until less is undurable
 
 	// Guarded by obj.mu.
 	lane        lane

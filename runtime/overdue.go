@@ -23,7 +23,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	if ev := o.alarm; ev != nil && ev.life == l && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
 		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
-	if stalled && l.started != nil && !o.rng.Clean() {
+	if stalled && l.started != nil && (!o.rng.Clean() || l.throttled.Load()) {
 		return &Fenced{Reason: ReasonStall}, nil
 	}
 	return nil, l.longTurnLocked(now)

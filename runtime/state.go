@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -161,7 +160,8 @@ func (s *start) Release(err error) {
 // not block and must not call the object.
 //
 // Without the turn, with a context of this incarnation, f waits for what has been
-// handed over so far.
+// handed over so far. With it, Emit waits for an operation of another goroutine: a
+// handler may have left one behind, and have its last words to say.
 func (s *State) Emit(ctx context.Context, f func(error)) error {
 	if ev := eventOf(ctx); ev == nil || ev.life != s.life {
 		if err := s.life.cause(); err != nil {
@@ -169,14 +169,16 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 		}
 		return ErrNoTurn
 	}
-	t, err := s.access(ctx)
-	if err == nil {
-		s.life.segment.Emit(emission(f))
+	if t := turnOf(ctx); t != nil {
+		t.claim()
+		held := t.heldErr() == nil
+		if held {
+			s.life.segment.Emit(emission(f))
+		}
 		t.done()
-		return nil
-	}
-	if !errors.Is(err, ErrNoTurn) {
-		return err
+		if held {
+			return nil
+		}
 	}
 	return s.life.emit(emission(f))
 }

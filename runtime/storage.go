@@ -40,6 +40,8 @@ func (s *State) throttle() error {
 	if !s.life.obj.rng.Full() {
 		return nil
 	}
+	s.life.throttled.Store(true)
+	defer s.life.throttled.Store(false)
 	if err := s.life.obj.rng.Throttle(s.life.context()); err != nil {
 		return s.life.orFenced()
 	}
