@@ -229,7 +229,8 @@ func (o *object) startLocked(l *life, t *turn) *turn {
 	}
 	ev := t.ev
 	if l.segment == nil {
-		l.segment = o.rangeLocked(l.epoch).NewSegment(l.epoch)
+		l.rng = o.rangeLocked(l.epoch)
+		l.segment = l.rng.NewSegment(l.epoch)
 	}
 	o.bytes -= ev.size
 	o.events++

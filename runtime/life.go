@@ -38,6 +38,7 @@ type life struct {
 // away when the object is at rest, under obj.mu.
 type underway struct {
 	// Owned by whoever holds the turn.
+	rng     *objectstore.Range     // the object's, when the segment was made
 	segment *objectstore.Segment   // nil until the first event
 	ringing uint64                 // generation of the alarm whose handler runs, or zero
 	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
@@ -115,7 +116,7 @@ func (l *life) handOver(t *turn) error {
 		drop(l.segment, l.why)
 		return l.why
 	}
-	if err := l.obj.rng.HandOver(l.segment); err != nil {
+	if err := l.rng.HandOver(l.segment); err != nil {
 		l.obj.host.refused(l)
 		if cause := l.cause(); cause != nil {
 			err = cause

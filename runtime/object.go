@@ -16,8 +16,8 @@ type object struct {
 	class *class
 	id    ID
 
-	// rng holds the undurable writes of all lives. Nil at rest; set under mu before
-	// anything runs, so whoever runs in a life may read it without the lock.
+	// rng holds the undurable writes of all lives. Nil at rest. Guarded by mu, and read
+	// without it by a runner between lives; code of a life has its own pointer to it.
 	rng *objectstore.Range
 
 	// mu guards the rest, and what life.go says. Order: object.mu, then the

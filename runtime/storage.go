@@ -37,12 +37,12 @@ func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte
 }
 
 func (s *State) throttle() error {
-	if !s.life.obj.rng.Full() {
+	if !s.life.rng.Full() {
 		return nil
 	}
 	s.life.throttled.Store(true)
 	defer s.life.throttled.Store(false)
-	if err := s.life.obj.rng.Throttle(s.life.context()); err != nil {
+	if err := s.life.rng.Throttle(s.life.context()); err != nil {
 		return s.life.orFenced()
 	}
 	return nil

@@ -99,7 +99,8 @@ func (o *object) beginLocked(first *event) (*life, *event) {
 	invariants.Held(&o.mu)
 	l := &life{obj: o, epoch: o.host.store.NewEpoch(), born: o.host.now()}
 	l.stirLocked()
-	l.segment = o.rng.NewSegment(l.epoch)
+	l.rng = o.rng
+	l.segment = l.rng.NewSegment(l.epoch)
 	l.state.life = l
 	o.rng.Begin(l.epoch)
 	o.life = l
