@@ -67,24 +67,27 @@ func (d *Document) step(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err := d.merge(ctx, at.Step, words); err != nil {
 		return err
 	}
-	// From here to the end is one segment: all of it happens, or none.
-	for prefix, n := range byPrefix(words) {
-		if err := dohost.Add(ctx, store, ownPrefix+prefix, n); err != nil {
+	read := int(next - at.Offset)
+	// All of it happens, or none: an eviction takes back what has not been handed over,
+	// and the Transaction what came before an error.
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		for prefix, n := range byPrefix(words) {
+			if err := dohost.Add(ctx, store, ownPrefix+prefix, n); err != nil {
+				return err
+			}
+		}
+		if err := dohost.Put(ctx, store, progressKey, progress{Step: at.Step + 1, Offset: next, Done: done}); err != nil {
 			return err
 		}
-	}
-	read := int(next - at.Offset)
-	if err := dohost.Put(ctx, store, progressKey, progress{Step: at.Step + 1, Offset: next, Done: done}); err != nil {
-		return err
-	}
-	if err := d.state.Emit(ctx, func(err error) {
-		if err == nil && d.cfg.Step != nil {
-			d.cfg.Step(read)
+		if err := d.state.Emit(ctx, func(err error) {
+			if err == nil && d.cfg.Step != nil {
+				d.cfg.Step(read)
+			}
+		}); err != nil {
+			return err
 		}
-	}); err != nil {
-		return err
-	}
-	return d.state.SetAlarm(ctx, time.Now())
+		return d.state.SetAlarm(ctx, time.Now())
+	})
 }
 
 // read counts the piece at offset.
