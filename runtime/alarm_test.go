@@ -505,7 +505,8 @@ func TestDeliveryOvertakenByAChangeThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		fs := objectstore.NewMemFS()
-		h := open(t, fs, Options{}, log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
+		// The sweeper would end a life that waits for the disk at the moment it looks.
+		h := open(t, fs, Options{Limits: Limits{Stall: -1}}, log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
 		setAlarm(t, h, "a", 10*time.Second)
 		release := fs.HoldSyncs()
 		goDo(t.Context(), h, "b", "in flight", func(ctx context.Context, c *counter) error { _, err := c.add(ctx, 1); return err })
