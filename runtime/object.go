@@ -44,20 +44,26 @@ type object struct {
 // enqueue adds a fresh event. inside is set for events that come from an object's
 // own code or from the runtime, which a closing host still takes.
 func (o *object) enqueue(ev *event, inside bool) error {
+	// Before the phase is looked at. Close sets that first, and then looks at this: one
+	// of the two sees the other.
+	o.host.active.Add(1)
 	o.mu.Lock()
 	if o.gone {
 		o.mu.Unlock()
+		o.host.calmer(&o.host.active)
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
 		o.releaseLocked(nil) // it may have come into memory for this
+		o.host.calmer(&o.host.active)
 		return err
 	}
 	ev.obj = o
 	ev.sent.Store(o)
 	if ev.answered.Load() { // its caller has gone; see abandon
 		ev.left = true
-		o.releaseLocked(nil) // it may have come into memory for this
+		o.releaseLocked(nil)
+		o.host.calmer(&o.host.active)
 		return nil
 	}
 	ev.queued = o.host.now()
@@ -66,7 +72,6 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	if ev.kind == kindAlarm {
 		o.alarm = ev
 	}
-	o.host.active.Add(1)
 	run := o.queueLocked(&ev.turn)
 	o.releaseLocked(run)
 	return nil
