@@ -88,7 +88,7 @@ func (w *worker) run() error {
 	ctx := context.Background()
 	if w.cmd.Worker == "begin" {
 		if err := insist(ctx, func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, tally.Libraries.Get(w.host, tally.LibraryName), (*tally.Library).Begin, struct{}{})
+			_, err := dohost.Call(ctx, tally.Catalogs.Get(w.host, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
 			return err
 		}); err != nil {
 			return err

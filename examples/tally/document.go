@@ -50,7 +50,7 @@ func (d *Document) Start(ctx context.Context, _ struct{}) (struct{}, error) {
 	return struct{}{}, d.state.SetAlarm(ctx, time.Now())
 }
 
-// step counts the next piece of the file, or tells the library that there is none.
+// step counts the next piece of the file, or tells the catalog that there is none.
 func (d *Document) step(ctx context.Context, _ dohost.AlarmInfo) error {
 	store := d.state.Storage()
 	at, _, err := dohost.Get[progress](ctx, store, progressKey)
@@ -58,7 +58,7 @@ func (d *Document) step(ctx context.Context, _ dohost.AlarmInfo) error {
 		return err
 	}
 	if at.Done {
-		return ask(ctx, Libraries.Get(d.state, LibraryName), (*Library).finished, d.state.ID().Name)
+		return ask(ctx, Catalogs.Get(d.state, CatalogName), (*Catalog).finished, d.state.ID().Name)
 	}
 	words, next, done, err := d.read(at.Offset)
 	if err != nil {

@@ -2,7 +2,7 @@
 // is what the demo runs under chaos: every step adds, so a step that is lost, or
 // done twice, changes the sum.
 //
-//	library ──starts──▶ document (one per file) ──adds──▶ merger (a few, shared)
+//	catalog ──starts──▶ document (one per file) ──adds──▶ merger (a few, shared)
 //	   ▲                   │  ▲
 //	   └────finished───────┘  └─ one alarm per step
 //
@@ -42,7 +42,7 @@ type Config struct {
 
 // Classes are the three classes of the job.
 func (c *Config) Classes() []dohost.Class {
-	return []dohost.Class{c.library(), c.document(), c.merger()}
+	return []dohost.Class{c.catalog(), c.document(), c.merger()}
 }
 
 // MergerName is the merger that a word belongs to.

@@ -88,7 +88,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 	defer h.Close()
 	insist(t, func(ctx context.Context) error {
-		_, err := dohost.Call(ctx, tally.Libraries.Get(h, tally.LibraryName), (*tally.Library).Begin, struct{}{})
+		_, err := dohost.Call(ctx, tally.Catalogs.Get(h, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
 		return err
 	})
 	select {

@@ -1,0 +1,95 @@
+package tally
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Catalogs is the class of the object that starts the documents and knows when
+// they have finished.
+const Catalogs dohost.Namespace[Catalog] = "catalog"
+
+// CatalogName is the name of the one catalog.
+const CatalogName = "main"
+
+// Catalog starts the documents and counts those that have finished.
+type Catalog struct {
+	cfg   *Config
+	state *dohost.State
+	paths []string
+}
+
+const (
+	startedKey     = "started"
+	finishedKey    = "finished"
+	finishedPrefix = "finished/"
+	startAtOnce    = 16
+	remindEvery    = 100 * time.Millisecond
+)
+
+func (c *Config) catalog() dohost.Class {
+	return dohost.Bind(Catalogs, func(_ context.Context, st *dohost.State) (*Catalog, error) {
+		paths, err := c.Paths()
+		return &Catalog{c, st, paths}, err
+	}, dohost.OnAlarm((*Catalog).goOn))
+}
+
+// Begin starts the job. From then on it goes on by itself, through any restart.
+func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) {
+	_, begun, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
+	if err != nil || begun {
+		return len(c.paths), err
+	}
+	if err := dohost.Put(ctx, c.state.Storage(), startedKey, 0); err != nil {
+		return 0, err
+	}
+	return len(c.paths), c.state.SetAlarm(ctx, time.Now())
+}
+
+// goOn starts the next few documents; when all have started it looks from time to
+// time whether all have finished.
+func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
+	started, _, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
+	if err != nil {
+		return err
+	}
+	if started >= len(c.paths) {
+		return c.remind(ctx)
+	}
+	next := min(started+startAtOnce, len(c.paths))
+	for _, path := range c.paths[started:next] {
+		if err := ask(ctx, Documents.Get(c.state, path), (*Document).Start, struct{}{}); err != nil {
+			return err
+		}
+	}
+	if err := dohost.Put(ctx, c.state.Storage(), startedKey, next); err != nil {
+		return err
+	}
+	return c.state.SetAlarm(ctx, time.Now())
+}
+
+// remind says that the job is done, if it is, until somebody has listened.
+func (c *Catalog) remind(ctx context.Context) error {
+	finished, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
+	if err != nil {
+		return err
+	}
+	if finished == len(c.paths) && c.cfg.Done != nil {
+		c.cfg.Done()
+	}
+	return c.state.SetAlarm(ctx, time.Now().Add(remindEvery))
+}
+
+// finished counts a document that has come to its end, once.
+func (c *Catalog) finished(ctx context.Context, path string) (struct{}, error) {
+	store := c.state.Storage()
+	if _, before, err := dohost.Get[bool](ctx, store, finishedPrefix+path); err != nil || before {
+		return struct{}{}, err
+	}
+	if err := dohost.Put(ctx, store, finishedPrefix+path, true); err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, dohost.Add(ctx, store, finishedKey, 1)
+}
