@@ -3,7 +3,6 @@ package objectstore
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -60,17 +59,5 @@ func TestCollectionLayout(t *testing.T) {
 	} {
 		fmt.Fprintf(&b, "%s\n\t%q\n\t%q\n", l.what, l.key, l.value)
 	}
-	const file = "testdata/collection.txt"
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.String() != string(want) {
-		t.Errorf("the layout has changed:\n%s\nwant:\n%s", b.String(), want)
-	}
+	wantGolden(t, "testdata/collection.txt", b.String())
 }

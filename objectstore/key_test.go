@@ -126,9 +126,14 @@ func TestLayout(t *testing.T) {
 	} {
 		fmt.Fprintf(&b, "%s\n\t%q\n\t%q\n", l.what, l.key, l.value)
 	}
-	const file = "testdata/layout.txt"
+	wantGolden(t, "testdata/layout.txt", b.String())
+}
+
+// wantGolden compares a layout with a file, which -rewrite writes.
+func wantGolden(t *testing.T, file, layout string) {
+	t.Helper()
 	if *rewrite {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(layout), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,8 +141,8 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.String() != string(want) {
-		t.Errorf("the layout has changed:\n%s\nwant:\n%s", b.String(), want)
+	if layout != string(want) {
+		t.Errorf("the layout has changed:\n%s\nwant:\n%s", layout, want)
 	}
 }
 

@@ -34,9 +34,9 @@
 //
 // # Locks
 //
-// object.mu, then one of: the range's lock and then the committer's queue; Host.mu;
-// life.ctxMu; the sweeper's. Two objects' locks are never held together: an output
-// that enters another object is released without any.
+// object.mu, then one of: the range's lock and then the committer's queue; Host.mu; the
+// sweeper's. Two objects' locks are never held together: an output that enters another
+// object is released without any.
 //
 // # Goroutines
 //

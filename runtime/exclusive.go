@@ -95,20 +95,6 @@ type transaction struct {
 // transactionKey is the context key under which a transaction is found.
 type transactionKey struct{}
 
-// txCtx is the context of a Transaction's fn.
-type txCtx struct {
-	context.Context
-	tx *transaction
-}
-
-// Value finds the transaction.
-func (c *txCtx) Value(key any) any {
-	if _, ok := key.(transactionKey); ok {
-		return c.tx
-	}
-	return c.Context.Value(key)
-}
-
 // Transaction runs fn and, if fn returns an error or panics, takes back all that
 // it did: writes, the alarm, and effects. It nests, with the context that fn is given.
 // Nothing that would give up the turn is possible inside (ErrInTransaction).
@@ -147,7 +133,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		}
 		t.tx = tx.outer
 	}()
-	if err := fn(&txCtx{ctx, tx}); err != nil {
+	if err := fn(context.WithValue(ctx, transactionKey{}, tx)); err != nil {
 		return err
 	}
 	t.ev.obj.at(t.ev, PlaceTransaction)
