@@ -25,13 +25,14 @@ import (
 // cannot cross.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
 	var none Out
-	byRef := s.host.ByReference(s.id.Class)
+	host := s.at.Runtime()
+	byRef := host.ByReference(s.id.Class)
 	arg, err := carry(in, byRef)
 	if err != nil {
 		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanNo}
 	}
 	var result carried[Out]
-	err = s.host.Do(ctx, s.id, runtime.Call{
+	err = host.Do(ctx, s.id, runtime.Call{
 		Op:   methodName(m),
 		Size: len(arg.data),
 		Fn: func(ctx context.Context, instance any) error {
@@ -64,7 +65,7 @@ func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Con
 // Do runs fn with the object, as [Call] runs a method. What fn shares with its
 // caller is the caller's to guard: fn may run on after Do has returned with an error.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
-	return s.host.Do(ctx, s.id, runtime.Call{Op: "Do", Fn: func(ctx context.Context, instance any) error {
+	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Fn: func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
 		if err != nil {
 			return err

@@ -50,6 +50,9 @@ type Options struct {
 	Logger *slog.Logger
 	// FS is where the store lives. Nil means the disk.
 	FS *objectstore.FS
+	// Tune may change what the options become: the eviction policy, the limits, the
+	// store's sizes. Nil changes nothing. A test puts its scheduler there.
+	Tune func(*runtime.Options)
 }
 
 // Style is the way in which an incarnation is ended.
@@ -99,7 +102,8 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	return h, nil
 }
 
-func (h *Host) runtimeHost() *runtime.Host { return h.rt }
+// Runtime returns the host underneath, for services and tools.
+func (h *Host) Runtime() *runtime.Host { return h.rt }
 
 // Close refuses new calls, lets what runs finish for Options.Grace while it serves
 // calls from inside, fences the rest and closes the store. Its error names handlers

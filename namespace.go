@@ -11,20 +11,24 @@ import (
 //	const Counters dohost.Namespace[Counter] = "counter"
 type Namespace[O any] string
 
-// Locator finds objects: a *Host, or the *State of an object that calls another.
-type Locator interface{ runtimeHost() *runtime.Host }
+// Locator finds objects: a *Host, or the *State of an object that calls another, or
+// what stands for a host that is replaced now and then, as in a test.
+type Locator interface {
+	// Runtime returns the host as of now.
+	Runtime() *runtime.Host
+}
 
 // Get returns a stub for the object of that name. It does no I/O and cannot fail;
 // the object comes into being with its first write.
 func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
-	return Stub[O]{host: l.runtimeHost(), id: ID{Class: string(n), Name: name}}
+	return Stub[O]{at: l, id: ID{Class: string(n), Name: name}}
 }
 
 // Stub addresses an object. It is a small value, which may be copied and kept for
 // as long as its host is open.
 type Stub[O any] struct {
-	host *runtime.Host
-	id   ID
+	at Locator
+	id ID
 }
 
 // ID returns the object's class and name.

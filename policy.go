@@ -62,11 +62,17 @@ func (o *Options) runtime() runtime.Options {
 	if o.HeapBudget > 0 {
 		ro.Policy.Shed = shedder(eviction.Pressure{Budget: o.HeapBudget})
 	}
+	if o.Tune != nil {
+		o.Tune(&ro)
+	}
 	return ro
 }
 
 func chaosAt(c eviction.Chaos) func(runtime.Point) runtime.Style {
 	return func(p runtime.Point) runtime.Style {
+		if p.Over || !p.Place.Ends() {
+			return runtime.StyleNone
+		}
 		return runtime.Style(c.At(eviction.Point{
 			Class: p.ID.Class, Name: p.ID.Name, Life: p.Life, Event: p.Event,
 			Place: eviction.Place(p.Place.String()), N: p.N, Age: p.Age,

@@ -66,10 +66,13 @@ func (o RetryOptions) delay(attempt int) time.Duration {
 		return 0
 	}
 	doublings := min(attempt-1, 20)
-	if o.Base > math.MaxInt64>>doublings {
-		return rand.N(time.Duration(math.MaxInt64))
+	most := time.Duration(math.MaxInt64)
+	if o.Base <= most>>doublings {
+		most = o.Base << doublings
 	}
-	return rand.N(o.Base << doublings)
+	// Drawn from the time, so that a test in virtual time finds the same again.
+	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))
+	return time.Duration(draw.Int64N(int64(most)))
 }
 
 func (o RetryOptions) repeatable(err error) bool {

@@ -16,7 +16,8 @@ type State struct {
 	storage Storage
 }
 
-func (s *State) runtimeHost() *runtime.Host { return s.rt.Host() }
+// Runtime returns the host underneath, for services and tools. Any goroutine.
+func (s *State) Runtime() *runtime.Host { return s.rt.Host() }
 
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt.ID() }

@@ -30,6 +30,9 @@ type Config struct {
 	// Unclean says that the host before this one did not close: what is due now may
 	// be what ended it.
 	Unclean bool
+	// Step is called before each look at what is due, and may block: a test's scheduler
+	// does. Nil in production.
+	Step func()
 	// OnError is told of failed reads, which are tried again after a second.
 	OnError func(error)
 	// Limit bounds the alarms in memory; 8,192.
@@ -169,6 +172,9 @@ func (s *Scheduler) run() {
 	defer timer.Stop()
 	s.boot.start = s.now()
 	for s.ctx.Err() == nil {
+		if s.cfg.Step != nil {
+			s.cfg.Step()
+		}
 		s.read()
 		s.refill()
 		s.deliver()

@@ -20,14 +20,25 @@ const (
 	Storage     Place = "storage"     // a storage operation
 	Transaction Place = "transaction" // the end of a transaction's function
 	HandOver    Place = "handover"    // a segment is about to become history
-	Await       Place = "await"       // inside an Await, the turn given up
-	Chunk       Place = "chunk"       // a piece of a streamed response
-	Release     Place = "release"     // a result is about to leave: it is durable
+	Handed      Place = "handed"      // it is history, and in memory only
+	Sync        Place = "sync"        // it is on its way to the disk
+	Durable     Place = "durable"     // it is on the disk, and nothing has left
+	Release     Place = "release"     // a result, or a piece of a response, is about to leave
+	Await       Place = "await"       // inside an Await, the turn given up, before its function
+	Effect      Place = "effect"      // inside an Await, something outside has happened
+	Awaited     Place = "awaited"     // inside an Await, after its function
+	Resume      Place = "resume"      // the turn is held again
+	Chunk       Place = "chunk"       // a piece of a streamed response was handed over
+	Settle      Place = "settle"      // an alarm handler has returned, its outcome is not written
+	End         Place = "end"         // an event has ended
 )
 
 // Places lists all places.
 func Places() []Place {
-	return []Place{Construct, Start, Alarm, Storage, Transaction, HandOver, Await, Chunk, Release}
+	return []Place{
+		Construct, Start, Alarm, Storage, Transaction, HandOver, Handed, Sync, Durable, Release,
+		Await, Effect, Awaited, Resume, Chunk, Settle, End,
+	}
 }
 
 // Style is the way in which an incarnation ends.

@@ -56,7 +56,7 @@ func (c *committer) run() {
 // commit makes one record durable and lets go what waited for it. It returns
 // false if the store has failed.
 func (c *committer) commit() bool {
-	c.s.hook("record")
+	c.s.hook(StageTake, c.work.objects)
 	// What came during the hook belongs to this record.
 	c.s.queue.take(&c.work)
 	if c.work.abort {
@@ -66,7 +66,7 @@ func (c *committer) commit() bool {
 		return false
 	}
 	if len(c.rec.parts) > 0 {
-		c.s.hook("durable")
+		c.s.hook(StageDurable, c.rec.objects)
 		c.landed()
 	}
 	return true
@@ -125,7 +125,7 @@ func (c *committer) bring() error {
 func (c *committer) collect() (size int) {
 	n := 0
 	for _, r := range c.work.dirty {
-		if size >= maxRecord {
+		if size >= maxRecord || c.s.opts.OneObject && len(c.rec.parts) > 0 {
 			break
 		}
 		n++

@@ -62,9 +62,19 @@ func (s *Store) Close() error {
 
 // Abandon closes the store without draining it and without the clean mark, as
 // near to a crash as a process can come and live on. What was handed over and is
-// in no record yet is dropped; its outputs are released with ErrFenced. It waits
-// for a record in flight.
-func (s *Store) Abandon() { s.shutDown(true) }
+// in no record yet is dropped. It waits for a record in flight; no output leaves any
+// more, those of that record neither: they are released with ErrFenced.
+func (s *Store) Abandon() {
+	s.Cut()
+	s.shutDown(true)
+}
+
+// Cut is the first half of Abandon: from now on hand-overs are refused and nothing
+// leaves. It does not wait.
+func (s *Store) Cut() {
+	s.cut.Store(true)
+	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
+}
 
 // drop takes back what was handed over and will not become durable here.
 func (c *committer) drop(parts []part) {

@@ -248,7 +248,7 @@ func TestShutQueue(t *testing.T) {
 	}
 }
 
-func TestAbandonDropsWhatIsFilling(t *testing.T) {
+func TestAbandonLetsNothingLeave(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -261,7 +261,7 @@ func TestAbandonDropsWhatIsFilling(t *testing.T) {
 		go s.Abandon()
 		synctest.Wait()
 		release()
-		j.want(t, "0", "1!")
+		j.want(t, "0!", "1!")
 		s = openAgain(t, fs)
 		s.live("c", "a").want(t, "n", "0")
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -261,15 +262,38 @@ func TestRecordsStopGrowing(t *testing.T) {
 
 func TestHook(t *testing.T) {
 	j := new(journal)
-	held(t, Options{Hook: j.note}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+	note := func(s Stage, objects iter.Seq[ID]) {
+		for id := range objects {
+			j.note([]string{"take ", "sync ", "durable "}[s] + id.Name)
+		}
+	}
+	held(t, Options{Hook: note}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
 		defer release()
 		o.put(t, "n", "1")
 		o.Emit(entry{j, "out"})
 		o.handOver(t)
-		j.want(t, "record")
+		j.want(t, "take a", "sync a")
 		release()
-		j.want(t, "durable", "out")
+		j.want(t, "durable a", "out")
+	})
+}
+
+// TestOneObject has one object's writes in a record at a time.
+func TestOneObject(t *testing.T) {
+	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+		release := fs.HoldSyncs()
+		defer release()
+		for _, name := range []string{"a", "b", "c"} {
+			o := s.live("c", name)
+			o.put(t, "n", "1")
+			o.handOver(t)
+		}
+		release()
+		synctest.Wait()
+		if st := s.Stats(); st.Records != 3 || st.Segments != 3 {
+			t.Errorf("%+v, want 3 records of a segment each", st)
+		}
 	})
 }

@@ -1,9 +1,20 @@
 package objectstore
 
 import (
+	"iter"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Stage is how far a record has come.
+type Stage uint8
+
+// The stages.
+const (
+	StageTake    Stage = iota // about to be made, of what was handed over
+	StageSync                 // written, and readable; not synced
+	StageDurable              // synced; what waits for it has not left
 )
 
 // Options tunes a Store. A nil *Options, and the zero Options, mean the defaults.
@@ -37,10 +48,13 @@ type Options struct {
 	// durable: after the sync, before the outputs of the same record are
 	// released. The committer calls it; it must not block, and may keep the slice.
 	OnAlarms func([]AlarmChange)
-	// Hook is a seam for tests that schedule the committer, which calls it with
-	// "record" before it takes a record and "durable" after the sync. Nil in
-	// production.
-	Hook func(stage string)
+	// Hook is called by the committer at each stage of a record, with the objects whose
+	// writes are in it; at StageTake, those whose writes are to come. It may block, and
+	// may fence ranges. Nil means nobody asks.
+	Hook func(stage Stage, objects iter.Seq[ID])
+	// OneObject lets a record hold the writes of one object only: a seam for tests that
+	// schedule the committer.
+	OneObject bool
 }
 
 func (o *Options) withDefaults() Options {

@@ -104,6 +104,15 @@ type work struct {
 	abort bool
 }
 
+// objects yields those that have a filling generation.
+func (w *work) objects(yield func(ID) bool) {
+	for _, r := range w.dirty {
+		if !yield(r.id) {
+			return
+		}
+	}
+}
+
 // take moves what is in the queue to the end of w's lists.
 func (q *queue) take(w *work) {
 	q.mu.Lock()

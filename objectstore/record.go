@@ -32,6 +32,15 @@ type part struct {
 	lead bool
 }
 
+// objects yields those whose writes are in the record.
+func (rec *record) objects(yield func(ID) bool) {
+	for _, p := range rec.parts {
+		if !yield(p.r.id) {
+			return
+		}
+	}
+}
+
 // encode writes all parts into the batch. It reads Pebble, which holds all that
 // is below the record: one record is in flight at a time.
 func (rec *record) encode() error {

@@ -42,11 +42,14 @@ func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 	if err := l.s.db.ApplyNoSyncWait(r.batch, pebble.Sync); err != nil {
 		return tail, err
 	}
+	l.s.hook(StageSync, r.objects)
 	if err := r.batch.SyncWait(); err != nil {
 		return tail, err
 	}
 	return tail + 1, nil
 }
 
-// Valid is true: the directory's lock keeps other hosts out.
-func (localLog) Valid() bool { return true }
+// Valid is true until the store is abandoned: the directory's lock keeps other hosts
+// out, but a store that stands for the one of a process that has ended lets nothing
+// leave.
+func (l localLog) Valid() bool { return !l.s.cut.Load() }

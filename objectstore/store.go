@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,7 @@ type Store struct {
 	between chan struct{}
 
 	lives  atomic.Uint64
+	cut    atomic.Bool // abandoned: nothing leaves any more
 	alarms atomic.Uint64
 	ended  atomic.Pointer[ending] // nil while open
 	// recordSince is when the record in flight was taken, in nanoseconds after
@@ -182,8 +184,8 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-func (s *Store) hook(stage string) {
+func (s *Store) hook(stage Stage, objects iter.Seq[ID]) {
 	if s.opts.Hook != nil {
-		s.opts.Hook(stage)
+		s.opts.Hook(stage, objects)
 	}
 }

@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -74,6 +76,7 @@ func (o *object) handleAlarm(ev *event) {
 	}
 	l.ringing = ev.alarm.Generation
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
+	o.at(ev, PlaceSettle)
 	ev.end()
 	l.ringing = 0
 	if !l.dead.Load() {
@@ -97,7 +100,7 @@ func (o *object) settleRun(ev *event) {
 	case errors.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
 	default:
-		o.host.settle(l.segment, now, false)
+		o.settle(l.segment, now, false)
 	}
 }
 
@@ -121,8 +124,13 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 	}
 }
 
-// jitter is a share of the retry delay, 0 to 25 %.
-func (h *Host) jitter() float64 { return rand.Float64() / 4 }
+// jitter is a share of the retry delay, 0 to 25 %. It is drawn from the slot, so that
+// objects whose alarms fail together come apart, and a test finds the same again.
+func jitter(id ID, s objectstore.Slot) float64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%d %d", id.Class, id.Name, s.Due.UnixMilli(), s.Attempt)
+	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
+}
 
 // alarmWindow reads the durable index for the scheduler.
 func (h *Host) alarmWindow(ctx context.Context, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {

@@ -82,6 +82,7 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 			err = back
 		}
 	}()
+	defer l.obj.at(t.ev, PlaceAwaited)
 	if gated {
 		if err := t.awaitGate(); err != nil {
 			return err
@@ -180,6 +181,7 @@ func (t *turn) takeBack() error {
 	if queued {
 		t.awaitGrant()
 	}
+	o.at(t.ev, PlaceResume)
 	return t.heldErr()
 }
 

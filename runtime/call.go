@@ -30,10 +30,13 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	if err := endedOf(ctx); err != nil {
 		return refusal(id, c.Op, err)
 	}
+	h.callAt(ctx, id, c.Op, PlaceSend)
 	if err := h.send(id, ev); err != nil {
 		return refusal(id, c.Op, err)
 	}
-	return ev.wait(ctx, id)
+	err := ev.wait(ctx, id)
+	h.callAt(ctx, id, c.Op, PlaceAnswer)
+	return err
 }
 
 // newCall makes the event of a call that somebody waits for.
@@ -112,6 +115,7 @@ func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err err
 			err = &Error{Op: ev.op, ID: id, Err: back, Reset: true}
 		}
 	}()
+	defer t.ev.obj.at(t.ev, PlaceAwaited)
 	t.ev.obj.at(t.ev, PlaceAwait)
 	select {
 	case err := <-ev.done:

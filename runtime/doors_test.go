@@ -86,6 +86,7 @@ var doors = map[string]func(g *ghost) error{
 	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
 	"Await":    func(g *ghost) error { return Await(g.ctx, g.fn) },
 	"Wait":     func(g *ghost) error { return Wait(g.ctx, g.fn) },
+	"Visit":    func(g *ghost) error { return Visit(g.ctx, PlaceEffect) },
 	"Enter":    func(g *ghost) error { return Enter(g.ctx, g.fn) },
 	"Sync":     func(g *ghost) error { return Sync(g.ctx) },
 	"Sleep":    func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },

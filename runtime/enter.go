@@ -35,6 +35,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	last.retire() // others need not wait for the disk
 	if serr == nil {
 		serr = last.awaitGate()
+		t.ev.obj.at(t.ev, PlaceAwaited)
 	}
 	if serr != nil {
 		return serr
@@ -50,6 +51,7 @@ func enter(ctx context.Context) (*turn, error) {
 		return nil, fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
 	}
 	ev := away.t.ev
+	ev.obj.at(ev, PlaceEnter)
 	t := &turn{ev: ev, wake: make(chan signal, 2)}
 	o := ev.obj
 	o.mu.Lock()
@@ -116,7 +118,12 @@ func (t *turn) sync() error {
 	if err := t.handOverAll(); err != nil {
 		return err
 	}
-	return t.awaitGate()
+	err := t.awaitGate()
+	t.ev.obj.at(t.ev, PlaceResume)
+	if err == nil {
+		err = t.ev.life.cause()
+	}
+	return err
 }
 
 // handOverAll hands the segment over; the gate opens when all that the object has

@@ -53,7 +53,7 @@ type event struct {
 	run    *alarmRun // kindAlarm: if the handler ran
 
 	// points counts the visits to each place; nil unless the policy asks.
-	points *[len(places)]atomic.Uint64
+	points *visits
 
 	// Guarded by obj.mu.
 	left       bool // its caller has gone before it started, or it was refused late
@@ -156,7 +156,9 @@ func (o *object) run(t *turn) (next *turn) {
 		o.handle(ev)
 	}
 	returned = true
-	return o.finish(ev)
+	next = o.finish(ev)
+	o.at(ev, PlaceEnd)
+	return next
 }
 
 // crashed is for code that panicked, or exited its goroutine, with the turn held:

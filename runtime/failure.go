@@ -124,6 +124,7 @@ const (
 	ReasonStall       Reason = "disk took too long"
 	ReasonStore       Reason = "store failed"
 	ReasonClosing     Reason = "host closing"
+	ReasonKilled      Reason = "host killed"
 )
 
 // Error names the reason and the cause.

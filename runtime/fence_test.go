@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	goruntime "runtime"
 	"slices"
 	"sync"
@@ -171,8 +172,8 @@ func TestFenceBetweenTheSyncAndTheRelease(t *testing.T) {
 				var h *Host
 				var armed atomic.Bool
 				var started atomic.Int32
-				h = open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{Hook: func(stage string) {
-					if stage == "durable" && armed.Swap(false) {
+				h = open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{Hook: func(s objectstore.Stage, _ iter.Seq[ID]) {
+					if s == objectstore.StageDurable && armed.Swap(false) {
 						h.Evict(id("a"), StyleFence)
 					}
 				}}})

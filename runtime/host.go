@@ -84,6 +84,9 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
 	so.OnSpace = h.lis.Space
+	if h.opts.Policy.At != nil {
+		so.Hook = h.recordAt
+	}
 	so.OnAlarms = func(cs []objectstore.AlarmChange) { h.scheduler.Changed(cs) }
 	h.sweeper = newSweeper(h)
 	store, err := objectstore.Open(dir, &so)
@@ -93,7 +96,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
 		Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver, Raise: h.raise,
-		Unclean: !store.Clean(), OnError: h.lis.failed,
+		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.step(PlaceDue) },
 	})
 	h.sweeper.start()
 	h.scheduler.Start()
@@ -147,6 +150,7 @@ func (h *Host) spawn(o *object, t *turn) {
 	go func() {
 		defer h.calmer(&h.runners)
 		if t == nil {
+			h.step(PlaceWake)
 			t = o.wake()
 		}
 		for t != nil {
@@ -200,13 +204,33 @@ func (h *Host) Close() error {
 	return h.closed
 }
 
+// Abandon ends the host as the end of its process would, as near as that can come in a
+// process that lives on: nothing leaves any more, nothing more is written, but for a
+// record in flight, and handlers find their incarnation ended. For tests.
+func (h *Host) Abandon() {
+	h.phase.Store(phaseClosed)
+	h.store.Cut()
+	h.fenceAll(&Fenced{Reason: ReasonKilled})
+	h.store.Abandon()
+	if h.closing.CompareAndSwap(false, true) {
+		h.finish()
+	}
+	<-h.done
+}
+
 func (h *Host) shutDown() {
-	defer close(h.done)
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.scheduler.Stop()
 	h.drain()
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonClosing})
+	h.finish()
+}
+
+// finish waits for what runs in a host whose lives have ended, and closes the store.
+func (h *Host) finish() {
+	defer close(h.done)
+	h.scheduler.Stop()
 	h.sweeper.stop()
 	stragglers := h.unwound()
 	h.closed = errors.Join(stragglers, h.store.Close())

@@ -93,3 +93,18 @@ func (l *queue) queued() (n int) {
 // kindNames are what a started event of each kind is called among the pins, before
 // its operation. Alarm and constructor have no other name.
 var kindNames = [...]string{kindCall: "event ", kindAlarm: "", kindBackground: "task ", kindInternal: "", kindConstruct: ""}
+
+// Work is what a host has to do, at one moment.
+type Work struct {
+	Events    int       // queued, running and suspended, and tasks to come
+	Undurable int64     // bytes
+	Alarms    int       // that wait in memory
+	Next      time.Time // when the first of them is due; zero if there is none
+}
+
+// Work tells what the host has to do.
+func (h *Host) Work() Work {
+	w := Work{Events: int(h.active.Load()), Undurable: h.store.Stats().Undurable}
+	w.Alarms, w.Next = h.scheduler.Pending()
+	return w
+}

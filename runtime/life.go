@@ -124,6 +124,7 @@ func (l *life) handOver(t *turn) error {
 		drop(l.segment, err)
 		return err
 	}
+	l.obj.at(t.ev, PlaceHanded)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
@@ -46,44 +45,14 @@ type Policy struct {
 	// Idle returns how long the object may be idle, given the number of its life
 	// and of the events it has had. Negative means for ever.
 	Idle func(life, events uint64) time.Duration
-	// At is asked at every point. A result other than StyleNone ends the incarnation there.
+	// At is asked at every point, and says how the incarnation ends there, if it does.
+	// It is called without locks. A test's scheduler waits in it, and so decides who
+	// goes on: at each point a goroutine has come to what others can notice.
 	At func(Point) Style
 	// Shed is asked once a second how many of the live objects to evict for the
 	// sake of memory; only idle ones go.
 	Shed func(live int) int
 }
-
-// Point is a place in a life at which it can end.
-type Point struct {
-	ID    ID
-	Life  uint64 // number of the life, unique in the store
-	Event uint64 // number of the event within the object
-	Op    string // what the event does
-	Place Place
-	N     uint64        // counts the event's visits to this place, from 1
-	Age   time.Duration // of the incarnation
-}
-
-// Place is a kind of point.
-type Place uint8
-
-// The places.
-const (
-	PlaceConstruct   Place = iota // the constructor begins
-	PlaceStart                    // an event begins
-	PlaceStorage                  // a storage operation
-	PlaceTransaction              // the end of a transaction's function
-	PlaceHandOver                 // a segment is about to become history
-	PlaceAwait                    // inside an Await, without the turn
-	PlaceAlarm                    // an alarm handler begins
-	PlaceRelease                  // a result is about to leave: it is durable
-	PlaceChunk                    // a piece of a streamed response
-)
-
-var places = [...]string{"construct", "start", "storage", "transaction", "handover", "await", "alarm", "release", "chunk"}
-
-// String returns the place's name, as in the flags.
-func (p Place) String() string { return places[p] }
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.Grace, 30*time.Second)
@@ -103,27 +72,5 @@ func (o Options) withDefaults() Options {
 func setDefault[T int | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
-	}
-}
-
-// count gives an event its counters, if the policy wants to be asked.
-func (h *Host) count(ev *event) {
-	if h.opts.Policy.At != nil {
-		ev.points = new([len(places)]atomic.Uint64)
-	}
-}
-
-// at is a point: the policy may end the life of ev here.
-func (o *object) at(ev *event, p Place) {
-	if ev.points == nil || ev.life.dead.Load() {
-		return
-	}
-	n := ev.points[p].Add(1)
-	style := o.host.opts.Policy.At(Point{
-		ID: o.id, Life: ev.life.epoch.Host<<40 | ev.life.epoch.Life, Event: ev.seq, Op: ev.op, Place: p, N: n,
-		Age: o.host.now() - ev.life.born,
-	})
-	if style != StyleNone {
-		o.fence(ev.life, &Fenced{Reason: ReasonChaos, Place: p.String()}, style)
 	}
 }

@@ -78,7 +78,7 @@ func (o *object) repair(e *slotEdit) {
 	o.between(e.delivered, func(seg *objectstore.Segment) error {
 		slot, ok, err := seg.Slot()
 		if err == nil && ok && slot.Generation == e.delivered.Generation {
-			o.host.settle(seg, slot, e.drop)
+			o.settle(seg, slot, e.drop)
 		}
 		return err
 	})
@@ -115,8 +115,8 @@ func (o *object) between(delivered objectstore.Alarm, write func(*objectstore.Se
 }
 
 // settle writes a failed run into the slot: the next attempt, or the end of it.
-func (h *Host) settle(seg *objectstore.Segment, slot objectstore.Slot, drop bool) {
-	next, again := alarm.Failed(slot, time.Now(), h.jitter(), h.store.NewAlarmGeneration())
+func (o *object) settle(seg *objectstore.Segment, slot objectstore.Slot, drop bool) {
+	next, again := alarm.Failed(slot, time.Now(), jitter(o.id, slot), o.host.store.NewAlarmGeneration())
 	if again && !drop {
 		seg.SetSlot(next)
 	} else {

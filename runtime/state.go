@@ -169,24 +169,34 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 		}
 		return ErrNoTurn
 	}
+	out := &emission{eventOf(ctx), f}
 	if t := turnOf(ctx); t != nil {
 		t.claim()
 		held := t.heldErr() == nil
 		if held {
-			s.life.segment.Emit(emission(f))
+			s.life.segment.Emit(out)
 		}
 		t.done()
 		if held {
 			return nil
 		}
 	}
-	return s.life.emit(emission(f))
+	return s.life.emit(out)
 }
 
-type emission func(error)
+// emission is the output of an Emit.
+type emission struct {
+	ev *event
+	f  func(error)
+}
 
 // Release calls the function.
-func (e emission) Release(err error) { e(err) }
+func (e *emission) Release(err error) {
+	if err == nil {
+		e.ev.obj.at(e.ev, PlaceRelease)
+	}
+	e.f(err)
+}
 
 // Abort ends this incarnation: nothing that the current segment did happens, its
 // callers get ErrFenced with err as the cause, and the next event begins a new

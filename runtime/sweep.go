@@ -81,6 +81,7 @@ func (s *sweeper) run() {
 		case <-s.quit:
 			return
 		}
+		s.host.step(PlaceSweep)
 		s.sweep()
 	}
 }

@@ -59,7 +59,9 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	row("evictions by cause", "%s", countsText(a.Causes, slices.Sorted(maps.Keys(a.Causes))))
 	var places []string
 	for _, place := range eviction.Places() {
-		places = append(places, string(place))
+		if a.Places[string(place)] > 0 {
+			places = append(places, string(place))
+		}
 	}
 	row("evictions by place", "%s", countsText(a.Places, places))
 	var times []string
