@@ -166,6 +166,10 @@ func (p *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v", p.Value)
 }
 
+// errForeignTime is for a test that mixes real time with that of a synctest bubble, or
+// two bubbles: to wait for one from the other ends the process.
+var errForeignTime = errors.New("dohost: the host was opened outside of this synctest bubble: open it inside")
+
 func isName(err error) bool {
 	_, ok := errors.AsType[*objectstore.NameError](err)
 	return ok

@@ -44,6 +44,10 @@ type object struct {
 // enqueue adds a fresh event. inside is set for events that come from an object's
 // own code or from the runtime, which a closing host still takes.
 func (o *object) enqueue(ev *event, inside bool) error {
+	now := o.host.now()
+	if now < 0 || now > never/10 {
+		return errForeignTime
+	}
 	// Before the phase is looked at. Close sets that first, and then looks at this: one
 	// of the two sees the other.
 	o.host.active.Add(1)
@@ -66,7 +70,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 		o.host.calmer(&o.host.active)
 		return nil
 	}
-	ev.queued = o.host.now()
+	ev.queued = now
 	o.count++
 	o.bytes += ev.size
 	if ev.kind == kindAlarm {

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"chat/openai":    {"chat", "agent", "."},
 	"chat/anthropic": {"chat", "agent", "."},
 	"web":            {"."},
-	"cli":            {"web", "agent", "chat", "."},
+	"cli":            {"web", "agent", "chat", ".", "dohosttest", "internal/simtest"},
 
 	"dohosttest":   {".", "runtime", "objectstore", "internal/..."},
 	"docs":         {},
@@ -40,7 +40,8 @@ var mayImport = map[string][]string{
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/crashtest":     {"objectstore"},
-	"internal/simtest":       {".", "runtime", "objectstore", "alarm"},
+	"internal/simtest":       {".", "dohosttest"},
+	"internal/mutants":       {},
 }
 
 // testsMayImport is what test files may import beyond their package's row, in

@@ -1,0 +1,67 @@
+package dohosttest
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stuckAfter is for how long nothing may move, by the real clock, before a bubble is
+// given up.
+var stuckAfter = 20 * time.Second
+
+var errStuck = errors.New("nothing has moved")
+
+// bubble runs f in a bubble of virtual time. Its error says what is wrong with the
+// bubble itself: goroutines that were left behind, or that wait for what virtual time
+// does not know of, as a real socket. moved counts the steps of what runs in it.
+func bubble(t *testing.T, moved *atomic.Int64, f func(t *testing.T)) error {
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() { ended <- err }()
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("a goroutine is leaked (%v):\n%s", p, strings.Join(left(), "\n\n"))
+			}
+		}()
+		synctest.Test(t, f)
+	}()
+	tick := time.NewTicker(stuckAfter / 20)
+	defer tick.Stop()
+	last, since := moved.Load(), time.Now()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-tick.C:
+		}
+		if n := moved.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) > stuckAfter {
+			return fmt.Errorf("%w for %v: some goroutine does not come to rest, or waits for what "+
+				"virtual time does not know of, as a real socket, a mutex held for ever, or a host that was opened "+
+				"outside:\n%s", errStuck, stuckAfter, strings.Join(left(), "\n\n"))
+		}
+	}
+}
+
+// left returns the stacks of the goroutines in bubbles, but for those that ended ones
+// consist of.
+func left() (stacks []string) {
+	buf := make([]byte, 1<<20)
+	for s := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		head, _, _ := strings.Cut(s, "\n")
+		if strings.Contains(head, "synctest bubble") && !strings.Contains(s, "synctest.Wait") &&
+			!strings.Contains(s, "internal/synctest.Run") {
+			stacks = append(stacks, s)
+		}
+	}
+	return stacks
+}

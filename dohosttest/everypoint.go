@@ -1,0 +1,365 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Scenario is something that clients do with objects, and what must be true after it.
+// It is run many times, so nothing may be left of a run: what Run and Check share with
+// the classes is among Services, or is made anew by Reset.
+type Scenario struct {
+	// Classes are those of the objects.
+	Classes []dohost.Class
+	// Run is what a client does. ctx ends when the run is given up. In a run in which
+	// something was ended, an error for which errors.Is finds [dohost.ErrFenced],
+	// [dohost.ErrClosed] or [dohost.ErrConstructor] is what a client may well get, and
+	// Check has to make sense of what is there; every other error is a failure. Clients
+	// beside the first are started with [Host.Client].
+	Run func(ctx context.Context, h *Host) error
+	// Check says what is wrong, when recovery has come to rest. It is asked twice: of the
+	// objects as they are, and of incarnations that know only what is on the disk.
+	Check func(ctx context.Context, h *Host) error
+	// Services are the doubles that begin anew with every run.
+	Services []*Service
+	// Reset, if set, is called before every run.
+	Reset func()
+	// Options are those of the host. FS and Chaos are the test's.
+	Options dohost.Options
+	// Settle, if set, is the time after Run that a scenario is given whose alarms never
+	// end. Else a run is over when no alarm is set and no event goes on.
+	Settle time.Duration
+	// Within is by when a run must have come to rest. Zero means a day.
+	Within time.Duration
+	// Places are those at which incarnations are ended; nil means all, as eviction.Places
+	// lists them.
+	Places []string
+	// Pairs is how many pairs of endings are tried: the second at a point of the recovery
+	// from the first. They are drawn by Seed where there are more.
+	Pairs int
+	// Seed draws the pairs.
+	Seed uint64
+	// Batched has a second pass in which the disk is slow: all that waits to be written
+	// becomes one record.
+	Batched bool
+}
+
+var replayFlag = flag.String("dohosttest.replay", "", "run a scenario once, as a line of a failure says")
+
+// maxReported is how many failures are told in full.
+const maxReported = 3
+
+// EveryPoint runs a scenario untouched, and counts the points at which an incarnation
+// can end; then it runs it again for every point and way of ending: the incarnation is
+// fenced, its object crashes, or the whole process ends there and starts again. Each run
+// goes on until recovery has come to rest, and is checked.
+//
+// It fails t if a check fails; and also if there are no points or no check, if two
+// untouched runs pass different points, if a run does not come to the point that it was
+// to be ended at, if it does not come to rest, or leaves a goroutine behind. A failure
+// names the point, with class, event and line, tells what happened around it, and ends
+// with a line that replays just that.
+//
+// Run one EveryPoint in a test: the line names the test.
+func EveryPoint(t *testing.T, s Scenario) {
+	t.Helper()
+	if *replayFlag != "" {
+		replay(t, &s, *replayFlag)
+		return
+	}
+	r := explore(t, &s)
+	for i, f := range r.Failures {
+		if i == maxReported {
+			t.Errorf("%d more failures", len(r.Failures)-i)
+			break
+		}
+		t.Errorf("%s", f.text(t.Name()))
+	}
+	t.Log(r.summary())
+}
+
+// Report is what came of an EveryPoint.
+type report struct {
+	Points   int
+	Objects  int
+	Runs     map[Way]int
+	Pairs    int // tried
+	AllPairs int // that there are
+	Skipped  int // points at places that were not asked for
+	Took     time.Duration
+	Bill     Bill
+	Worst    Bill
+	Failures []failure
+}
+
+// failure is a run that went wrong.
+type failure struct {
+	plan   []strike
+	struck []strike
+	batch  bool
+	err    error
+	log    string
+}
+
+// trial is one run of a scenario.
+type trial struct {
+	w      *world
+	points []Point // before the check
+	since  []Point // of those, after the first strike, in the order of the run
+	took   time.Duration
+	err    error
+}
+
+func (s *Scenario) check() error {
+	switch {
+	case s.Run == nil:
+		return errors.New("the scenario has no Run")
+	case s.Check == nil:
+		return errors.New("the scenario has no Check: it would pass whatever happens")
+	case len(s.Classes) == 0:
+		return errors.New("the scenario has no Classes")
+	}
+	return checkPlaces(s.Places)
+}
+
+// try runs a scenario once.
+func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike) *trial {
+	if s.Reset != nil {
+		s.Reset()
+	}
+	w := &world{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, sites: len(plan) > 0}
+	tr := &trial{w: w}
+	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
+		err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
+		if err != nil && !w.excuses(err) {
+			return fmt.Errorf("run: %w", err)
+		}
+		if s.Settle > 0 {
+			h.Advance(s.Settle)
+		} else if err := h.Rest(s.Within); err != nil {
+			return err
+		}
+		w.atRest(func() {
+			tr.took = time.Since(w.began)
+			tr.points, tr.since = w.points(), w.sinceStrike()
+			err = w.unreached(plan)
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.Check(ctx, h); err != nil {
+			return fmt.Errorf("check: %w", err)
+		}
+		h.evictAll()
+		if err := s.Check(ctx, h); err != nil {
+			return fmt.Errorf("check, of new incarnations: %w", err)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(tr.err, errStuck):
+		tr.w = &world{} // the other still belongs to its bubble
+	case tr.points == nil:
+		tr.points = w.points()
+	}
+	return tr
+}
+
+// excuses says whether a client may end with an error, since something was ended.
+func (w *world) excuses(err error) (excused bool) {
+	w.atRest(func() { excused = len(w.struck) > 0 })
+	told := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, dohost.ErrConstructor)
+	return excused && told
+}
+
+// unreached is the error of a run that did not come to where it was to be ended.
+func (w *world) unreached(plan []strike) error {
+	if len(w.struck) >= len(plan) || w.failed != nil {
+		return nil
+	}
+	s := plan[len(w.struck)]
+	tr := w.tracks[s.Point.Object]
+	n := 0
+	if tr != nil {
+		n = len(tr.points)
+	}
+	return fmt.Errorf("%w: %v was not reached; the object has %d points in this run", errNotDeterministic, s.Point, n)
+}
+
+// explore is EveryPoint without a word.
+func explore(t *testing.T, s *Scenario) *report {
+	begun := time.Now()
+	r := &report{Runs: map[Way]int{}}
+	defer func() { r.Took = time.Since(begun) }()
+	if err := s.check(); err != nil {
+		r.Failures = append(r.Failures, failure{err: err})
+		return r
+	}
+	orders := []order{diskFirst}
+	if s.Batched {
+		orders = append(orders, diskLast)
+	}
+	for _, o := range orders {
+		x := &explorer{t: t, s: s, r: r, order: o, moved: new(atomic.Int64)}
+		if !x.untouched() {
+			return r
+		}
+		x.singles()
+		x.pairs()
+	}
+	return r
+}
+
+// explorer goes through the points of a scenario in one order of the disk.
+type explorer struct {
+	t     *testing.T
+	s     *Scenario
+	r     *report
+	order order
+	moved *atomic.Int64
+	base  *trial
+	after []second // pairs that there are
+}
+
+// second is an ending and a point of the recovery from it.
+type second struct {
+	first strike
+	then  Point
+}
+
+func (x *explorer) fail(tr *trial, plan []strike, err error) {
+	x.r.Failures = append(x.r.Failures, failure{plan, tr.w.struck, x.order == diskLast, err, tr.w.log.about(len(plan) > 0)})
+}
+
+// untouched runs the scenario twice, with nothing ended.
+func (x *explorer) untouched() bool {
+	x.base = x.s.try(x.t, x.moved, x.order, nil)
+	if x.base.err != nil {
+		x.fail(x.base, nil, fmt.Errorf("the untouched run fails, before anything was ended: %w", x.base.err))
+		return false
+	}
+	if len(x.base.points) == 0 {
+		x.fail(x.base, nil, errors.New("no points: Run does not reach any object of the host that it is given"))
+		return false
+	}
+	again := x.s.try(x.t, x.moved, x.order, nil)
+	if again.err != nil {
+		x.fail(again, nil, fmt.Errorf("a second untouched run fails, so something is left of the first "+
+			"(a Service that is not among Services, or what Reset should make anew): %w", again.err))
+		return false
+	}
+	if err := differ(x.base.points, again.points); err != nil {
+		x.fail(again, nil, err)
+		return false
+	}
+	x.r.Points += len(x.base.points)
+	objects := map[dohost.ID]bool{}
+	for _, p := range x.base.points {
+		objects[p.Object] = true
+	}
+	x.r.Objects = len(objects)
+	return true
+}
+
+// differ says where two runs part.
+func differ(a, b []Point) error {
+	for i := range max(len(a), len(b)) {
+		was, is := "the end", "the end"
+		if i < len(a) {
+			was = a[i].String()
+		}
+		if i < len(b) {
+			is = b[i].String()
+		}
+		if was != is {
+			return fmt.Errorf("%w: of two untouched runs, the first has %s where the second has %s", errNotDeterministic, was, is)
+		}
+	}
+	return nil
+}
+
+// waysAt are the ways in which a run is ended at a point. Where something is written
+// and not synced, a process that ends may leave it or not.
+func waysAt(p Point) []Way {
+	ws := []Way{Fence, Crash, PowerCut}
+	if p.Place == "sync" {
+		ws = append(ws, Kill)
+	}
+	return ws
+}
+
+// singles ends a run at every point in every way.
+func (x *explorer) singles() {
+	for _, p := range x.base.points {
+		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) {
+			x.r.Skipped++
+			continue
+		}
+		for _, way := range waysAt(p) {
+			plan := []strike{{p, way}}
+			tr := x.s.try(x.t, x.moved, x.order, plan)
+			x.r.Runs[way]++
+			x.note(tr, plan)
+			if tr.err == nil && x.s.Pairs > 0 {
+				x.recovery(plan[0], tr)
+			}
+		}
+	}
+}
+
+func (x *explorer) note(tr *trial, plan []strike) {
+	if tr.err != nil {
+		x.fail(tr, plan, tr.err)
+		return
+	}
+	b := tr.bill(x.base)
+	x.r.Bill.add(b)
+	if b.Time > x.r.Worst.Time {
+		x.r.Worst = b
+	}
+}
+
+// bill compares a run with the untouched one.
+func (tr *trial) bill(base *trial) Bill {
+	b := Bill{Events: tr.w.events - base.w.events, Lives: tr.w.lives - base.w.lives, Time: tr.took - base.took}
+	for _, s := range tr.w.services {
+		b.Effects += s.repeats
+		b.Bytes += s.bytes
+	}
+	return b
+}
+
+// summary is a report in a few lines.
+func (r *report) summary() string {
+	var b strings.Builder
+	runs := 0
+	var by []string
+	for way := Fence; way <= Kill; way++ {
+		if n := r.Runs[way]; n > 0 {
+			runs += n
+			by = append(by, fmt.Sprintf("%d %v", n, way))
+		}
+	}
+	covered := 100
+	if r.Points > 0 {
+		covered = 100 * (r.Points - r.Skipped) / r.Points
+	}
+	fmt.Fprintf(&b, "%d points of %d objects, %d%% of them tried; %d runs (%s)", r.Points, r.Objects, covered, runs, strings.Join(by, ", "))
+	if r.AllPairs > 0 {
+		fmt.Fprintf(&b, "; %d of %d pairs", r.Pairs, r.AllPairs)
+	}
+	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
+	if runs > 0 {
+		fmt.Fprintf(&b, "\nrecovery bill of all runs: %v; the longest: %v", r.Bill, r.Worst)
+	}
+	return b.String()
+}

@@ -1,0 +1,180 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Host is a host in a test's own time, on a file system in memory. It stands for one
+// process after the other: a stub of [dohost.Namespace.Get] finds the one of the moment,
+// and a call that comes while there is none waits. Its methods may be called from any
+// goroutine of the test, but not from an object's code.
+type Host struct{ w *world }
+
+// Runtime makes Host a [dohost.Locator].
+func (h *Host) Runtime() *runtime.Host { return h.w.seat.get().host.Runtime() }
+
+// Host returns the dohost.Host of the moment, to export, import, list or serve HTTP
+// with.
+func (h *Host) Host() *dohost.Host { return h.w.seat.get().host }
+
+// Evict ends the object's incarnation, if it has one, and says whether it had.
+func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
+	h.w.atRest(func() {
+		h.w.log.note(id, "evicted by the test")
+		had = h.w.seat.proc.host.Evict(id, s)
+	})
+	return had
+}
+
+// EvictAll ends every incarnation that has nothing to do.
+func (h *Host) evictAll() {
+	h.w.atRest(func() {
+		for info := range h.w.seat.proc.host.Live() {
+			h.w.seat.proc.host.Evict(info.ID, dohost.Fence)
+		}
+	})
+}
+
+// Crash ends the process in the middle of what it does, and begins the next: w is
+// PowerCut or Kill. Callers get [dohost.ErrFenced] or [dohost.ErrClosed].
+func (h *Host) Crash(w Way) {
+	h.w.atRest(func() {
+		h.w.log.note(dohost.ID{}, "%v by the test", w)
+		h.w.end(w == Kill)
+	})
+}
+
+// Restart closes the process in good order and begins the next, with the classes that
+// are given, as a newer version of the program would; none mean the same as before.
+// After a failed sync it begins on what was synced, on a disk that works. Its error is
+// that of [dohost.Host.Close].
+func (h *Host) Restart(classes ...dohost.Class) error {
+	old := h.w.seat.down()
+	h.w.log.note(dohost.ID{}, "restart by the test")
+	err := old.host.Close()
+	h.w.atRest(func() {
+		if len(classes) > 0 {
+			h.w.classes = classes
+		}
+		if h.w.seat.proc != old {
+			return // it has ended otherwise meanwhile
+		}
+		fs := old.fs
+		if old.host.Err() != nil {
+			fs = fs.Crash(0, 1)
+		}
+		h.w.next(fs, old)
+	})
+	return err
+}
+
+// FailSync lets the disk fail the next sync with err: the store fails, and with it the
+// process, which Restart follows by another.
+func (h *Host) FailSync(err error) {
+	h.w.atRest(func() { h.w.seat.proc.fs.FailSyncs(err) })
+}
+
+// Advance lets time pass, and with it whatever is due.
+func (h *Host) Advance(d time.Duration) { time.Sleep(d) }
+
+// longestRest is how long [Host.Rest] waits, unless it is told otherwise.
+const longestRest = 24 * time.Hour
+
+// Rest lets time pass until nothing is left to do: no event queued, running or
+// suspended, no alarm set, nothing undurable. Its error says what still goes on after
+// within, or after a day if that is zero.
+func (h *Host) Rest(within time.Duration) error {
+	if within == 0 {
+		within = longestRest
+	}
+	until := time.Now().Add(within)
+	wait := time.Millisecond
+	for {
+		time.Sleep(wait)
+		if err := context.Cause(h.w.ctx); err != nil {
+			return err
+		}
+		now := h.Runtime().Work()
+		if now.Events == 0 && now.Undurable == 0 && now.Alarms == 0 {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("it does not come to rest within %v: %s", within, h.busy(now))
+		}
+		wait = min(2*wait, time.Second)
+		if now.Events == 0 && now.Undurable == 0 {
+			wait = min(max(time.Until(now.Next), time.Millisecond), time.Until(until)+time.Millisecond)
+		}
+	}
+}
+
+// busy says what goes on.
+func (h *Host) busy(now runtime.Work) string {
+	var what []string
+	if now.Alarms > 0 {
+		what = append(what, fmt.Sprintf("%d alarms are set, the next for %v from now", now.Alarms, time.Until(now.Next).Round(time.Millisecond)))
+	}
+	if now.Events > 0 {
+		what = append(what, fmt.Sprintf("%d events have not ended", now.Events))
+	}
+	for info := range h.Host().Live() {
+		for _, pin := range info.Pins {
+			what = append(what, fmt.Sprintf("%v: %s for %v", info.ID, pin.Why, pin.For.Round(time.Millisecond)))
+		}
+	}
+	return strings.Join(what, "; ")
+}
+
+// Log tells what has happened so far: points, incarnations, alarms, errors.
+func (h *Host) Log() string { return h.w.log.String() }
+
+// atRest does f with everything at a standstill.
+func (w *world) atRest(f func()) { w.sched.ask(&grant{do: f}) }
+
+// clientKey is the context key under which a client finds its number.
+type clientKey struct{}
+
+func clientOf(ctx context.Context) int64 {
+	n, _ := ctx.Value(clientKey{}).(int64)
+	return n
+}
+
+var errExited = errors.New("a client ended its goroutine instead of returning an error")
+
+// Client is something that goes on beside the rest of a scenario.
+type Client struct{ done chan error }
+
+// Client runs f as a client of its own. Clients start in the order of their Client, and of two
+// that ask for something at the same moment the earlier one is first: that keeps a
+// scenario with several of them the same in each run, which bare goroutines do not.
+func (h *Host) Client(f func(ctx context.Context) error) *Client {
+	c := &Client{make(chan error, 1)}
+	ctx := context.WithValue(h.w.ctx, clientKey{}, h.w.clients.Add(1))
+	go func() {
+		err := errExited
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			c.done <- err
+		}()
+		h.w.sched.ask(&grant{point: runtime.Point{Place: runtime.PlaceSend, Ctx: ctx}, do: func() {}})
+		err = f(ctx)
+	}()
+	return c
+}
+
+// Wait waits for the client's end, and returns its error.
+func (c *Client) Wait() error {
+	err := <-c.done
+	c.done <- err
+	return err
+}

@@ -1,0 +1,86 @@
+package dohosttest
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// Point is a place in a run at which an incarnation can end. Points are counted for
+// each object by itself, through all of its incarnations, so that independent objects
+// may interleave.
+type Point struct {
+	Object dohost.ID
+	Index  int    // counts the object's points in the run, from 1
+	Life   int    // counts the object's incarnations in the run, from 1
+	Event  uint64 // counts the object's events since it came into memory
+	Op     string // what the event does: the method, "alarm", "constructor", or "record"
+	Place  string // one of the places of the chaos flags
+	N      uint64 // counts the event's visits to the place, from 1
+	// Site is the file and line of the object's code, if it is on the stack. It is
+	// known where an incarnation is ended only.
+	Site string
+}
+
+// String names the point.
+func (p Point) String() string {
+	return fmt.Sprintf("%v point %d (%s)", p.Object, p.Index, p.name())
+}
+
+// name is what must be the same in every run.
+func (p Point) name() string {
+	return fmt.Sprintf("life %d, event %d %s, %s %d", p.Life, p.Event, p.Op, p.Place, p.N)
+}
+
+// ours are the packages whose code is not the object's.
+var ours = []string{
+	"runtime.", "testing.", "testing/", "internal/",
+	"github.com/dohost/dohost.", "github.com/dohost/dohost/runtime.", "github.com/dohost/dohost/objectstore.",
+	"github.com/dohost/dohost/alarm.", "github.com/dohost/dohost/dohosttest.",
+}
+
+// callers is the stack of a goroutine that has come to a point.
+func callers() []uintptr {
+	var pcs [48]uintptr
+	return append([]uintptr(nil), pcs[:goruntime.Callers(3, pcs[:])]...)
+}
+
+// callSite is where the object's code has called us, if it has.
+func callSite(pcs []uintptr) string {
+	if len(pcs) == 0 {
+		return ""
+	}
+	frames := goruntime.CallersFrames(pcs)
+	for {
+		f, more := frames.Next()
+		if f.Function != "" && !isOurs(f.Function) {
+			return fmt.Sprintf("%s:%d", short(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+func isOurs(function string) bool {
+	for _, prefix := range ours {
+		if strings.HasPrefix(function, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// short leaves the folder and the name of a path.
+func short(path string) string {
+	for i, n := len(path)-1, 0; i >= 0; i-- {
+		if path[i] == '/' {
+			if n++; n == 2 {
+				return path[i+1:]
+			}
+		}
+	}
+	return path
+}

@@ -1,0 +1,128 @@
+package dohosttest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// childEnv tells the test binary that it is a child, whose scenario is to fail.
+const childEnv = "DOHOSTTEST_CHILD"
+
+// purse is an object with a bug: its balance is two keys, written in two segments.
+type purse struct{ st *dohost.State }
+
+const purses dohost.Namespace[purse] = "purse"
+
+func (p *purse) Move(ctx context.Context, n int) (int, error) {
+	if err := dohost.Put(ctx, p.st.Storage(), "left", 100-n); err != nil {
+		return 0, err
+	}
+	if err := dohost.Sleep(ctx, 1); err != nil {
+		return 0, err
+	}
+	return n, dohost.Put(ctx, p.st.Storage(), "right", n)
+}
+
+func (p *purse) Sum(ctx context.Context, _ int) (int, error) {
+	left, ok, err := dohost.Get[int](ctx, p.st.Storage(), "left")
+	right, _, err2 := dohost.Get[int](ctx, p.st.Storage(), "right")
+	if !ok {
+		left = 100
+	}
+	return left + right, errors.Join(err, err2)
+}
+
+func tornPurse() dohosttest.Scenario {
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) { return &purse{st}, nil })},
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			_, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).Move, 30)
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			sum, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).Sum, 0)
+			if sum != 100 {
+				err = errors.Join(err, fmt.Errorf("the purse holds %d, want 100", sum))
+			}
+			return err
+		},
+		Pairs: 20,
+	}
+}
+
+// TestTornPurse fails in the child of TestReplayLineReplays, and is empty elsewhere.
+func TestTornPurse(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		s := tornPurse()
+		s.Batched = os.Getenv(childEnv) == "batched"
+		dohosttest.EveryPoint(t, s)
+	}
+}
+
+var (
+	replayLine = regexp.MustCompile(`replay: go test -run '(\S+)' \. (-dohosttest\.replay=)'(\S+)'`)
+	headline   = regexp.MustCompile(`(?s)after a .*?replay: [^\n]*`)
+)
+
+// TestReplayLineReplays takes the lines from failures, runs each alone, and meets the
+// same failure, to the letter.
+func TestReplayLineReplays(t *testing.T) {
+	for _, how := range []string{"each", "batched"} {
+		out := child(t, how, "-test.run=^TestTornPurse$")
+		failures := headline.FindAllString(out, -1)
+		if len(failures) != 3 || !strings.Contains(out, "more failures") {
+			t.Fatalf("%d failures in full:\n%s", len(failures), out)
+		}
+		for _, f := range failures {
+			for _, want := range []string{"class purse", "event ", "the purse holds 70, want 100", "what happened:"} {
+				if !strings.Contains(f, want) {
+					t.Errorf("no %q in:\n%s", want, f)
+				}
+			}
+			m := replayLine.FindStringSubmatch(f)
+			if m == nil {
+				t.Fatalf("no line in:\n%s", f)
+			}
+			again := child(t, how, "-test.run="+m[1], m[2]+m[3])
+			if got := headline.FindAllString(again, -1); len(got) != 1 || got[0] != f {
+				t.Errorf("want:\n%s\ngot:\n%s", f, again)
+			}
+		}
+	}
+	slow := regexp.MustCompile(`await 1\n +0s  purse/a: life 1, event 1 record, sync 1\n`)
+	each := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay=purse/a:14:fence")
+	batched := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay=batched,purse/a:14:fence")
+	if slow.MatchString(each) || !slow.MatchString(batched) {
+		t.Errorf("the disk was not slow; at once:\n%s\nslow:\n%s", each, batched)
+	}
+	for line, want := range map[string]string{
+		"purse/a:999:fence": "there is no point 999 of purse/a in this scenario",
+		"purse/a:9":         `"purse/a:9": want class/name:point:way`,
+		"purse/a:9:lunch":   `way "lunch": want one of fence, crash, power-cut, kill`,
+	} {
+		if out := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
+			t.Errorf("%s: want %q in:\n%s", line, want, out)
+		}
+	}
+}
+
+// child runs the test binary, which must fail, and returns what it prints.
+func child(t *testing.T, how string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), childEnv+"="+how)
+	out, err := cmd.CombinedOutput()
+	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+		t.Fatalf("%v did not fail: %v\n%s", args, err, out)
+	}
+	return string(out)
+}

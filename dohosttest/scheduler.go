@@ -1,0 +1,181 @@
+package dohosttest
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing/synctest"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// scheduler decides who goes on. Every goroutine of a host asks before it does what
+// others can notice, and waits; when all wait, one goes on. So a run is one sequence of
+// steps, and the same one each time, whatever the order in which goroutines came to ask:
+// the choice looks at names only.
+//
+// Who asked in an earlier round goes first, so that nobody is starved; of one round, the
+// smallest name, or one that a seed draws. The disk goes before all others, or behind
+// them (order).
+type scheduler struct {
+	visit func(*grant) runtime.Style // called with everything else at a standstill
+	name  func(*grant) string
+	order order
+	draw  *rand.Rand // nil: none
+
+	asked chan struct{} // capacity 1
+	quit  chan struct{}
+	done  chan struct{}
+
+	mu    sync.Mutex
+	fresh []*grant // have asked since the last step
+
+	// Owned by the goroutine.
+	waiting []*grant
+	round   int
+}
+
+// order is when the disk has its turn.
+type order int
+
+const (
+	diskFirst order = iota // a record holds one segment
+	diskLast               // a record holds what all objects have to write
+	diskDrawn              // as the seed has it
+)
+
+// grant is a wish to go on.
+type grant struct {
+	proc  *process
+	point runtime.Point
+	do    func()             // of a test: done at a standstill, instead of visit
+	pcs   []uintptr          // of the stack, if that is wanted
+	goOn  chan runtime.Style // capacity 1
+
+	key   string
+	round int
+}
+
+func newScheduler(o order, seed uint64) *scheduler {
+	s := &scheduler{order: o, asked: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	if o == diskDrawn {
+		s.draw = rand.New(rand.NewPCG(seed, 0))
+	}
+	return s
+}
+
+// ask waits until it is g's turn, and returns how the life of its point ends.
+func (s *scheduler) ask(g *grant) runtime.Style {
+	g.goOn = make(chan runtime.Style, 1)
+	s.mu.Lock()
+	s.fresh = append(s.fresh, g)
+	s.mu.Unlock()
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	return <-g.goOn
+}
+
+// run is the scheduler's goroutine. Virtual time passes while nobody asks.
+func (s *scheduler) run() {
+	defer close(s.done)
+	for {
+		synctest.Wait()
+		s.sort()
+		if len(s.waiting) == 0 {
+			select {
+			case <-s.asked:
+				continue
+			case <-s.quit:
+				return
+			}
+		}
+		s.step(s.take())
+	}
+}
+
+// stop ends the goroutine, which lets go whoever waits.
+func (s *scheduler) stop() {
+	close(s.quit)
+	<-s.done
+}
+
+func (s *scheduler) step(g *grant) {
+	if g.do != nil {
+		g.do()
+		g.goOn <- runtime.StyleNone
+		return
+	}
+	style := s.visit(g)
+	g.goOn <- style
+}
+
+// sort puts those who have asked in line.
+func (s *scheduler) sort() {
+	s.mu.Lock()
+	fresh := s.fresh
+	s.fresh = nil
+	s.mu.Unlock()
+	s.round++
+	for _, g := range fresh {
+		g.key, g.round = s.name(g), s.round
+	}
+	slices.SortStableFunc(fresh, func(a, b *grant) int { return cmp.Compare(a.key, b.key) })
+	s.waiting = append(s.waiting, fresh...)
+}
+
+// take takes out of the line who goes on.
+func (s *scheduler) take() *grant {
+	at := s.choose()
+	g := s.waiting[at]
+	s.waiting = slices.Delete(s.waiting, at, at+1)
+	return g
+}
+
+func (s *scheduler) choose() int {
+	if dead := slices.IndexFunc(s.waiting, func(g *grant) bool { return g.proc != nil && g.proc.ended }); dead >= 0 {
+		return dead
+	}
+	if s.order == diskDrawn {
+		return s.draw.IntN(len(s.waiting))
+	}
+	at := 0
+	for i, g := range s.waiting {
+		if s.rank(g) < s.rank(s.waiting[at]) {
+			at = i
+		}
+	}
+	return at
+}
+
+// rank is lower for those who go before others. What was handed over is a point of its
+// own before the disk gets it.
+func (s *scheduler) rank(g *grant) int {
+	disk := 0
+	switch g.point.Place {
+	case runtime.PlaceHanded:
+		return 0
+	case runtime.PlaceSync, runtime.PlaceDurable:
+		disk = 1
+	case runtime.PlaceRecord: // and the sync itself, after what is said of it
+		disk = 2
+	}
+	switch {
+	case disk == 0 || g.do != nil:
+		return 5
+	case s.order == diskFirst:
+		return disk
+	}
+	return 5 + disk
+}
+
+// hashOf is a number for a list of words.
+func hashOf(words ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, words...)
+	return h.Sum64()
+}

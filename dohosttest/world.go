@@ -1,0 +1,281 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// maxSteps is after how many steps a run is given up.
+const maxSteps = 1 << 18
+
+// world is one run of a scenario, in one bubble. What is not said to be otherwise
+// belongs to whoever acts at a standstill: the scheduler, or the test before it starts
+// and after it has stopped.
+type world struct {
+	// Fixed.
+	classes  []dohost.Class
+	options  dohost.Options
+	services []*Service
+	order    order
+	seed     uint64
+	sites    bool // note where a point is in the code
+	moved    *atomic.Int64
+	maxSteps int
+
+	t      *testing.T // of the bubble
+	sched  *scheduler
+	seat   seat
+	began  time.Time
+	ctx    context.Context // ends when the run is given up
+	giveUp context.CancelCauseFunc
+
+	processes int
+	buried    []*process
+	plan      []strike
+	struck    []strike // that have been made, with their sites
+	chance    func(Point) Way
+	tracks    map[dohost.ID]*track
+	events    int // that have started
+	lives     int
+	clients   atomic.Int64
+	steps     int
+	failed    error
+	firstAt   time.Duration // when the first strike was made
+
+	log journal
+}
+
+// track is the points of an object.
+type track struct {
+	points []Point
+	lives  map[uint64]int // number of the life, by its epoch
+}
+
+// strike is the end of an incarnation, or of the process, at a point.
+type strike struct {
+	Point Point
+	Way   Way
+}
+
+// inWorld runs f in a world of its own, in a bubble.
+func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) error {
+	if w.moved == nil {
+		w.moved = new(atomic.Int64)
+	}
+	if w.maxSteps == 0 {
+		w.maxSteps = maxSteps
+	}
+	var err error
+	bad := bubble(t, w.moved, func(t *testing.T) {
+		w.t = t
+		err = w.live(t.Context(), f)
+	})
+	if bad != nil && err == nil {
+		err = bad
+	}
+	return err
+}
+
+// live is the life of a world.
+func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) error) error {
+	w.began = time.Now()
+	w.log.began = w.began
+	w.tracks = map[dohost.ID]*track{}
+	w.ctx, w.giveUp = context.WithCancelCause(ctx)
+	defer w.giveUp(nil)
+	w.sched = newScheduler(w.order, w.seed)
+	w.sched.visit, w.sched.name = w.visit, w.name
+	for _, s := range w.services {
+		s.begin(&w.log)
+	}
+	go w.sched.run()
+	defer w.sched.stop()
+	p, err := w.start(objectstore.NewMemFS(), w.classes)
+	if err != nil {
+		return err
+	}
+	w.seat.proc, w.seat.up = p, closed
+	h := &Host{w: w}
+	err = h.Client(func(ctx context.Context) error { return f(ctx, h) }).Wait()
+	closing := w.leave()
+	if w.failed != nil {
+		return w.failed
+	}
+	if err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = w.sound()
+	}
+	return err
+}
+
+var closed = func() chan struct{} { ch := make(chan struct{}); close(ch); return ch }()
+
+// fail gives the run up.
+func (w *world) fail(err error) {
+	if w.failed == nil {
+		w.failed = err
+		w.giveUp(err)
+	}
+}
+
+// name is a grant's name: what it is about, never when it came.
+func (w *world) name(g *grant) string {
+	at := g.point
+	if at.Place == runtime.PlaceSend || at.Place == runtime.PlaceAnswer {
+		return fmt.Sprintf("%v %v %s %d", clientOf(at.Ctx), at.ID, at.Op, at.Event)
+	}
+	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Life, at.Event, at.Place, at.Op, at.N)
+}
+
+// visit is a step: it notes the point, and says how its life ends.
+func (w *world) visit(g *grant) runtime.Style {
+	w.moved.Add(1)
+	at := g.point
+	if g.proc.ended {
+		return runtime.StyleNone
+	}
+	if w.steps++; w.steps > w.maxSteps && w.failed == nil {
+		w.fail(fmt.Errorf("it does not end: %d steps, the last of them at %s of %v", w.steps, at.Place, at.ID))
+		w.end(false)
+		return runtime.StyleNone
+	}
+	if !at.Place.Ends() || at.Over || at.Life == 0 {
+		return runtime.StyleNone
+	}
+	if at.Place == runtime.PlaceStart {
+		w.events++
+	}
+	p := w.point(g)
+	w.log.point(p)
+	way := w.strikeAt(g, p)
+	switch way {
+	case Fence:
+		return runtime.StyleFence
+	case Crash:
+		return runtime.StyleCrash
+	case PowerCut, Kill:
+		w.end(way == Kill)
+	}
+	return runtime.StyleNone
+}
+
+// point notes a point in its object's track.
+func (w *world) point(g *grant) Point {
+	at := g.point
+	tr := w.tracks[at.ID]
+	if tr == nil {
+		tr = &track{lives: map[uint64]int{}}
+		w.tracks[at.ID] = tr
+	}
+	if tr.lives[at.Life] == 0 {
+		tr.lives[at.Life] = len(tr.lives) + 1
+		w.lives++
+	}
+	p := Point{
+		Object: at.ID, Index: len(tr.points) + 1, Life: tr.lives[at.Life], Event: at.Event, Op: at.Op,
+		Place: at.Place.String(), N: at.N,
+	}
+	tr.points = append(tr.points, p)
+	return p
+}
+
+// strikeAt says what happens at a point.
+func (w *world) strikeAt(g *grant, p Point) Way {
+	way := None
+	if n := len(w.struck); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
+		if was := w.plan[n].Point; was.name() != p.name() {
+			w.fail(fmt.Errorf("%w: point %d of %v was %s, is %s", errNotDeterministic, p.Index, p.Object, was.name(), p.name()))
+			return None
+		}
+		way = w.plan[n].Way
+	} else if w.chance != nil {
+		way = w.chance(p)
+	}
+	if way != None {
+		if len(w.struck) == 0 {
+			w.firstAt = time.Since(w.began)
+		}
+		p.Site = callSite(g.pcs)
+		w.struck = append(w.struck, strike{p, way})
+		w.log.note(p.Object, "%v here", way)
+	}
+	return way
+}
+
+var errNotDeterministic = errors.New("the scenario is not deterministic")
+
+// points lists what a run has passed, object by object.
+func (w *world) points() (all []Point) {
+	ids := slices.SortedFunc(maps.Keys(w.tracks), compareIDs)
+	for _, id := range ids {
+		all = append(all, w.tracks[id].points...)
+	}
+	return all
+}
+
+func compareIDs(a, b dohost.ID) int {
+	switch as, bs := a.String(), b.String(); {
+	case as < bs:
+		return -1
+	case as > bs:
+		return 1
+	}
+	return 0
+}
+
+// sound looks at the store that is left.
+func (w *world) sound() error {
+	s, err := objectstore.Open(dir, &objectstore.Options{FS: w.seat.proc.fs, ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("opening what is left: %w", err)
+	}
+	var problems []error
+	_, err = s.Check(w.ctx, func(p objectstore.Problem) { problems = append(problems, fmt.Errorf("the store is not sound: %v", p)) })
+	return errors.Join(errors.Join(problems...), err, s.Close())
+}
+
+// journal is what happened, in order.
+type journal struct {
+	began time.Time
+	mu    sync.Mutex
+	lines []line
+}
+
+type line struct {
+	after time.Duration
+	id    dohost.ID
+	point *Point
+	text  string
+}
+
+func (j *journal) point(p Point) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line{after: time.Since(j.began), id: p.Object, point: &p})
+}
+
+func (j *journal) note(id dohost.ID, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line{after: time.Since(j.began), id: id, text: fmt.Sprintf(format, args...)})
+}
+
+// String is the whole of it.
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return textOf(j.lines)
+}
