@@ -174,6 +174,10 @@ func (s *Scheduler) run() {
 	for s.ctx.Err() == nil {
 		if s.cfg.Step != nil {
 			s.cfg.Step()
+			select { // what it is about is in the inbox
+			case <-s.wake:
+			default:
+			}
 		}
 		s.read()
 		s.refill()

@@ -143,9 +143,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 		if err != nil && !w.excuses(err) {
 			return fmt.Errorf("run: %w", err)
 		}
-		if s.Settle > 0 {
-			h.Advance(s.Settle)
-		} else if err := h.Rest(s.Within); err != nil {
+		if err := s.settle(h); err != nil {
 			return err
 		}
 		w.atRest(func() {
@@ -156,14 +154,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 		if err != nil {
 			return err
 		}
-		if err := s.Check(ctx, h); err != nil {
-			return fmt.Errorf("check: %w", err)
-		}
-		h.evictAll()
-		if err := s.Check(ctx, h); err != nil {
-			return fmt.Errorf("check, of new incarnations: %w", err)
-		}
-		return nil
+		return s.checkTwice(ctx, h)
 	})
 	switch {
 	case errors.Is(tr.err, errStuck):
@@ -176,7 +167,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 
 // excuses says whether a client may end with an error, since something was ended.
 func (w *world) excuses(err error) (excused bool) {
-	w.atRest(func() { excused = len(w.struck) > 0 })
+	w.atRest(func() { excused = len(w.struck) > 0 || w.disturbed })
 	told := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, dohost.ErrConstructor)
 	return excused && told
 }

@@ -57,8 +57,11 @@ func (h *Host) Crash(w Way) {
 // After a failed sync it begins on what was synced, on a disk that works. Its error is
 // that of [dohost.Host.Close].
 func (h *Host) Restart(classes ...dohost.Class) error {
-	old := h.w.seat.down()
-	h.w.log.note(dohost.ID{}, "restart by the test")
+	var old *process
+	h.w.atRest(func() {
+		old = h.w.seat.down()
+		h.w.log.note(dohost.ID{}, "restart by the test")
+	})
 	err := old.host.Close()
 	h.w.atRest(func() {
 		if len(classes) > 0 {
@@ -83,7 +86,10 @@ func (h *Host) FailSync(err error) {
 }
 
 // Advance lets time pass, and with it whatever is due.
-func (h *Host) Advance(d time.Duration) { time.Sleep(d) }
+func (h *Host) Advance(d time.Duration) {
+	time.Sleep(d)
+	h.w.atRest(func() {}) // others may have woken at the same moment
+}
 
 // longestRest is how long [Host.Rest] waits, unless it is told otherwise.
 const longestRest = 24 * time.Hour
@@ -136,6 +142,11 @@ func (h *Host) busy(now runtime.Work) string {
 // Log tells what has happened so far: points, incarnations, alarms, errors.
 func (h *Host) Log() string { return h.w.log.String() }
 
+// pause lets the other clients that wake at the same moment begin in their order.
+func (w *world) pause(ctx context.Context) {
+	w.sched.ask(&grant{point: runtime.Point{Place: runtime.PlaceSend, Ctx: ctx}, do: func() {}})
+}
+
 // atRest does f with everything at a standstill.
 func (w *world) atRest(f func()) { w.sched.ask(&grant{do: f}) }
 
@@ -166,7 +177,7 @@ func (h *Host) Client(f func(ctx context.Context) error) *Client {
 			}
 			c.done <- err
 		}()
-		h.w.sched.ask(&grant{point: runtime.Point{Place: runtime.PlaceSend, Ctx: ctx}, do: func() {}})
+		h.w.pause(ctx)
 		err = f(ctx)
 	}()
 	return c

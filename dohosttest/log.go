@@ -8,23 +8,26 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// listener notes what a host tells.
-func (w *world) listener() dohost.Listener {
-	j := &w.log
-	return dohost.Listener{
-		Fenced:      func(e dohost.Ended) { j.note(e.ID, "incarnation ended: %v", e.Why) },
-		Refused:     func(id dohost.ID, _ dohost.Epoch) { j.note(id, "a write of an ended incarnation was refused") },
-		EventEnded:  func(e dohost.EndedEvent) { j.ended(e.ID, e.Op, e.Err) },
-		AlarmEnded:  func(a dohost.AlarmRun) { j.ended(a.ID, fmt.Sprintf("alarm, attempt %d,", a.Attempt), a.Err) },
-		AlarmStale:  func(id dohost.ID) { j.note(id, "an alarm was overtaken by a newer one") },
-		StoreFailed: func(err error) { j.note(dohost.ID{}, "%v", err) },
-		Failed:      func(err error) { j.note(dohost.ID{}, "%v", err) },
+// listener notes what a process tells, while it is one.
+func (w *world) listener(p *process) dohost.Listener {
+	note := func(id dohost.ID, format string, args ...any) {
+		if !p.dying.Load() {
+			w.log.note(id, format, args...)
+		}
 	}
-}
-
-func (j *journal) ended(id dohost.ID, what string, err error) {
-	if err != nil {
-		j.note(id, "%s failed: %v", what, err)
+	ended := func(id dohost.ID, what string, err error) {
+		if err != nil {
+			note(id, "%s failed: %v", what, err)
+		}
+	}
+	return dohost.Listener{
+		Fenced:      func(e dohost.Ended) { w.log.note(e.ID, "incarnation ended: %v", e.Why) },
+		Refused:     func(id dohost.ID, _ dohost.Epoch) { note(id, "a write of an ended incarnation was refused") },
+		EventEnded:  func(e dohost.EndedEvent) { ended(e.ID, e.Op, e.Err) },
+		AlarmEnded:  func(a dohost.AlarmRun) { ended(a.ID, fmt.Sprintf("alarm, attempt %d,", a.Attempt), a.Err) },
+		AlarmStale:  func(id dohost.ID) { note(id, "an alarm was overtaken by a newer one") },
+		StoreFailed: func(err error) { note(dohost.ID{}, "%v", err) },
+		Failed:      func(err error) { note(dohost.ID{}, "%v", err) },
 	}
 }
 

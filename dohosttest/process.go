@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/objectstore"
@@ -17,7 +19,8 @@ type process struct {
 	n     int // counts the processes of a run, from 1
 	fs    *objectstore.FS
 	host  *dohost.Host
-	ended bool          // nothing that it does counts any more; of the scheduler
+	dying atomic.Bool   // it is being ended: what its code does from now on no process does
+	ended bool          // and stands still no more; of the scheduler
 	gone  chan struct{} // closed when its goroutines have come to rest
 }
 
@@ -30,7 +33,7 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	p := &process{n: w.processes, fs: fs, gone: make(chan struct{})}
 	o := w.options
 	o.FS, o.Chaos, o.Logger = fs, dohost.Chaos{}, nil
-	o.Listener = dohost.Tee(w.listener(), o.Listener)
+	o.Listener = dohost.Tee(w.listener(p), o.Listener)
 	tune := o.Tune
 	o.Tune = func(ro *runtime.Options) {
 		ro.Policy.At = func(at runtime.Point) runtime.Style { return w.at(p, at) }
@@ -118,7 +121,10 @@ func (s *seat) get() *process {
 // end ends the process as a kill or a power cut does, with everything at a standstill,
 // and begins the next on what is left. kept says whether what was written and not
 // synced is found there.
-func (w *world) end(kept bool) {
+func (w *world) end(kept bool) { w.endFor(kept, 0) }
+
+// endFor is end, with so much time between the two processes.
+func (w *world) endFor(kept bool, away time.Duration) {
 	old := w.seat.down()
 	percent := 0
 	if kept {
@@ -126,11 +132,13 @@ func (w *world) end(kept bool) {
 	}
 	fs := old.fs.Crash(percent, 1)
 	w.bury(old)
+	time.Sleep(away) // all else waits for leave
 	w.next(fs, old)
 }
 
 // bury ends a process and waits for what stands still at its points to unwind.
 func (w *world) bury(p *process) {
+	p.dying.Store(true)
 	go func() {
 		defer close(p.gone)
 		p.host.Runtime().Abandon()

@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,11 +47,16 @@ func (f *failure) text(test string) string {
 
 // replayLine is the command that meets the failure again.
 func (f *failure) replayLine(test string) string {
+	return fmt.Sprintf("go test -run '%s' . -dohosttest.replay='%s'", pattern(test), formatPlan(f.batch, f.plan))
+}
+
+// pattern is a regular expression that finds just this test.
+func pattern(test string) string {
 	names := strings.Split(test, "/")
 	for i := range names {
-		names[i] = "^" + names[i] + "$"
+		names[i] = "^" + regexp.QuoteMeta(names[i]) + "$"
 	}
-	return fmt.Sprintf("go test -run '%s' . -dohosttest.replay='%s'", strings.Join(names, "/"), formatPlan(f.batch, f.plan))
+	return strings.Join(names, "/")
 }
 
 // formatPlan writes a plan as the flag reads it: object:index:way, one for each ending,

@@ -51,6 +51,7 @@ type world struct {
 	clients   atomic.Int64
 	steps     int
 	failed    error
+	disturbed bool          // the host has had a fault
 	firstAt   time.Duration // when the first strike was made
 
 	log journal

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,7 +152,9 @@ func (h *Host) spawn(o *object, t *turn) {
 	go func() {
 		defer h.calmer(&h.runners)
 		if t == nil {
-			h.step(PlaceWake)
+			if h.opts.Policy.At != nil {
+				o.visit(nil, Point{Place: PlaceWake})
+			}
 			t = o.wake()
 		}
 		for t != nil {
@@ -222,6 +226,7 @@ func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.scheduler.Stop()
 	h.drain()
+	h.step(PlaceClose)
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonClosing})
 	h.finish()
@@ -233,6 +238,7 @@ func (h *Host) finish() {
 	h.scheduler.Stop()
 	h.sweeper.stop()
 	stragglers := h.unwound()
+	h.step(PlaceClose)
 	h.closed = errors.Join(stragglers, h.store.Close())
 }
 
@@ -270,7 +276,11 @@ func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
 
 // fenceAll ends every life and fails what is queued.
 func (h *Host) fenceAll(why *Fenced) {
-	for _, o := range h.all() {
+	os := h.all()
+	if h.opts.Policy.At != nil { // in the same order each time
+		slices.SortFunc(os, func(a, b *object) int { return strings.Compare(a.id.String(), b.id.String()) })
+	}
+	for _, o := range os {
 		o.mu.Lock()
 		l := o.life
 		o.mu.Unlock()

@@ -58,12 +58,13 @@ const (
 	PlaceRecord                       // a record is about to be made
 	PlaceDue                          // alarms are about to be looked at
 	PlaceSweep                        // idle objects and time limits are about to be looked at
+	PlaceClose                        // a host that closes is about to end what is left
 )
 
 var places = [...]string{
 	"construct", "start", "alarm", "storage", "transaction", "handover", "handed", "sync", "durable", "release",
 	"await", "effect", "awaited", "resume", "chunk", "settle", "end",
-	"send", "answer", "wake", "enter", "record", "due", "sweep",
+	"send", "answer", "wake", "enter", "record", "due", "sweep", "close",
 }
 
 // String returns the place's name, as in the flags.

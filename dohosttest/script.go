@@ -1,0 +1,129 @@
+package dohosttest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// script is all that a run of a simulation draws.
+type script struct {
+	seed    uint64 // of the order of things
+	actions []action
+	strikes map[spot]Way
+}
+
+// spot is a point by its number.
+type spot struct {
+	id    dohost.ID
+	index int
+}
+
+// action is an operation of a client, or a fault of the host. Client 0 sees to those.
+type action struct {
+	client int
+	at     time.Duration // after the beginning
+	op     int
+	name   string
+	seed   uint64
+	fault  fault
+	way    Way
+	away   time.Duration
+}
+
+type fault int
+
+const (
+	faultNone    fault = iota
+	faultAway          // the process ends, and the next begins a while later
+	faultSync          // a sync fails, and with it the process
+	faultRestart       // the process is closed in good order, and begun again
+)
+
+// String is the action as a line of a script has it.
+func (a action) String() string {
+	switch a.fault {
+	case faultAway:
+		return fmt.Sprintf("%v: %v, and away for %v", a.at, a.way, a.away)
+	case faultSync:
+		return fmt.Sprintf("%v: the next sync fails", a.at)
+	case faultRestart:
+		return fmt.Sprintf("%v: restart", a.at)
+	}
+	return fmt.Sprintf("%v: client %d: %s (draws from %d)", a.at, a.client, a.name, a.seed)
+}
+
+// gaps are the times between two operations: none, so that they run into each other,
+// or enough for timers, alarms and idle eviction.
+var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Second, 3 * time.Minute}
+
+// draw makes the script of a seed.
+func (s *Simulation) draw(seed uint64) *script {
+	r := rand.New(rand.NewPCG(seed, 2))
+	sc := &script{seed: seed, strikes: map[spot]Way{}}
+	if len(s.Ops) == 0 {
+		return sc
+	}
+	weights := 0
+	for _, op := range s.Ops {
+		weights += cmpOr(op.Weight, 1)
+	}
+	faults, at := cmpOr(s.Faults, 0.05), time.Duration(0)
+	for range cmpOr(s.Steps, 30) {
+		at += gaps[r.IntN(len(gaps))]
+		if r.Float64() < faults {
+			sc.actions = append(sc.actions, drawFault(r, at))
+		}
+		op, left := 0, r.IntN(weights)
+		for ; left >= cmpOr(s.Ops[op].Weight, 1); op++ {
+			left -= cmpOr(s.Ops[op].Weight, 1)
+		}
+		client := 1 + r.IntN(cmpOr(s.Clients, 3))
+		sc.actions = append(sc.actions, action{client: client, at: at, op: op, name: s.Ops[op].Name, seed: r.Uint64() >> 40})
+	}
+	return sc
+}
+
+func drawFault(r *rand.Rand, at time.Duration) action {
+	away := []time.Duration{0, time.Second, time.Minute, 2 * time.Hour}
+	return action{
+		at: at, fault: faultAway + fault(r.IntN(int(faultRestart))),
+		way: PowerCut + Way(r.IntN(2)), away: away[r.IntN(len(away))],
+	}
+}
+
+// String is the script as a person reads it.
+func (sc *script) String() string {
+	var b strings.Builder
+	for _, a := range sc.actions {
+		fmt.Fprintf(&b, "  %v\n", a)
+	}
+	for _, at := range sc.spots() {
+		fmt.Fprintf(&b, "  %v at point %d of %v\n", sc.strikes[at], at.index, at.id)
+	}
+	return b.String()
+}
+
+// faults counts the faults of the host.
+func (sc *script) faults() (n int) {
+	for _, a := range sc.actions {
+		if a.fault != faultNone {
+			n++
+		}
+	}
+	return n
+}
+
+func (sc *script) spots() []spot {
+	return slices.SortedFunc(maps.Keys(sc.strikes), func(a, b spot) int {
+		if c := compareIDs(a.id, b.id); c != 0 {
+			return c
+		}
+		return a.index - b.index
+	})
+}

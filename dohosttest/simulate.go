@@ -1,0 +1,252 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Simulation is a workload that is drawn at random, under endings, jumps of the clock and
+// failing syncs that are, and in an order of things that is. All of it is a function of a
+// seed, so a run that fails can be had again, and made shorter.
+type Simulation struct {
+	// Scenario has the classes, the check and what else a run needs. Its Run is for a
+	// workload that is not drawn; with Ops it may be nil, and else is done before them.
+	Scenario
+	// Ops are what clients do, drawn by weight. In a run in which something was ended an
+	// Op may return what Scenario.Run may.
+	Ops []Op
+	// Clients is how many clients do so at once. Zero means 3.
+	Clients int
+	// Steps is how many operations they do in a run, together. Zero means 30.
+	Steps int
+	// Runs is how many runs there are, with seeds from Scenario.Seed on. Zero means 100.
+	Runs int
+	// Chance is that of an ending at a point. Zero means 0.02; negative, none.
+	Chance float64
+	// Faults is the chance that beside an operation the host has a fault: its process ends
+	// and is away for a while, or a sync fails, or it is restarted in good order. Zero
+	// means 0.05; negative, none.
+	Faults float64
+}
+
+// Op is something that a client does.
+type Op struct {
+	Name string
+	// Weight is how often it is drawn, against the others. Zero means 1.
+	Weight int
+	// Do does it. What it draws, it draws from r.
+	Do func(ctx context.Context, h *Host, r *rand.Rand) error
+}
+
+// Simulate runs a simulation with one seed after the other. A run that fails is repeated
+// with less and less of it, as long as it still fails; t has the script that is left,
+// what happened, and a line that replays it. It also fails t if no run ended anything.
+//
+// Run one Simulate in a test: the line names the test.
+func Simulate(t *testing.T, s Simulation) {
+	t.Helper()
+	first, runs := s.Seed, cmpOr(s.Runs, 100)
+	if *replayFlag != "" {
+		seed, err := parseSeed(*replayFlag)
+		if err != nil {
+			t.Fatalf("-dohosttest.replay: %v", err)
+		}
+		first, runs = seed, 1
+	}
+	told, err := s.all(t, first, runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(told)
+}
+
+// all goes through the seeds.
+func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
+	begun, endings := time.Now(), 0
+	for seed := first; seed < first+uint64(runs); seed++ {
+		done, err := s.Try(t, seed)
+		if err != nil {
+			return "", fmt.Errorf("%w\nreplay: go test -run '%s' . -dohosttest.replay='seed:%d'", err, pattern(t.Name()), seed)
+		}
+		endings += done.Endings
+	}
+	if endings == 0 && (s.Chance >= 0 || s.Faults >= 0) && runs > 1 {
+		return "", fmt.Errorf("nothing was ended in %d runs: they would pass whatever happens", runs)
+	}
+	return fmt.Sprintf("%d runs from seed %d, %d endings; %v", runs, first, endings, time.Since(begun).Round(time.Millisecond)), nil
+}
+
+func cmpOr[T int | float64](v, otherwise T) T {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+func parseSeed(text string) (uint64, error) {
+	number, ok := strings.CutPrefix(text, "seed:")
+	if !ok {
+		return 0, fmt.Errorf("%q: want seed:N", text)
+	}
+	return strconv.ParseUint(number, 10, 64)
+}
+
+// Done is what a run has done.
+type Done struct {
+	Steps   int // that goroutines of the host took, one after the other
+	Endings int // of incarnations and processes
+	Time    time.Duration
+}
+
+// Try runs the simulation once. If that fails it makes the run shorter, and the error
+// has the script and what happened. For programs that go through seeds themselves.
+func (s *Simulation) Try(t *testing.T, seed uint64) (Done, error) {
+	if err := s.check(); err != nil {
+		return Done{}, err
+	}
+	sc := s.draw(seed)
+	got := s.play(t, sc, true)
+	if got.err == nil {
+		return Done{got.w.steps, len(sc.strikes) + sc.faults(), got.took}, nil
+	}
+	sc, got = s.shrink(t, sc, got)
+	return Done{}, fmt.Errorf("seed %d: %w\nthe shortest script that does so:\n%vwhat happened:\n%s", seed, got.err, sc, got.w.log.about(len(got.w.struck) > 0))
+}
+
+func (s *Simulation) check() error {
+	sc := s.Scenario
+	if len(s.Ops) > 0 && sc.Run == nil {
+		sc.Run = func(context.Context, *Host) error { return nil }
+	}
+	for _, op := range s.Ops {
+		if op.Do == nil || op.Weight < 0 {
+			return fmt.Errorf("operation %q has no Do, or a weight below zero", op.Name)
+		}
+	}
+	return sc.check()
+}
+
+// play runs a script. With draw the endings are drawn, and noted in it; else they are
+// those that it has.
+func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
+	if s.Reset != nil {
+		s.Reset()
+	}
+	w := &world{
+		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
+		moved: new(atomic.Int64), sites: true,
+	}
+	chance := cmpOr(s.Chance, 0.02)
+	w.chance = func(p Point) Way {
+		if !draw {
+			return sc.strikes[spot{p.Object, p.Index}]
+		}
+		way := None
+		if h := rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)); h.Float64() < chance {
+			way = Fence + Way(h.IntN(int(Kill)))
+			sc.strikes[spot{p.Object, p.Index}] = way
+		}
+		return way
+	}
+	tr := &trial{w: w}
+	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
+		err := s.act(ctx, h, sc)
+		if err == nil {
+			w.atRest(func() { w.chance = nil })
+			err = s.settle(h)
+		}
+		tr.took = time.Since(w.began)
+		if err == nil {
+			err = s.checkTwice(ctx, h)
+		}
+		return err
+	})
+	if errors.Is(tr.err, errStuck) {
+		tr.w = &world{}
+	}
+	return tr
+}
+
+// act does what a script says.
+func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
+	if s.Run != nil {
+		if err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait(); err != nil && !h.w.excuses(err) {
+			return fmt.Errorf("run: %w", err)
+		}
+	}
+	begun := time.Now()
+	var clients []*Client
+	for n := range cmpOr(s.Clients, 3) + 1 {
+		clients = append(clients, h.Client(func(ctx context.Context) error {
+			for _, a := range sc.actions {
+				if a.client != n {
+					continue
+				}
+				time.Sleep(time.Until(begun.Add(a.at)))
+				h.w.pause(ctx)
+				if err := s.do(ctx, h, a); err != nil && !h.w.excuses(err) {
+					return fmt.Errorf("%v: %w", a, err)
+				}
+			}
+			return nil
+		}))
+	}
+	var errs []error
+	for _, c := range clients {
+		errs = append(errs, c.Wait())
+	}
+	return errors.Join(errs...)
+}
+
+// do does one action.
+func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
+	switch a.fault {
+	case faultAway:
+		h.w.atRest(func() {
+			h.w.disturbed = true
+			h.w.log.note(dohost.ID{}, "%v, and away for %v", a.way, a.away)
+			h.w.endFor(a.way == Kill, a.away)
+		})
+		return nil
+	case faultSync:
+		h.w.atRest(func() { h.w.disturbed = true })
+		h.FailSync(errors.New("the disk fails a sync"))
+		h.Advance(a.away)
+		_ = h.Restart() // its error is that of the sync, if there was one
+		return nil
+	case faultRestart:
+		h.w.atRest(func() { h.w.disturbed = true })
+		return h.Restart()
+	}
+	return s.Ops[a.op].Do(ctx, h, rand.New(rand.NewPCG(a.seed, 0)))
+}
+
+// settle lets a run come to rest.
+func (s *Scenario) settle(h *Host) error {
+	if s.Settle > 0 {
+		h.Advance(s.Settle)
+		return nil
+	}
+	return h.Rest(s.Within)
+}
+
+// checkTwice asks the check, of what is in memory and of what is on the disk.
+func (s *Scenario) checkTwice(ctx context.Context, h *Host) error {
+	if err := s.Check(ctx, h); err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	h.evictAll()
+	if err := s.Check(ctx, h); err != nil {
+		return fmt.Errorf("check, of new incarnations: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// account is an object that moves money to others, by a transfer that is noted first
+// and done from an alarm until the other has it.
+type account struct {
+	st  *dohost.State
+	bug bool // takes a transfer as often as it comes
+}
+
+const accounts dohost.Namespace[account] = "account"
+
+const opening = 100
+
+type transfer struct {
+	To     string
+	Amount int
+}
+
+var pending = dohost.Collection[transfer]{Name: "pending", Key: func(t transfer) string { return t.To }}
+
+func accountClass(bug bool) dohost.Class {
+	return dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) {
+		return &account{st, bug}, nil
+	}, dohost.OnAlarm((*account).ring))
+}
+
+func (a *account) balance(ctx context.Context) (int, error) {
+	n, ok, err := dohost.Get[int](ctx, a.st.Storage(), "balance")
+	if !ok {
+		n = opening
+	}
+	return n, err
+}
+
+// Send notes a transfer, unless one to the same account is under way.
+func (a *account) Send(ctx context.Context, t transfer) (bool, error) {
+	n, err := a.balance(ctx)
+	if err != nil || n < t.Amount {
+		return false, err
+	}
+	if _, busy, err := pending.Get(ctx, a.st.Storage(), t.To); err != nil || busy {
+		return false, err
+	}
+	return true, errors.Join(
+		pending.Insert(ctx, a.st.Storage(), t),
+		dohost.Put(ctx, a.st.Storage(), "balance", n-t.Amount),
+		a.st.SetAlarm(ctx, time.Now()),
+	)
+}
+
+// ring sends what is pending. The number of the transfer makes a second one harmless.
+func (a *account) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	rows, err := pending.List(ctx, a.st.Storage(), nil)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		sent, _, err := dohost.Get[int](ctx, a.st.Storage(), "sent/"+row.Value.To)
+		if err != nil {
+			return err
+		}
+		m := money{a.st.ID().Name, sent + 1, row.Value.Amount}
+		if _, err := dohost.Call(ctx, accounts.Get(a.st, row.Value.To), (*account).Take, m); err != nil {
+			return err
+		}
+		_, err = pending.Delete(ctx, a.st.Storage(), row.Value.To)
+		err = errors.Join(err, dohost.Put(ctx, a.st.Storage(), "sent/"+row.Value.To, sent+1))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type money struct {
+	From   string
+	Number int
+	Amount int
+}
+
+// Take takes a transfer, once.
+func (a *account) Take(ctx context.Context, m money) (bool, error) {
+	had, _, err := dohost.Get[int](ctx, a.st.Storage(), "had/"+m.From)
+	if err != nil || had >= m.Number && !a.bug {
+		return false, err
+	}
+	n, err := a.balance(ctx)
+	return true, errors.Join(err,
+		dohost.Put(ctx, a.st.Storage(), "balance", n+m.Amount), dohost.Put(ctx, a.st.Storage(), "had/"+m.From, m.Number))
+}
+
+var names = []string{"a", "b", "c"}
+
+// bank is a simulation of accounts, whose balances must add up.
+func bank(bug bool) Simulation {
+	return Simulation{
+		Scenario: Scenario{
+			Classes: []dohost.Class{accountClass(bug)},
+			Check: func(ctx context.Context, h *Host) error {
+				sum := 0
+				for _, name := range names {
+					err := accounts.Get(h, name).Do(ctx, func(ctx context.Context, a *account) error {
+						n, err := a.balance(ctx)
+						sum += n
+						return err
+					})
+					if err != nil {
+						return err
+					}
+				}
+				if sum != opening*len(names) {
+					return fmt.Errorf("the accounts hold %d, want %d", sum, opening*len(names))
+				}
+				return nil
+			},
+		},
+		Ops: []Op{{Name: "send", Do: func(ctx context.Context, h *Host, r *rand.Rand) error {
+			from, to := r.IntN(len(names)), r.IntN(len(names)-1)
+			if to >= from {
+				to++
+			}
+			_, err := dohost.Call(ctx, accounts.Get(h, names[from]), (*account).Send, transfer{names[to], 1 + r.IntN(30)})
+			return err
+		}}},
+	}
+}
+
+// rounds is how many runs a random test makes.
+func rounds(n int) int {
+	if invariants.Enabled {
+		return max(n/8, 4)
+	}
+	return n
+}
+
+func TestSimulate(t *testing.T) {
+	s := bank(false)
+	s.Runs = rounds(60)
+	Simulate(t, s)
+}
+
+// TestSimulateFindsABugAndMakesItShort has an object that takes money twice when its
+// answer is lost.
+func TestSimulateFindsABugAndMakesItShort(t *testing.T) {
+	s := bank(true)
+	for seed := range uint64(rounds(60)) {
+		drawn := s.draw(seed)
+		_, err := s.Try(t, seed)
+		if err == nil {
+			continue
+		}
+		text := err.Error()
+		if !strings.Contains(text, "check: the accounts hold ") || !strings.Contains(text, "Take") {
+			t.Fatalf("another failure: %v", err)
+		}
+		script, _, _ := strings.Cut(text[strings.Index(text, "does so:\n"):], "what happened:")
+		if lines := strings.Count(script, "\n") - 1; lines > 6 || len(drawn.actions) < 30 {
+			t.Errorf("of %d actions %d lines are left: %s", len(drawn.actions), lines, script)
+		}
+		if _, again := s.Try(t, seed); again == nil || again.Error() != text {
+			t.Errorf("again, it is\n%v\nand was\n%s", again, text)
+		}
+		return
+	}
+	t.Error("not found")
+}
+
+// TestASimulationCannotPassByAccident has what must not count as a pass.
+func TestASimulationCannotPassByAccident(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Simulation)
+		want   string
+	}{
+		"no check":      {func(s *Simulation) { s.Check = nil }, "no Check"},
+		"nothing to do": {func(s *Simulation) { s.Ops = nil }, "no Run"},
+		"no Do":         {func(s *Simulation) { s.Ops[0].Do = nil }, `operation "send" has no Do`},
+		"an operation fails": {func(s *Simulation) {
+			s.Ops[0].Do = func(context.Context, *Host, *rand.Rand) error { return errors.New("out of ink") }
+		}, "out of ink"},
+		"nothing ended": {func(s *Simulation) { s.Chance, s.Faults, s.Runs = 1e-9, 1e-9, 2 }, "nothing was ended in 2 runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := bank(false)
+			c.change(&s)
+			if _, err := s.all(t, 1, 2); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestSameSeedSameRun compares everything that two runs of a seed have done, also on one
+// core.
+func TestSameSeedSameRun(t *testing.T) {
+	s := bank(false)
+	different := map[string]bool{}
+	runs := rounds(30)
+	for seed := range uint64(runs) {
+		var text [2]string
+		for i := range text {
+			cores := goruntime.GOMAXPROCS(0)
+			if i == 1 && seed%2 == 0 {
+				cores = 1
+			}
+			old := goruntime.GOMAXPROCS(cores)
+			tr := s.play(t, s.draw(seed), true)
+			goruntime.GOMAXPROCS(old)
+			if tr.err != nil {
+				t.Fatalf("seed %d: %v", seed, tr.err)
+			}
+			text[i] = transcript(tr)
+		}
+		if text[0] != text[1] {
+			a, b := strings.Split(text[0], "\n"), strings.Split(text[1], "\n")
+			at := 0
+			for at < min(len(a), len(b)) && a[at] == b[at] {
+				at++
+			}
+			t.Fatalf("seed %d differs at line %d:\n%s\n\n%s", seed, at, strings.Join(a[max(0, at-5):min(at+3, len(a))], "\n"), strings.Join(b[max(0, at-5):min(at+3, len(b))], "\n"))
+		}
+		different[text[0]] = true
+	}
+	if len(different) < runs-1 {
+		t.Errorf("%d seeds, only %d different runs", runs, len(different))
+	}
+	t.Logf("%d seeds, each twice", runs)
+}
+
+// transcript is what each object has gone through, with the time, object by object.
+func transcript(tr *trial) string {
+	of := map[dohost.ID][]line{}
+	for _, l := range tr.w.log.lines {
+		of[l.id] = append(of[l.id], l)
+	}
+	var b strings.Builder
+	for _, id := range slices.SortedFunc(maps.Keys(of), compareIDs) {
+		b.WriteString(textOf(of[id]))
+	}
+	return b.String()
+}
