@@ -55,7 +55,7 @@ type Scenario struct {
 
 var replayFlag = flag.String("dohosttest.replay", "", "run a scenario once, as a line of a failure says")
 
-// maxReported is how many failures are told in full.
+// maxReported is of how many points the failures are told in full.
 const maxReported = 3
 
 // EveryPoint runs a scenario untouched, and counts the points at which an incarnation
@@ -77,12 +77,8 @@ func EveryPoint(t *testing.T, s Scenario) {
 		return
 	}
 	r := explore(t, &s)
-	for i, f := range r.Failures {
-		if i == maxReported {
-			t.Errorf("%d more failures", len(r.Failures)-i)
-			break
-		}
-		t.Errorf("%s", f.text(t.Name()))
+	for _, text := range r.texts(t.Name()) {
+		t.Error(text)
 	}
 	t.Log(r.summary())
 }
@@ -136,7 +132,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 	if s.Reset != nil {
 		s.Reset()
 	}
-	w := &world{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, sites: len(plan) > 0}
+	w := &world{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, targets: plan}
 	tr := &trial{w: w}
 	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
 		err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
@@ -344,13 +340,14 @@ func (r *report) summary() string {
 	if r.Points > 0 {
 		covered = 100 * (r.Points - r.Skipped) / r.Points
 	}
-	fmt.Fprintf(&b, "%d points of %d objects, %d%% of them tried; %d runs (%s)", r.Points, r.Objects, covered, runs, strings.Join(by, ", "))
+	fmt.Fprintf(&b, "%s of %s, %d%% of them tried; %s (%s)",
+		count(r.Points, "point"), count(r.Objects, "object"), covered, count(runs, "run"), strings.Join(by, ", "))
 	if r.AllPairs > 0 {
 		fmt.Fprintf(&b, "; %d of %d pairs", r.Pairs, r.AllPairs)
 	}
 	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
 	if runs > 0 {
-		fmt.Fprintf(&b, "\nrecovery bill of all runs: %v; the longest: %v", r.Bill, r.Worst)
+		fmt.Fprintf(&b, "\nrecovery bill of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
 	}
 	return b.String()
 }

@@ -34,8 +34,9 @@ func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
 	return had
 }
 
-// EvictAll ends every incarnation that has nothing to do.
-func (h *Host) evictAll() {
+// EvictAll ends every incarnation, by a fence: what comes next knows what was handed
+// over, and nothing else.
+func (h *Host) EvictAll() {
 	h.w.atRest(func() {
 		for info := range h.w.seat.proc.host.Live() {
 			h.w.seat.proc.host.Evict(info.ID, dohost.Fence)
@@ -43,9 +44,16 @@ func (h *Host) evictAll() {
 	})
 }
 
-// Crash ends the process in the middle of what it does, and begins the next: w is
-// PowerCut or Kill. Callers get [dohost.ErrFenced] or [dohost.ErrClosed].
-func (h *Host) Crash(w Way) {
+// Crash ends the process in the middle of what it does, by a power cut: what was not
+// synced is lost, and the next process begins on the rest. Callers get
+// [dohost.ErrFenced] or [dohost.ErrClosed].
+func (h *Host) Crash() { h.end(PowerCut) }
+
+// Kill ends the process as SIGKILL does: the next begins on all that was written, synced
+// or not. Callers get what they get of a Crash.
+func (h *Host) Kill() { h.end(Kill) }
+
+func (h *Host) end(w Way) {
 	h.w.atRest(func() {
 		h.w.log.note(dohost.ID{}, "%v by the test", w)
 		h.w.end(w == Kill)

@@ -32,13 +32,16 @@ func (w *world) sinceStrike() (ps []Point) {
 
 // pairs ends runs twice. The first ending is one of those that did no harm alone.
 func (x *explorer) pairs() {
-	all := x.after
-	x.r.AllPairs += 2 * len(all)
+	var all [][]strike
+	for _, s := range x.after {
+		for _, way := range waysAt(s.then) {
+			all = append(all, []strike{s.first, {s.then, way}})
+		}
+	}
+	x.r.AllPairs += len(all)
 	draw := rand.New(rand.NewPCG(x.s.Seed, 1))
-	for range min(x.s.Pairs, 2*len(all)) {
-		at := draw.IntN(len(all))
-		ways := waysAt(all[at].then)
-		plan := []strike{all[at].first, {all[at].then, ways[draw.IntN(len(ways))]}}
+	draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, plan := range all[:min(x.s.Pairs, len(all))] {
 		tr := x.s.try(x.t, x.moved, x.order, plan)
 		x.r.Pairs++
 		x.note(tr, plan)

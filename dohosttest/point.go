@@ -53,13 +53,20 @@ func callSite(pcs []uintptr) string {
 		return ""
 	}
 	frames := goruntime.CallersFrames(pcs)
+	site := ""
 	for {
 		f, more := frames.Next()
 		if f.Function != "" && !isOurs(f.Function) {
-			return fmt.Sprintf("%s:%d", short(f.File), f.Line)
+			at := fmt.Sprintf("%s:%d", short(f.File), f.Line)
+			if !strings.HasSuffix(f.File, "_test.go") {
+				return at
+			}
+			if site == "" { // a test's double, perhaps, that the object has called
+				site = at
+			}
 		}
 		if !more {
-			return ""
+			return site
 		}
 	}
 }

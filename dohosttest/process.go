@@ -65,7 +65,7 @@ const fsync = "fsync"
 // at is what the runtime asks at every point.
 func (w *world) at(p *process, at runtime.Point) runtime.Style {
 	g := &grant{proc: p, point: at}
-	if w.sites {
+	if w.mayStrike(at) {
 		g.pcs = callers()
 	}
 	return w.sched.ask(g)

@@ -2,6 +2,7 @@ package dohosttest
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +13,36 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/runtime"
 )
+
+// texts are the failures of a report: of the first points in full, and how many there
+// are elsewhere.
+func (r *report) texts(test string) (all []string) {
+	told := map[string]bool{}
+	more, places := 0, map[string]int{}
+	for _, f := range r.Failures {
+		at := ""
+		if len(f.plan) > 0 {
+			at = fmt.Sprint(f.batch, f.plan[len(f.plan)-1].Point)
+		}
+		if len(all) < maxReported && !told[at] {
+			told[at] = true
+			all = append(all, f.text(test))
+			continue
+		}
+		more++
+		if n := len(f.plan); n > 0 {
+			places[f.plan[n-1].Point.Place]++
+		}
+	}
+	if more > 0 {
+		var by []string
+		for _, place := range slices.Sorted(maps.Keys(places)) {
+			by = append(by, fmt.Sprintf("%d at %s", places[place], place))
+		}
+		all = append(all, fmt.Sprintf("%s: %s", count(more, "more failure"), strings.Join(by, ", ")))
+	}
+	return all
+}
 
 // text is a failure as a person reads it.
 func (f *failure) text(test string) string {
@@ -59,15 +90,15 @@ func pattern(test string) string {
 	return strings.Join(names, "/")
 }
 
-// formatPlan writes a plan as the flag reads it: object:index:way, one for each ending,
-// after "batched," if the disk is slow.
+// formatPlan writes a plan as the flag reads it: object:index:way@place, one for each
+// ending, after "batched," if the disk is slow.
 func formatPlan(batch bool, plan []strike) string {
 	var parts []string
 	if batch {
 		parts = append(parts, "batched")
 	}
 	for _, s := range plan {
-		parts = append(parts, fmt.Sprintf("%v:%d:%s", s.Point.Object, s.Point.Index, s.Way.flag()))
+		parts = append(parts, fmt.Sprintf("%v:%d:%s@%s", s.Point.Object, s.Point.Index, s.Way.flag(), s.Point.Place))
 	}
 	return strings.Join(parts, ",")
 }
@@ -84,7 +115,7 @@ func parsePlan(text string) (batch bool, plan []strike, err error) {
 			at = strings.LastIndex(part[:way], ":")
 		}
 		if at <= 0 {
-			return false, nil, fmt.Errorf("%q: want class/name:point:way", part)
+			return false, nil, fmt.Errorf("%q: want class/name:point:way@place", part)
 		}
 		var s strike
 		if s.Point.Object, err = dohost.ParseID(part[:at]); err != nil {
@@ -93,9 +124,11 @@ func parsePlan(text string) (batch bool, plan []strike, err error) {
 		if s.Point.Index, err = strconv.Atoi(part[at+1 : way]); err != nil {
 			return false, nil, fmt.Errorf("%q: %w", part, err)
 		}
-		if s.Way, err = parseWay(part[way+1:]); err != nil {
+		name, place, _ := strings.Cut(part[way+1:], "@")
+		if s.Way, err = parseWay(name); err != nil {
 			return false, nil, err
 		}
+		s.Point.Place = place
 		plan = append(plan, s)
 	}
 	return batch, plan, nil
@@ -122,6 +155,9 @@ func replay(t *testing.T, s *Scenario, text string) {
 		at := slices.IndexFunc(tr.points, func(p Point) bool { return p.Object == plan[i].Point.Object && p.Index == plan[i].Point.Index })
 		if at < 0 {
 			t.Fatalf("-dohosttest.replay: there is no point %d of %v in this scenario", plan[i].Point.Index, plan[i].Point.Object)
+		}
+		if was := plan[i].Point.Place; was != "" && was != tr.points[at].Place {
+			t.Fatalf("-dohosttest.replay: %v is not the place %q any more", tr.points[at], was)
 		}
 		plan[i].Point = tr.points[at]
 	}

@@ -79,7 +79,7 @@ func TestReplayLineReplays(t *testing.T) {
 	for _, how := range []string{"each", "batched"} {
 		out := child(t, how, "-test.run=^TestTornPurse$")
 		failures := headline.FindAllString(out, -1)
-		if len(failures) != 3 || !strings.Contains(out, "more failures") {
+		if len(failures) != 3 || !strings.Contains(out, "more failures: ") {
 			t.Fatalf("%d failures in full:\n%s", len(failures), out)
 		}
 		for _, f := range failures {
@@ -105,9 +105,10 @@ func TestReplayLineReplays(t *testing.T) {
 		t.Errorf("the disk was not slow; at once:\n%s\nslow:\n%s", each, batched)
 	}
 	for line, want := range map[string]string{
-		"purse/a:999:fence": "there is no point 999 of purse/a in this scenario",
-		"purse/a:9":         `"purse/a:9": want class/name:point:way`,
-		"purse/a:9:lunch":   `way "lunch": want one of fence, crash, power-cut, kill`,
+		"purse/a:999:fence":     "there is no point 999 of purse/a in this scenario",
+		"purse/a:9":             `"purse/a:9": want class/name:point:way@place`,
+		"purse/a:9:fence@lunch": `(life 1, event 1 record, durable 1) is not the place "lunch" any more`,
+		"purse/a:9:lunch":       `way "lunch": want one of fence, crash, power-cut, kill`,
 	} {
 		if out := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in:\n%s", line, want, out)

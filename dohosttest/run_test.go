@@ -73,11 +73,11 @@ func TestRunHasAllThatCanHappenToAHost(t *testing.T) {
 		}
 		lives(2)
 		bump(t, h, time.Hour, 2)
-		h.Crash(dohosttest.PowerCut)
+		h.Crash()
 		h.Advance(time.Hour + 10*time.Minute) // the alarm survives; then the object is idle
 		bump(t, h, 0, 13)
 		lives(4)
-		h.Crash(dohosttest.Kill)
+		h.Kill()
 		lives(5)
 		bump(t, h, time.Minute, 14)
 		if err := h.Restart(clockClass(100)); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +17,9 @@ import (
 // mail server, a model. It remembers what was asked of it, so that a check can tell what
 // never ran, ran once and ran twice. The zero Service takes every request as a new one.
 //
-// Inside an Await each request is two points: the incarnation may end before the request
-// arrives (await), and between its effect and its answer (effect).
+// Inside an Await each request is a point: the incarnation may end between its effect and
+// its answer (effect). Before the first request, and after the last answer, are those of
+// the Await (await, awaited).
 //
 // A Service that is listed in [Scenario.Services] begins anew with every run. Its
 // methods may be called from any goroutine.
@@ -156,14 +159,22 @@ func (s *Service) Requests(key string) int {
 	return s.requests[key]
 }
 
-// Keys returns the keys that were asked for, in no order.
-func (s *Service) Keys() (keys []string) {
+// Keys returns the keys that were asked for, in order.
+func (s *Service) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.requests {
-		keys = append(keys, key)
+	return slices.Sorted(maps.Keys(s.requests))
+}
+
+// Total says how many effects happened, of all keys. A bug that asks again with another
+// key shows here, and neither in RanOnce nor in the recovery bill.
+func (s *Service) Total() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, effects := range s.effects {
+		n += effects
 	}
-	return keys
+	return n
 }
 
 // RanOnce is nil if the effect of that key happened once, else an error that says
@@ -179,9 +190,10 @@ func (s *Service) RanOnce(key string) error {
 	}
 }
 
-// Bill is what endings have cost: what a run did again that an untouched run does once.
+// Bill is what endings have cost: by how much runs in which something was ended did more
+// than the untouched one. What a run did less counts against that.
 type Bill struct {
-	Effects int           // requests to services whose effect had happened
+	Effects int           // requests to services with a key whose effect had happened
 	Bytes   int           // that those carried
 	Events  int           // events that started more often than in an untouched run
 	Lives   int           // incarnations more
@@ -198,8 +210,16 @@ func (b *Bill) add(c Bill) {
 
 // String is the bill in a line.
 func (b Bill) String() string {
-	return fmt.Sprintf("%d effects repeated (%d bytes), %d events redelivered, %d incarnations, %v",
-		b.Effects, b.Bytes, b.Events, b.Lives, b.Time.Round(time.Millisecond))
+	return fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
+		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Lives, "incarnation"), b.Time.Round(time.Millisecond))
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 || n == -1 {
+		return fmt.Sprintf("%d %s", n, thing)
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // ErrRefused is an error for [Service.Fail] to return.

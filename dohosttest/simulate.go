@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type Simulation struct {
 	Runs int
 	// Chance is that of an ending at a point. Zero means 0.02; negative, none.
 	Chance float64
+	// Ways are those of the endings; nil means all.
+	Ways []Way
 	// Faults is the chance that beside an operation the host has a fault: its process ends
 	// and is away for a while, or a sync fails, or it is restarted in good order. Zero
 	// means 0.05; negative, none.
@@ -143,16 +146,14 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	}
 	w := &world{
 		classes: s.Classes, options: s.Options, services: s.Services, order: diskDrawn, seed: sc.seed,
-		moved: new(atomic.Int64), sites: true,
+		moved: new(atomic.Int64),
 	}
-	chance := cmpOr(s.Chance, 0.02)
 	w.chance = func(p Point) Way {
 		if !draw {
 			return sc.strikes[spot{p.Object, p.Index}]
 		}
-		way := None
-		if h := rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)); h.Float64() < chance {
-			way = Fence + Way(h.IntN(int(Kill)))
+		way := s.drawWay(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
+		if way != None {
 			sc.strikes[spot{p.Object, p.Index}] = way
 		}
 		return way
@@ -161,8 +162,8 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
 		err := s.act(ctx, h, sc)
 		if err == nil {
-			w.atRest(func() { w.chance = nil })
 			err = s.settle(h)
+			w.atRest(func() { w.chance = nil }) // the check is of what is at rest
 		}
 		tr.took = time.Since(w.began)
 		if err == nil {
@@ -174,6 +175,17 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		tr.w = &world{}
 	}
 	return tr
+}
+
+// drawWay draws what happens at a point.
+func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
+	if r.Float64() >= cmpOr(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
+		return None
+	}
+	if s.Ways == nil {
+		return Fence + Way(r.IntN(int(Kill)))
+	}
+	return s.Ways[r.IntN(len(s.Ways))]
 }
 
 // act does what a script says.
@@ -244,7 +256,7 @@ func (s *Scenario) checkTwice(ctx context.Context, h *Host) error {
 	if err := s.Check(ctx, h); err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
-	h.evictAll()
+	h.EvictAll()
 	if err := s.Check(ctx, h); err != nil {
 		return fmt.Errorf("check, of new incarnations: %w", err)
 	}

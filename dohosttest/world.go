@@ -29,7 +29,7 @@ type world struct {
 	services []*Service
 	order    order
 	seed     uint64
-	sites    bool // note where a point is in the code
+	targets  []strike // points like these are noted with where they are in the code
 	moved    *atomic.Int64
 	maxSteps int
 
@@ -171,6 +171,16 @@ func (w *world) visit(g *grant) runtime.Style {
 		w.end(way == Kill)
 	}
 	return runtime.StyleNone
+}
+
+// mayStrike says that the point is like one at which something is to be ended.
+func (w *world) mayStrike(at runtime.Point) bool {
+	for _, s := range w.targets {
+		if s.Point.Object == at.ID && s.Point.Place == at.Place.String() {
+			return true
+		}
+	}
+	return false
 }
 
 // point notes a point in its object's track.

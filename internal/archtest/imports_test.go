@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"chat/openai":    {"chat", "agent", "."},
 	"chat/anthropic": {"chat", "agent", "."},
 	"web":            {"."},
-	"cli":            {"web", "agent", "chat", ".", "dohosttest", "internal/simtest"},
+	"cli":            {"web", "agent", "chat", "."},
 
 	"dohosttest":   {".", "runtime", "objectstore", "internal/..."},
 	"docs":         {},
