@@ -1,0 +1,74 @@
+// Package before is orders with a bug that looks right: see docs/testing.md.
+package before
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Orders is the class's name.
+const Orders dohost.Namespace[Order] = "order"
+
+// ErrDeclined says that the bank has refused to charge, and charged nothing.
+var ErrDeclined = errors.New("declined")
+
+// Shop is what an order has an effect on. It serves a key once: asked again, it does
+// nothing and gives the same answer, a decline included.
+type Shop interface {
+	Charge(ctx context.Context, key string, cents int) error
+	Ship(ctx context.Context, key string) error
+}
+
+// Order is what a customer buys.
+type Order struct {
+	st   *dohost.State
+	shop Shop
+}
+
+// Place charges the customer, and has the order shipped an hour later. It may be called
+// again, with the same amount: after a decline, that is another try.
+func (o *Order) Place(ctx context.Context, cents int) (int, error) {
+	paid, ok, err := dohost.Get[int](ctx, o.st.Storage(), "paid")
+	if err != nil || ok {
+		return paid, err
+	}
+	// A declined key stays declined, so each try has a number, and a key, of its own. It is
+	// on the disk before the bank is asked.
+	try, _, err := dohost.Get[int](ctx, o.st.Storage(), "try")
+	if err != nil {
+		return 0, err
+	}
+	try++
+	if err := dohost.Put(ctx, o.st.Storage(), "try", try); err != nil {
+		return 0, err
+	}
+	key := fmt.Sprintf("%s/%d", o.st.ID().Name, try)
+	_, err = dohost.Await(ctx, func(ctx context.Context) (int, error) {
+		return cents, o.shop.Charge(ctx, key, cents)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := dohost.Put(ctx, o.st.Storage(), "paid", cents); err != nil {
+		return 0, err
+	}
+	return cents, o.st.SetAlarm(ctx, time.Now().Add(time.Hour))
+}
+
+func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
+	_, err := dohost.Await(ctx, func(ctx context.Context) (int, error) {
+		return 0, o.shop.Ship(ctx, o.st.ID().Name)
+	})
+	return err
+}
+
+// Class is the code of orders at a shop.
+func Class(shop Shop) dohost.Class {
+	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
+		return &Order{st, shop}, nil
+	}, dohost.Expose("place", (*Order).Place), dohost.OnAlarm((*Order).ship))
+}

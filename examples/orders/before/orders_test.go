@@ -1,0 +1,96 @@
+package before_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	orders "example.com/orders/before"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// TestMain leaves out the test that fails on purpose, unless it is asked for by its name.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.run").Value.String() == "" {
+		if err := flag.Set("test.skip", "^TestChargedOnceAndShippedOnce$"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// shop is a Shop whose bank and carrier remember what was asked of them.
+type shop struct{ bank, carrier dohosttest.Service }
+
+func newShop() *shop {
+	s := &shop{}
+	s.bank.Idempotent, s.carrier.Idempotent = true, true
+	return s
+}
+
+func (s *shop) Charge(ctx context.Context, key string, cents int) error {
+	return s.bank.Call(ctx, key, fmt.Sprint(cents))
+}
+
+func (s *shop) Ship(ctx context.Context, key string) error { return s.carrier.Call(ctx, key, "") }
+
+// once says that the customer was charged once, by whatever key, and the order shipped once.
+func (s *shop) once(order string) error {
+	charges := 0
+	for _, key := range s.bank.Keys() {
+		if strings.HasPrefix(key, order+"/") {
+			charges += s.bank.Effects(key)
+		}
+	}
+	if charges != 1 {
+		return fmt.Errorf("the customer was charged %d times", charges)
+	}
+	return s.carrier.RanOnce(order)
+}
+
+// place calls Place as a client does that does not give up.
+func place(ctx context.Context, h *dohosttest.Host, order string) error {
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		_, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
+		return err
+	})
+}
+
+func TestChargedOnceAndShippedOnce(t *testing.T) {
+	shop := newShop()
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes:  []dohost.Class{orders.Class(shop)},
+		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Run:      func(ctx context.Context, h *dohosttest.Host) error { return place(ctx, h, "7") },
+		Check:    func(context.Context, *dohosttest.Host) error { return shop.once("7") },
+	})
+}
+
+// That is what a test of the code that someone has written shows: nothing.
+func TestADeclineAndAnotherTry(t *testing.T) {
+	shop := newShop()
+	shop.bank.Fail = func(key string, _ int, m dohosttest.Moment) error {
+		if key == "7/1" && m == dohosttest.BeforeEffect {
+			return orders.ErrDeclined
+		}
+		return nil
+	}
+	dohosttest.Run(t, &dohosttest.Options{
+		Classes:  []dohost.Class{orders.Class(shop)},
+		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+	}, func(t *testing.T, h *dohosttest.Host) {
+		if err := place(t.Context(), h, "7"); !errors.Is(err, orders.ErrDeclined) {
+			t.Errorf("the bank declines, and Place returns %v", err)
+		}
+		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package dohost_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	_ "github.com/dohost/dohost/dohosttest" // what examples/orders is tested with, so a change of it counts here
+)
+
+// tour is docs/testing.md and, by their paths, the files of examples/orders.
+func tour(t *testing.T) (page string, files map[string]string) {
+	t.Helper()
+	files = map[string]string{}
+	err := filepath.WalkDir("examples/orders", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files[filepath.ToSlash(path)] = read(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, "docs/testing.md"), files
+}
+
+// What docs/testing.md shows as code and as output is in examples/orders, to the letter.
+func TestTourShowsTheOrdersAsTheyAre(t *testing.T) {
+	page, files := tour(t)
+	shown := map[string]int{}
+	for _, block := range regexp.MustCompile("(?s)```(\\w+)\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		kind, text := block[1], "\n"+block[2]
+		from := ""
+		for path, file := range files {
+			if filepath.Ext(path) == map[string]string{"go": ".go", "text": ".txt"}[kind] && strings.Contains("\n"+file, text) {
+				from = path
+			}
+		}
+		if from == "" {
+			t.Errorf("no file of examples/orders has this %s:%s", kind, text)
+		}
+		shown[kind]++
+	}
+	if shown["go"] < 10 || shown["text"] < 3 {
+		t.Errorf("the page shows %v", shown)
+	}
+	commands := files["examples/orders/output_test.go"]
+	for _, line := range regexp.MustCompile(`(?m)^    (go test .*)$`).FindAllStringSubmatch(page, -1) {
+		replay := strings.Contains(files["examples/orders/testdata/replay.txt"], "replay: "+line[1]+"\n")
+		if !replay && !strings.Contains(commands, `"`+line[1]+`"`) {
+			t.Errorf("TestOutput in examples/orders does not run %s", line[1])
+		}
+	}
+}
+
+// examples/orders is a module of its own, which ./... does not reach, and uses only what
+// any other module could.
+func TestOrdersPassFromOutside(t *testing.T) {
+	_, files := tour(t)
+	for path, file := range files {
+		if filepath.Ext(path) == ".go" && regexp.MustCompile(`pebble|/internal/`).MatchString(file) {
+			t.Errorf("%s uses what is not public", path)
+		}
+	}
+	test := exec.Command("go", "test", "-count=1", "./...")
+	test.Dir = "examples/orders"
+	test.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOWORK=off")
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
