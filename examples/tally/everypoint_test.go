@@ -1,0 +1,64 @@
+package tally_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// TestCountIsExactWhereverItIsEnded ends the job of the demo at every point, with a few
+// words to count, and at some pairs of points.
+func TestCountIsExactWhereverItIsEnded(t *testing.T) {
+	fsys := fstest.MapFS{"a.txt": {Data: []byte("one two one three")}, "b.txt": {Data: []byte("two one")}}
+	var done atomic.Bool
+	cfg := &tally.Config{Files: fsys, Piece: 8, Mergers: 2, Done: func() { done.Store(true) }}
+	s := dohosttest.Scenario{
+		Classes: cfg.Classes(),
+		Reset:   func() { done.Store(false) },
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			err := again(ctx, func(ctx context.Context) error {
+				_, err := dohost.Call(ctx, tally.Catalogs.Get(h, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
+				return err
+			})
+			for err == nil && !done.Load() {
+				h.Advance(10 * time.Millisecond)
+				err = context.Cause(ctx)
+			}
+			return err
+		},
+		Settle: time.Millisecond, // the catalog goes on to tell that it is done
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			got, want := map[string]int{}, direct(fsys)
+			for w := range want {
+				n, err := dohost.Call(ctx, tally.Mergers.Get(h, cfg.MergerName(w)), (*tally.Merger).Count, w)
+				if err != nil {
+					return err
+				}
+				got[w] = n
+			}
+			if !maps.Equal(got, want) {
+				return fmt.Errorf("counted %v, want %v", got, want)
+			}
+			return nil
+		},
+		Pairs: 100,
+	}
+	if invariants.Enabled {
+		s.Places, s.Pairs = []string{"handed", "sync", "resume"}, 20
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// again repeats a call that may be repeated until it succeeds.
+func again(ctx context.Context, fn func(context.Context) error) error {
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 1000, Window: time.Hour}, fn)
+}
