@@ -13,6 +13,6 @@ func main() {
 		Classes: []dohost.Class{counter.Class()},
 		Commands: []cli.Command{{
 			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
-		}},
+		}, simCommand},
 	}.Main()
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/cli"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/simtest"
+)
+
+// simCmd runs the project's own workloads under drawn endings, in virtual time.
+type simCmd struct {
+	Seed       uint64  `help:"The first seed; zero draws one." env:"DOHOST_SEED"`
+	Minutes    float64 `help:"For how long, by the clock on the wall." default:"1" env:"DOHOST_MINUTES"`
+	Runs       int     `help:"After how many runs to stop; zero is as many as there is time for." env:"DOHOST_RUNS"`
+	Workload   string  `help:"The one workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
+	ChaosEvict float64 `help:"Chance of an ending at each place." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
+	ChaosAt    string  `help:"Places at which incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
+	ChaosStyle string  `help:"How: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_STYLE"`
+}
+
+// Run is the command.
+func (c *simCmd) Run(out io.Writer) error {
+	s, err := c.plan(out)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	s.ctx = ctx
+	// A bubble of virtual time wants a *testing.T, which only the testing package makes.
+	os.Args = os.Args[:1]
+	flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError)
+	testing.Init()
+	testing.Main(func(string, string) (bool, error) { return true, nil },
+		[]testing.InternalTest{{Name: "sim", F: func(t *testing.T) { os.Exit(s.run(t)) }}}, nil, nil)
+	return nil // not reached: Main ends the process
+}
+
+// sim is a simulation that is going on.
+type sim struct {
+	c         *simCmd
+	out       io.Writer
+	ctx       context.Context
+	workloads []simtest.Named
+	places    []string
+	ways      []dohosttest.Way
+
+	begun, told time.Time
+	runs        int
+	endings     int
+	steps       int
+	virtual     time.Duration
+}
+
+// plan says what is wrong with the flags, or makes a simulation of them.
+func (c *simCmd) plan(out io.Writer) (*sim, error) {
+	s := &sim{c: c, out: out, workloads: simtest.Scenarios()}
+	chaos, err := dohost.ParseChaos(fmt.Sprint(c.ChaosEvict), c.ChaosAt, c.ChaosStyle, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if c.Minutes <= 0 || c.Minutes != c.Minutes || c.Runs < 0 {
+		return nil, fmt.Errorf("--minutes %v, --runs %d: want more than no time, and no fewer than 0 runs", c.Minutes, c.Runs)
+	}
+	for _, p := range chaos.Places {
+		s.places = append(s.places, string(p))
+	}
+	s.ways = map[string][]dohosttest.Way{
+		"fence": {dohosttest.Fence}, "crash": {dohosttest.Crash}, "restart": {dohosttest.PowerCut, dohosttest.Kill},
+	}[c.ChaosStyle]
+	if c.Workload != "" {
+		var names []string
+		for _, w := range s.workloads {
+			names = append(names, w.Name)
+		}
+		at := slices.Index(names, c.Workload)
+		if at < 0 {
+			return nil, fmt.Errorf("--workload %q: want one of %s", c.Workload, strings.Join(names, ", "))
+		}
+		s.workloads = s.workloads[at : at+1]
+	}
+	if c.Seed == 0 {
+		c.Seed = 1 + rand.Uint64N(1e6)
+	}
+	return s, nil
+}
+
+// run goes through seeds and returns the exit status.
+func (s *sim) run(t *testing.T) int {
+	s.begun = time.Now()
+	s.told = s.begun
+	fmt.Fprintf(s.out, "%d workloads in virtual time, from seed %d, for %v; Ctrl-C ends it.\n", len(s.workloads), s.c.Seed, s.limit())
+	for seed := s.c.Seed; ; seed++ {
+		for _, w := range s.workloads {
+			if s.over() {
+				s.tell("Done")
+				fmt.Fprintln(s.out, "Every check of every run held.")
+				return 0
+			}
+			if err := s.try(t, w, seed); err != nil {
+				fmt.Fprintf(s.out, "\n%s: %v\nreplay: dohost sim --workload %s --seed %d --runs 1%s\n", w.Name, err, w.Name, seed, s.c.flags())
+				return 1
+			}
+			if time.Since(s.told) > time.Second {
+				s.told = time.Now()
+				s.tell(fmt.Sprintf("%4.0f s", time.Since(s.begun).Seconds()))
+			}
+		}
+	}
+}
+
+func (s *sim) limit() time.Duration { return time.Duration(s.c.Minutes * float64(time.Minute)) }
+
+func (s *sim) over() bool {
+	return s.ctx.Err() != nil || time.Since(s.begun) > s.limit() || s.c.Runs > 0 && s.runs >= s.c.Runs
+}
+
+// try runs a workload once.
+func (s *sim) try(t *testing.T, w simtest.Named, seed uint64) error {
+	sim := dohosttest.Simulation{Scenario: w.New(), Chance: s.c.ChaosEvict, Ways: s.ways}
+	if sim.Chance == 0 {
+		sim.Chance = -1
+	}
+	if s.places != nil {
+		sim.Places = s.places
+	}
+	done, err := sim.Try(t, seed)
+	s.runs++
+	s.endings += done.Endings
+	s.steps += done.Steps
+	s.virtual += done.Time
+	return err
+}
+
+// flags are those of the command line that a replay needs as well.
+func (c *simCmd) flags() string {
+	text := fmt.Sprintf(" --chaos-evict %v", c.ChaosEvict)
+	if c.ChaosAt != "" {
+		text += " --chaos-at " + c.ChaosAt
+	}
+	if c.ChaosStyle != "" {
+		text += " --chaos-style " + c.ChaosStyle
+	}
+	return text
+}
+
+func (s *sim) tell(when string) {
+	fmt.Fprintf(s.out, "%s: %d runs, %d endings, %d steps, %v of virtual time\n",
+		when, s.runs, s.endings, s.steps, s.virtual.Round(time.Second))
+}
+
+var simCommand = cli.Command{
+	Name: "sim", Help: "Run workloads in virtual time, end incarnations at random, and check that nothing was lost.", Value: &simCmd{},
+}

@@ -1,0 +1,113 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// loop is an object whose alarm does a step and sets the next one. It never awaits, so
+// each step happens exactly once.
+type loop struct {
+	st *dohost.State
+	w  *witness
+}
+
+// progress is how far a loop has come.
+type progress struct {
+	Step, Total int
+	Every       time.Duration
+	Armed       int64 // when the next step is due, in milliseconds
+	Raised      int   // sum of the attempts that deliveries came with
+}
+
+var loops dohost.Namespace[loop] = "loop"
+
+// begin is done once, however often it is called.
+func (l *loop) begin(ctx context.Context, p progress) (none, error) {
+	_, begun, err := dohost.Get[progress](ctx, l.st.Storage(), "progress")
+	if err != nil || begun {
+		return none{}, err
+	}
+	return none{}, l.arm(ctx, p, time.Now().Add(p.Every))
+}
+
+// arm sets the alarm and writes down when it is due.
+func (l *loop) arm(ctx context.Context, p progress, at time.Time) error {
+	if now := time.Now(); at.Before(now) {
+		at = now
+	}
+	p.Armed = at.Add(time.Millisecond - 1).UnixMilli()
+	return errors.Join(l.st.SetAlarm(ctx, at), dohost.Put(ctx, l.st.Storage(), "progress", p))
+}
+
+func (l *loop) ring(ctx context.Context, a dohost.AlarmInfo) error {
+	l.w.see("run")
+	if time.Now().Before(a.Scheduled) {
+		l.w.fault("the alarm of %v rings too early", a.Scheduled)
+	}
+	p, _, err := dohost.Get[progress](ctx, l.st.Storage(), "progress")
+	if err != nil {
+		return err
+	}
+	if p.Armed != a.Scheduled.UnixMilli() {
+		l.w.fault("step %d: the alarm of %v rings, that of %v is set", p.Step+1, a.Scheduled.UnixMilli(), p.Armed)
+	}
+	p.Step++
+	p.Raised += a.Attempt
+	if err := dohost.Put(ctx, l.st.Storage(), fmt.Sprintf("step/%d", p.Step), true); err != nil {
+		return err
+	}
+	if p.Step < p.Total {
+		return l.arm(ctx, p, a.Scheduled.Add(p.Every))
+	}
+	return dohost.Put(ctx, l.st.Storage(), "progress", p)
+}
+
+// account is a loop's progress, and how many steps it has noted.
+func (l *loop) account(ctx context.Context, _ none) (a struct {
+	Progress progress
+	Steps    int
+}, err error) {
+	a.Progress, _, err = dohost.Get[progress](ctx, l.st.Storage(), "progress")
+	steps, err2 := dohost.List[bool](ctx, l.st.Storage(), &dohost.ListOptions{Prefix: "step/"})
+	a.Steps = len(steps)
+	return a, errors.Join(err, err2)
+}
+
+func newAlarmLoop() dohosttest.Scenario   { return looping(progress{Total: 4, Every: time.Second}) }
+func newAlarmForNow() dohosttest.Scenario { return looping(progress{Total: 4}) }
+
+func looping(p progress) dohosttest.Scenario {
+	w := new(witness)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(loops, func(_ context.Context, st *dohost.State) (*loop, error) {
+			return &loop{st, w}, nil
+		}, dohost.OnAlarm((*loop).ring))},
+		Options: dohost.Options{Listener: w.listener()},
+		Places:  turns,
+		Reset:   w.reset,
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			_, err := ask(ctx, loops.Get(h, "a"), (*loop).begin, p)
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			endings := w.endings(loops.Get(h, "a").ID())
+			a, err := dohost.Call(ctx, loops.Get(h, "a"), (*loop).account, none{})
+			err = errors.Join(err, w.wrong(),
+				differ("the last step", a.Progress.Step, p.Total),
+				differ("steps that were noted", a.Steps, p.Total))
+			if a.Progress.Raised > w.suspicions() {
+				err = errors.Join(err, fmt.Errorf("%d runs are taken for failed ones", a.Progress.Raised))
+			}
+			if runs := w.times("run"); runs > p.Total+endings {
+				err = errors.Join(err, fmt.Errorf("the handler ran %d times for %d steps and %d endings", runs, p.Total, endings))
+			}
+			return err
+		},
+	}
+}

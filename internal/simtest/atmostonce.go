@@ -1,0 +1,123 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// letter is an object with an effect outside that must not happen twice, and has no key
+// by which the other side could tell. So it writes down that it is about to try, which
+// is on the disk before it does; who finds that does not try again.
+type letter struct {
+	st   *dohost.State
+	post *dohosttest.Service
+}
+
+// The states of a letter.
+const (
+	letterTrying  = "trying"
+	letterSent    = "sent"
+	letterFailed  = "failed"
+	letterUnknown = "unknown"
+)
+
+var letters dohost.Namespace[letter] = "letter"
+
+func (l *letter) send(ctx context.Context, _ none) (string, error) {
+	state, err := l.state(ctx, none{})
+	switch {
+	case err != nil:
+		return "", err
+	case state == letterTrying:
+		return l.become(ctx, letterUnknown)
+	case state != "":
+		return state, nil
+	}
+	if _, err := l.become(ctx, letterTrying); err != nil {
+		return "", err
+	}
+	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) {
+		return none{}, l.post.Call(ctx, l.st.ID().Name, "")
+	})
+	switch {
+	case err == nil:
+		return l.become(ctx, letterSent)
+	case errors.Is(err, dohosttest.ErrRefused):
+		return l.become(ctx, letterFailed)
+	}
+	return "", err
+}
+
+func (l *letter) become(ctx context.Context, state string) (string, error) {
+	return state, dohost.Put(ctx, l.st.Storage(), "state", state)
+}
+
+func (l *letter) state(ctx context.Context, _ none) (string, error) {
+	state, _, err := dohost.Get[string](ctx, l.st.Storage(), "state")
+	return state, err
+}
+
+// outage refuses letter 2.
+func outage(key string, _ int, m dohosttest.Moment) error {
+	if key == "2" && m == dohosttest.BeforeEffect {
+		return dohosttest.ErrRefused
+	}
+	return nil
+}
+
+// checkLetter compares a letter's state with what its sender was told, and with what
+// arrived.
+func checkLetter(name, state, told string, post *dohosttest.Service) (err error) {
+	if state != told {
+		err = fmt.Errorf("its sender was told %q", told)
+	}
+	requests, effects := post.Requests(name), post.Effects(name)
+	switch {
+	case requests > 1:
+		err = errors.Join(err, fmt.Errorf("it was sent %d times", requests))
+	case state == letterSent && effects != 1:
+		err = errors.Join(err, errors.New("it never arrived"))
+	case state == letterFailed && effects != 0:
+		err = errors.Join(err, errors.New("it arrived"))
+	case state == letterTrying || state == "":
+		err = errors.Join(err, errors.New("nobody has settled it"))
+	}
+	if err != nil {
+		return fmt.Errorf("letter %s is %q: %w", name, state, err)
+	}
+	return nil
+}
+
+// newAtMostOnce is an effect that waits for what was written before it.
+func newAtMostOnce() dohosttest.Scenario {
+	post := &dohosttest.Service{Latency: 100 * time.Millisecond, Fail: outage}
+	names := []string{"1", "2", "3"}
+	told := map[string]string{}
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(letters, func(_ context.Context, st *dohost.State) (*letter, error) {
+			return &letter{st, post}, nil
+		})},
+		Services: []*dohosttest.Service{post},
+		Reset:    func() { clear(told) },
+		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
+			for _, name := range names {
+				if told[name], err = ask(ctx, letters.Get(h, name), (*letter).send, none{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
+			for _, name := range names {
+				state, err2 := dohost.Call(ctx, letters.Get(h, name), (*letter).state, none{})
+				err = errors.Join(err, err2, checkLetter(name, state, told[name], post))
+			}
+			return err
+		},
+	}
+}

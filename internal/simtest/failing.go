@@ -1,0 +1,126 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// bell is an object whose alarm fails as often as it was told. An error keeps what the
+// handler wrote, so what it notes of a run is there once, as the run's outcome is.
+type bell struct{ st *dohost.State }
+
+// failure is how a bell fails.
+type failure struct {
+	Runs  int
+	Panic bool // takes what the run has noted with it
+}
+
+// ringing is a run of a bell's handler.
+type ringing struct {
+	Attempt int
+	At      time.Time
+}
+
+var bells dohost.Namespace[bell] = "bell"
+
+const mostRuns = 7 // of a failing alarm
+
+func (b *bell) begin(ctx context.Context, f failure) (none, error) {
+	_, begun, err := dohost.Get[failure](ctx, b.st.Storage(), "failure")
+	if err != nil || begun {
+		return none{}, err
+	}
+	return none{}, errors.Join(b.st.SetAlarm(ctx, time.Now().Add(time.Second)), dohost.Put(ctx, b.st.Storage(), "failure", f))
+}
+
+var errBell = errors.New("the bell is cracked")
+
+func (b *bell) ring(ctx context.Context, a dohost.AlarmInfo) error {
+	f, _, err := dohost.Get[failure](ctx, b.st.Storage(), "failure")
+	if err != nil {
+		return err
+	}
+	runs, _, err := dohost.Get[[]ringing](ctx, b.st.Storage(), "runs")
+	if err != nil {
+		return err
+	}
+	if err := dohost.Put(ctx, b.st.Storage(), "runs", append(runs, ringing{a.Attempt, time.Now()})); err != nil {
+		return err
+	}
+	switch {
+	case a.Attempt >= f.Runs:
+		return nil
+	case f.Panic:
+		panic(errBell)
+	}
+	return errBell
+}
+
+func (b *bell) runs(ctx context.Context, _ none) ([]ringing, error) {
+	runs, _, err := dohost.Get[[]ringing](ctx, b.st.Storage(), "runs")
+	return runs, err
+}
+
+// checkRuns compares runs with the attempts that must have been noted, of which some
+// may be missing: runs that were given up because the process ended again in them.
+func checkRuns(runs []ringing, first, last, missing int) (err error) {
+	next, most := first, min(last+missing, mostRuns-1)
+	for i, r := range runs {
+		if r.Attempt < next || r.Attempt > most {
+			err = errors.Join(err, fmt.Errorf("a run is attempt %d, after attempt %d of at most %d", r.Attempt, next-1, most))
+		}
+		missing -= max(0, r.Attempt-next)
+		next = r.Attempt + 1
+		if i == 0 {
+			continue
+		}
+		if due := runs[i-1].At.Add(2 * time.Second << runs[i-1].Attempt); r.At.Before(due) {
+			err = errors.Join(err, fmt.Errorf("attempt %d begins %v too early", r.Attempt, due.Sub(r.At)))
+		}
+	}
+	if missing -= last + 1 - next; missing < 0 {
+		err = errors.Join(err, fmt.Errorf("%d runs are missing from attempt %d to %d: %v", -missing, first, last, runs))
+	}
+	return err
+}
+
+// newFailing is an alarm that never succeeds, one that does so the second time, and one
+// whose first run panics.
+func newFailing() dohosttest.Scenario {
+	w := new(witness)
+	fails := map[string]failure{"doomed": {Runs: mostRuns}, "shaky": {Runs: 1}, "wild": {Runs: 1, Panic: true}}
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(bells, func(_ context.Context, st *dohost.State) (*bell, error) {
+			return &bell{st}, nil
+		}, dohost.OnAlarm((*bell).ring))},
+		Options: dohost.Options{Listener: w.listener()},
+		Places:  []string{"alarm", "handover", "handed", "sync", "durable", "settle"},
+		Reset:   w.reset,
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			for _, name := range []string{"doomed", "shaky", "wild"} {
+				if _, err := ask(ctx, bells.Get(h, name), (*bell).begin, fails[name]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			missing := w.suspicions()
+			doomed, err := dohost.Call(ctx, bells.Get(h, "doomed"), (*bell).runs, none{})
+			shaky, err2 := dohost.Call(ctx, bells.Get(h, "shaky"), (*bell).runs, none{})
+			wild, err3 := dohost.Call(ctx, bells.Get(h, "wild"), (*bell).runs, none{})
+			if err := errors.Join(err, err2, err3); err != nil {
+				return err
+			}
+			return errors.Join(
+				checkRuns(doomed, 0, mostRuns-1, missing),
+				checkRuns(shaky, 0, 1, missing),
+				checkRuns(wild, 1, 1, missing))
+		},
+	}
+}

@@ -1,0 +1,171 @@
+package simtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// doc is an object that is exported, imported under another name and deleted: keys, a
+// collection with its index and feed, and the alarm.
+type doc struct {
+	st *dohost.State
+	w  *witness
+}
+
+var docs dohost.Namespace[doc] = "doc"
+
+const pages = 2
+
+func (d *doc) fill(ctx context.Context, k int) (none, error) {
+	s := d.st.Storage()
+	filled, _, err := dohost.Get[int](ctx, s, "filled")
+	if err != nil || filled >= k {
+		return none{}, err
+	}
+	due := time.Now().Add(time.Hour)
+	return none{}, errors.Join(
+		dohost.PutMany(ctx, s, map[string]int64{"filled": int64(k), fmt.Sprintf("page/%d", k): int64(k), "due": due.Add(time.Millisecond - 1).UnixMilli()}),
+		books.Insert(ctx, s, book{ID: fmt.Sprint(k), Pages: 10 * k}),
+		d.st.SetAlarm(ctx, due))
+}
+
+func (d *doc) ring(ctx context.Context, a dohost.AlarmInfo) error {
+	rang, _, err := dohost.Get[int](ctx, d.st.Storage(), "rang")
+	due, _, err2 := dohost.Get[int64](ctx, d.st.Storage(), "due")
+	if err == nil && err2 == nil && due != a.Scheduled.UnixMilli() {
+		d.w.fault("the alarm of %v rings at %d, it was set for %d", d.st.ID(), a.Scheduled.UnixMilli(), due)
+	}
+	return errors.Join(err, err2, dohost.Put(ctx, d.st.Storage(), "rang", rang+1))
+}
+
+// clear deletes everything.
+func (d *doc) clear(ctx context.Context, _ none) (none, error) {
+	return none{}, d.st.Storage().DeleteAll(ctx)
+}
+
+// holding is all of a doc.
+type holding struct {
+	Keys  map[string]int64
+	Rows  rows
+	Feed  []entry
+	Alarm bool
+}
+
+func (d *doc) holding(ctx context.Context, _ none) (h holding, err error) {
+	h.Keys = map[string]int64{}
+	for it, err := range dohost.All[int64](ctx, d.st.Storage(), nil) {
+		if err != nil {
+			return h, err
+		}
+		h.Keys[it.Key] = it.Value
+	}
+	s := &shelf{d.st}
+	if h.Rows, err = s.rows(ctx, none{}); err != nil {
+		return h, err
+	}
+	if h.Feed, err = s.entries(ctx, dohost.Position{}); err != nil {
+		return h, err
+	}
+	_, h.Alarm, err = d.st.GetAlarm(ctx)
+	return h, err
+}
+
+// moving is what a client knows of the doc that it moves.
+type moving struct {
+	witness
+	was holding
+}
+
+// persist repeats what a client does with the host itself, while a process ends.
+func persist(h *dohosttest.Host, do func(try int) error) error {
+	for try := 1; ; try++ {
+		err := do(try)
+		if err == nil {
+			return nil
+		}
+		if ended := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed); !ended || try == 5 {
+			return fmt.Errorf("try %d: %v", try, err)
+		}
+		h.Advance(time.Second)
+	}
+}
+
+func (m *moving) fill(ctx context.Context, h *dohosttest.Host, name string) error {
+	for k := 1; k <= pages; k++ {
+		if _, err := ask(ctx, docs.Get(h, name), (*doc).fill, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
+	if err := m.fill(ctx, h, "a"); err != nil {
+		return err
+	}
+	if m.was, err = ask(ctx, docs.Get(h, "a"), (*doc).holding, none{}); err != nil {
+		return err
+	}
+	// Its points are those in the middle of what follows, which has none of its own.
+	other := h.Client(func(ctx context.Context) error { return m.fill(ctx, h, "c") })
+	var export bytes.Buffer
+	err = persist(h, func(int) error {
+		export.Reset()
+		return h.Host().Export(ctx, docs.Get(h, "a").ID(), &export)
+	})
+	if err != nil {
+		return fmt.Errorf("export: %v", err)
+	}
+	err = persist(h, func(try int) error {
+		err := h.Host().Import(ctx, docs.Get(h, "b").ID(), bytes.NewReader(export.Bytes()))
+		if try > 1 && errors.Is(err, dohost.ErrExists) {
+			err = nil // an earlier try has landed after all
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("import: %v", err)
+	}
+	_, err = ask(ctx, docs.Get(h, "a"), (*doc).clear, none{})
+	return errors.Join(err, other.Wait())
+}
+
+func (m *moving) check(ctx context.Context, h *dohosttest.Host) error {
+	there, err := h.Host().Exists(ctx, docs.Get(h, "a").ID())
+	b, err2 := dohost.Call(ctx, docs.Get(h, "b"), (*doc).holding, none{})
+	c, err3 := dohost.Call(ctx, docs.Get(h, "c"), (*doc).holding, none{})
+	want := m.was
+	want.Keys = map[string]int64{"filled": pages, "page/1": 1, "page/2": 2, "due": m.was.Keys["due"], "rang": 1}
+	want.Alarm = false
+	err = errors.Join(err, err2, err3, m.wrong(), differ("a", there, false), differ("b", b, want))
+	want.Keys["due"] = c.Keys["due"]
+	want.Feed = slices.Clone(want.Feed)
+	for i := range want.Feed {
+		if i < len(c.Feed) {
+			want.Feed[i].At.Log = c.Feed[0].At.Log // it is a log of its own
+		}
+	}
+	return errors.Join(err, differ("c", c, want))
+}
+
+// newMoving is an export, an import under another name and a DeleteAll.
+func newMoving() dohosttest.Scenario {
+	m := new(moving)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(docs, func(_ context.Context, st *dohost.State) (*doc, error) {
+			return &doc{st, &m.witness}, nil
+		}, dohost.OnAlarm((*doc).ring))},
+		Options: dohost.Options{Listener: m.listener()},
+		Places:  turns,
+		Reset:   func() { m.reset(); m.was = holding{} },
+		Run:     m.run,
+		Check:   m.check,
+	}
+}

@@ -1,0 +1,81 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// outcomes is what a client was told of its additions, which it does not repeat. The
+// addition k is the number 4^k, so that the total tells how often each one happened.
+type outcomes struct {
+	told []error
+	ran  []dohost.Ran
+	seen []int // totals that were answers
+}
+
+const outcomesSent = 5
+
+func power(k int) int { return 1 << (2 * k) }
+
+// happened is how often addition k is in a total.
+func happened(total, k int) int { return total >> (2 * k) & 3 }
+
+func (o *outcomes) run(ctx context.Context, h *dohosttest.Host) error {
+	for k := range outcomesSent {
+		total, err := dohost.Call(ctx, counters.Get(h, "a"), (*counter).addAgain, power(k))
+		var ran dohost.Ran
+		if err == nil {
+			o.seen = append(o.seen, total)
+		} else if e, ok := errors.AsType[*dohost.Error](err); !ok {
+			return fmt.Errorf("addition %d: not an *Error: %v", k, err)
+		} else {
+			ran = e.Ran
+			h.Advance(time.Second)
+		}
+		o.told, o.ran = append(o.told, err), append(o.ran, ran)
+	}
+	return nil
+}
+
+func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
+	t, err := dohost.Call(ctx, counters.Get(h, "a"), (*counter).tally, none{})
+	if err != nil {
+		return err
+	}
+	err = differ("memory and storage", t.Memory, t.Stored)
+	for k, told := range o.told {
+		n := happened(t.Stored, k)
+		switch {
+		case n > 1:
+			err = errors.Join(err, fmt.Errorf("addition %d happened %d times", k, n))
+		case n == 0 && (told == nil || o.ran[k] == dohost.RanYes):
+			err = errors.Join(err, fmt.Errorf("addition %d is lost, its client was told %v", k, told))
+		case n == 1 && told != nil && o.ran[k] == dohost.RanNo:
+			err = errors.Join(err, fmt.Errorf("addition %d happened, its client was told that it did not run: %v", k, told))
+		}
+	}
+	for _, total := range o.seen {
+		for k := range outcomesSent {
+			if happened(total, k) > happened(t.Stored, k) {
+				err = errors.Join(err, fmt.Errorf("an answer counts addition %d, which is not there", k))
+			}
+		}
+	}
+	return err
+}
+
+// newOutcomes holds every error to what it says of whether the call ran.
+func newOutcomes() dohosttest.Scenario {
+	o := new(outcomes)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{counterClass()},
+		Reset:   func() { *o = outcomes{} },
+		Run:     o.run,
+		Check:   o.check,
+	}
+}

@@ -1,0 +1,116 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// edits is what is done to the shelf, and want what is left of it, but for the tries.
+var (
+	edits = []edit{
+		{1, dohost.OpInsert, book{ID: "a", Pages: 300}},
+		{2, dohost.OpInsert, book{ID: "b", Pages: 200}},
+		{3, dohost.OpUpdate, book{ID: "a", Pages: 300, Lent: true}},
+		{4, dohost.OpDelete, book{ID: "b"}},
+		{5, dohost.OpInsert, book{ID: "b", Pages: 100}},
+	}
+	entryVersions = []uint64{1, 1, 2, 1, 1}
+)
+
+// shelving is a writer and a reader of one shelf.
+type shelving struct {
+	tries  int
+	landed []int // the try of each edit, as the writer was told
+	read   []entry
+}
+
+func (s *shelving) write(ctx context.Context, h *dohosttest.Host) error {
+	for _, e := range edits {
+		var try int
+		err := surely(ctx, func(ctx context.Context) (err error) {
+			s.tries++
+			e.Book.Try = s.tries
+			try, err = dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).apply, e)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		s.landed = append(s.landed, try)
+	}
+	return nil
+}
+
+func (s *shelving) follow(ctx context.Context, h *dohosttest.Host) error {
+	var at dohost.Position
+	for len(s.read) < len(edits) {
+		es, err := ask(ctx, shelves.Get(h, "a"), (*shelf).tail, at)
+		if err != nil {
+			return err
+		}
+		if len(es) == 0 {
+			return errors.New("a reader waited for entries, and there are none")
+		}
+		s.read = append(s.read, es...)
+		at = es[len(es)-1].At
+	}
+	return nil
+}
+
+func (s *shelving) run(_ context.Context, h *dohosttest.Host) error {
+	reader := h.Client(func(ctx context.Context) error { return s.follow(ctx, h) })
+	writer := h.Client(func(ctx context.Context) error { return s.write(ctx, h) })
+	return errors.Join(writer.Wait(), reader.Wait())
+}
+
+func (s *shelving) check(ctx context.Context, h *dohosttest.Host) error {
+	r, err := dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).rows, none{})
+	es, err2 := dohost.Call(ctx, shelves.Get(h, "a"), (*shelf).entries, dohost.Position{})
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	a, b := edits[2].Book, edits[4].Book
+	if len(s.landed) == len(edits) {
+		a.Try, b.Try = s.landed[2], s.landed[4]
+	}
+	return errors.Join(
+		differ("tries that landed", r.Tries, s.landed),
+		differ("rows", r.All, []book{a, b}), differ("versions", r.Versions, []uint64{2, 1}),
+		differ("rows of the index, lent", r.Lent, []book{a}), differ("rows of the index, here", r.Here, []book{b}),
+		differ("entries of the index", r.Counted, [2]int{1, 1}),
+		differ("what a reader has seen of the feed", s.read, es), s.checkFeed(es))
+}
+
+// checkFeed compares the entries with the edits.
+func (s *shelving) checkFeed(es []entry) (err error) {
+	if len(es) != len(edits) {
+		return fmt.Errorf("the feed has %d entries of %d edits", len(es), len(edits))
+	}
+	for i, e := range es {
+		want := entry{At: dohost.Position{Log: es[0].At.Log, Offset: uint64(i + 1)}, Op: edits[i].Op, Key: edits[i].Book.ID, Version: entryVersions[i]}
+		if want.Op != dohost.OpDelete {
+			want.Book = edits[i].Book
+			want.Book.Try = s.landed[i]
+		}
+		err = errors.Join(err, differ("an entry of the feed", e, want))
+	}
+	return err
+}
+
+// newShelving is a collection with an index, and a feed with a reader outside.
+func newShelving() dohosttest.Scenario {
+	s := new(shelving)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(shelves, func(_ context.Context, st *dohost.State) (*shelf, error) {
+			return &shelf{st}, nil
+		})},
+		Places: turns,
+		Reset:  func() { *s = shelving{} },
+		Run:    s.run,
+		Check:  s.check,
+	}
+}

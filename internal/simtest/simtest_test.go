@@ -1,0 +1,55 @@
+package simtest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// thorough makes the most of a scenario that the time of a build allows. The race
+// detector makes a run ten times as long, and finds in the runs of one speed of the
+// disk what it finds in both.
+func thorough(s dohosttest.Scenario) dohosttest.Scenario {
+	if invariants.Enabled {
+		s.Places, s.Pairs = []string{"handed", "durable", "awaited"}, 5
+		return s
+	}
+	s.Batched, s.Pairs = true, 25
+	return s
+}
+
+func TestScenarios(t *testing.T) {
+	for _, n := range Scenarios() {
+		t.Run(n.Name, func(t *testing.T) {
+			t.Parallel()
+			dohosttest.EveryPoint(t, thorough(n.New()))
+		})
+	}
+}
+
+// TestChecksNoticeALoss runs each scenario on one host, and checks it on another, which
+// is empty: a check that passes there would pass whatever is lost.
+func TestChecksNoticeALoss(t *testing.T) {
+	for _, n := range Scenarios() {
+		t.Run(n.Name, func(t *testing.T) {
+			s := n.New()
+			if s.Reset != nil {
+				s.Reset()
+			}
+			o := &dohosttest.Options{Classes: s.Classes, Services: s.Services, Options: s.Options}
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				if err := errors.Join(s.Run(t.Context(), h), h.Rest(0), s.Check(t.Context(), h)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			o.Services = nil // what was asked of them stays
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				if err := s.Check(t.Context(), h); err == nil {
+					t.Error("the check passes, although the objects have lost everything")
+				}
+			})
+		})
+	}
+}

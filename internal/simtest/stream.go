@@ -1,0 +1,150 @@
+package simtest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// tap is an object that writes down each line of a request, and says so in a piece of
+// the response before it reads the next.
+type tap struct{ st *dohost.State }
+
+var taps dohost.Namespace[tap] = "tap"
+
+const (
+	tapRequests = 2
+	tapLines    = 2
+)
+
+func (t *tap) serve(w http.ResponseWriter, r *http.Request) {
+	if err := t.copy(w, r); err != nil {
+		panic(http.ErrAbortHandler) // or the client would take it for whole
+	}
+}
+
+func (t *tap) copy(w http.ResponseWriter, r *http.Request) error {
+	ctx, s := r.Context(), t.st.Storage()
+	in := bufio.NewReader(r.Body)
+	for {
+		text, err := in.ReadString('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n, _, err := dohost.Get[int](ctx, s, "n")
+		if err != nil {
+			return err
+		}
+		err = errors.Join(dohost.Put(ctx, s, "n", n+1), dohost.Put(ctx, s, fmt.Sprintf("line/%d", n+1), text))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%d %s", n+1, text)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// lines is what a tap has written down, from line 1.
+func (t *tap) lines(ctx context.Context, _ none) ([]string, error) {
+	n, _, err := dohost.Get[int](ctx, t.st.Storage(), "n")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for i := range n {
+		text, ok, err := dohost.Get[string](ctx, t.st.Storage(), fmt.Sprintf("line/%d", i+1))
+		if err != nil || !ok {
+			return nil, fmt.Errorf("line %d of %d is missing, %w", i+1, n, err)
+		}
+		found = append(found, text)
+	}
+	return found, nil
+}
+
+// streaming is what a browser has seen.
+type streaming struct {
+	pieces []string
+	whole  []bool // by request
+}
+
+func requestLines(k int) (lines []string) {
+	for i := range tapLines {
+		lines = append(lines, fmt.Sprintf("request %d line %d\n", k, i))
+	}
+	return lines
+}
+
+func (s *streaming) run(ctx context.Context, h *dohosttest.Host) error {
+	for k := range tapRequests {
+		pieces, whole, err := request(ctx, h, taps.Get(h, "a").ID(), requestLines(k))
+		if err != nil {
+			return err
+		}
+		s.pieces, s.whole = append(s.pieces, pieces...), append(s.whole, whole)
+		if whole && len(pieces) != tapLines {
+			return fmt.Errorf("request %d: a whole response has the pieces %q", k, pieces)
+		}
+		// What was seen must be there now, and not only in the end.
+		found, err := ask(ctx, taps.Get(h, "a"), (*tap).lines, none{})
+		if err = errors.Join(err, s.compare(found)); err != nil {
+			return err
+		}
+		h.Advance(time.Second)
+	}
+	return nil
+}
+
+// compare looks for every piece that was seen, and for lines twice or out of order.
+func (s *streaming) compare(found []string) (err error) {
+	for _, p := range s.pieces {
+		var n int
+		if _, err := fmt.Sscanf(p, "%d ", &n); err != nil || n < 1 || n > len(found) || p != fmt.Sprintf("%d %s", n, found[n-1]) {
+			return fmt.Errorf("a client saw %q, the object has %q", p, found)
+		}
+	}
+	var want []string
+	for k, whole := range s.whole {
+		lines := requestLines(k)
+		kept := 0
+		for _, text := range found {
+			if strings.HasPrefix(text, fmt.Sprintf("request %d ", k)) {
+				kept++
+			}
+		}
+		if whole && kept < tapLines {
+			err = errors.Join(err, fmt.Errorf("request %d was answered, %d of its lines are there", k, kept))
+		}
+		want = append(want, lines[:min(kept, tapLines)]...)
+	}
+	return errors.Join(err, differ("lines", found, want))
+}
+
+// newStreaming is requests whose bodies and responses come in pieces.
+func newStreaming() dohosttest.Scenario {
+	s := new(streaming)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(taps, func(_ context.Context, st *dohost.State) (*tap, error) {
+			return &tap{st}, nil
+		}, dohost.OnHTTP((*tap).serve))},
+		Places: turns,
+		Reset:  func() { *s = streaming{} },
+		Run:    s.run,
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			found, err := dohost.Call(ctx, taps.Get(h, "a"), (*tap).lines, none{})
+			return errors.Join(err, s.compare(found))
+		},
+	}
+}

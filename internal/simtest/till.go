@@ -1,0 +1,165 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// till is an object whose step n uses all that an object has: keys, transactions, a
+// collection with an index and a feed, the alarm, and a call to another object. What a
+// till holds is a function of the number of its last step.
+type till struct {
+	st    *dohost.State
+	store *dohost.Storage
+}
+
+type sale struct {
+	N    int
+	Paid bool
+}
+
+const (
+	tillSteps = 5
+	tillKeeps = 2 // keys and sales
+	tillClear = 3 // a step of a multiple of this begins anew
+)
+
+var (
+	tills dohost.Namespace[till] = "till"
+	day                          = dohost.Feed{Name: "day", Keep: 3}
+	sales                        = dohost.Collection[sale]{
+		Name:    "sales",
+		Key:     func(s sale) string { return fmt.Sprintf("%04d", s.N) },
+		Indexes: []dohost.Index[sale]{{Name: "paid", Of: func(s sale) dohost.Key { return dohost.KeyOf(s.Paid) + dohost.KeyOf(s.N) }}},
+		Feed:    &day,
+	}
+)
+
+func tillClass() dohost.Class {
+	return dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) {
+		return &till{st, st.Storage()}, nil
+	}, dohost.OnAlarm((*till).ring))
+}
+
+// at is the number of the last step.
+func (c *till) at(ctx context.Context, _ none) (int, error) {
+	n, _, err := dohost.Get[int](ctx, c.store, "n")
+	return n, err
+}
+
+func (c *till) step(ctx context.Context, ledger string) (int, error) {
+	n, err := c.at(ctx, none{})
+	if err != nil {
+		return 0, err
+	}
+	n++
+	// The ledger is at most one step ahead, and never behind what is written next.
+	if _, err := dohost.Call(ctx, tills.Get(c.st, ledger), (*till).raise, n); err != nil {
+		return 0, err
+	}
+	if n%tillClear == 0 {
+		if err := c.store.DeleteAll(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return c.write(ctx, n) }); err != nil {
+		return 0, err
+	}
+	return n, c.st.SetAlarm(ctx, time.Now().Add(time.Second))
+}
+
+func (c *till) write(ctx context.Context, n int) error {
+	back := dohost.Transaction(ctx, func(ctx context.Context) error {
+		_, err := sales.Delete(ctx, c.store, sales.Key(sale{N: n - 1}))
+		return errors.Join(err, dohost.Put(ctx, c.store, "n", -1), c.st.DeleteAlarm(ctx), errTakenBack)
+	})
+	if !errors.Is(back, errTakenBack) {
+		return back
+	}
+	old := n - tillKeeps
+	if _, err := c.store.Delete(ctx, tillKey(old)); err != nil {
+		return err
+	}
+	if _, err := sales.Delete(ctx, c.store, sales.Key(sale{N: old})); err != nil {
+		return err
+	}
+	if err := sales.Insert(ctx, c.store, sale{N: n}); err != nil {
+		return err
+	}
+	if n%tillClear > 0 && n > 1 {
+		_, err := sales.Update(ctx, c.store, sales.Key(sale{N: n - 1}), func(s *sale) error { s.Paid = true; return nil })
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		dohost.PutMany(ctx, c.store, map[string]int{"n": n, tillKey(n): n}),
+		dohost.PutNoWait(ctx, c.store, "hint", n))
+}
+
+func tillKey(n int) string { return fmt.Sprintf("row/%04d", n) }
+
+// raise notes the highest number that a till has sent.
+func (c *till) raise(ctx context.Context, n int) (none, error) {
+	return none{}, dohost.Put(ctx, c.store, "raised", n)
+}
+
+func (c *till) raised(ctx context.Context, _ none) (int, error) {
+	n, _, err := dohost.Get[int](ctx, c.store, "raised")
+	return n, err
+}
+
+func (c *till) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	n, err := c.at(ctx, none{})
+	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
+}
+
+// tilling is the step to which a client knows its till has come.
+type tilling struct{ acked int }
+
+// run asks for steps. It looks where the till is when it does not know, and goes on
+// from there.
+func (g *tilling) run(ctx context.Context, h *dohosttest.Host) error {
+	for g.acked < tillSteps {
+		n, err := dohost.Call(ctx, tills.Get(h, "a"), (*till).step, "b")
+		if err == nil {
+			if n != g.acked+1 {
+				return fmt.Errorf("step %d comes after %d", n, g.acked)
+			}
+			g.acked = n
+			continue
+		}
+		h.Advance(time.Second)
+		if n, err = ask(ctx, tills.Get(h, "a"), (*till).at, none{}); err != nil {
+			return err
+		}
+		if n != g.acked && n != g.acked+1 {
+			return fmt.Errorf("the till is at step %d, %d were acknowledged", n, g.acked)
+		}
+		g.acked = n
+	}
+	return nil
+}
+
+func (g *tilling) check(ctx context.Context, h *dohosttest.Host) error {
+	got, err := dohost.Call(ctx, tills.Get(h, "a"), (*till).contents, none{})
+	raised, err2 := dohost.Call(ctx, tills.Get(h, "b"), (*till).raised, none{})
+	return errors.Join(err, err2, differ("the till", got, wantContents(g.acked)), differ("the ledger", raised, g.acked))
+}
+
+// newTilling is everything at once.
+func newTilling() dohosttest.Scenario {
+	g := new(tilling)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{tillClass()},
+		Places:  turns,
+		Reset:   func() { *g = tilling{} },
+		Run:     g.run,
+		Check:   g.check,
+	}
+}

@@ -1,0 +1,82 @@
+package simtest
+
+import (
+	"context"
+
+	"github.com/dohost/dohost"
+)
+
+// contents is all that a till holds.
+type contents struct {
+	Keys map[string]int
+	Paid map[int]bool
+	Open []int // sales that the index has as not paid
+	// Feed is how many entries it has, and whether their offsets have gaps.
+	Feed  int
+	Gaps  bool
+	Alarm bool
+}
+
+func (c *till) contents(ctx context.Context, _ none) (found contents, err error) {
+	found.Keys, found.Paid = map[string]int{}, map[int]bool{}
+	for it, err := range dohost.All[int](ctx, c.store, nil) {
+		if err != nil {
+			return found, err
+		}
+		found.Keys[it.Key] = it.Value
+	}
+	for row, err := range sales.All(ctx, c.store, nil) {
+		if err != nil {
+			return found, err
+		}
+		found.Paid[row.Value.N] = row.Value.Paid
+	}
+	open, err := sales.List(ctx, c.store, &dohost.Query[sale]{Index: "paid", Prefix: dohost.KeyOf(false)})
+	if err != nil {
+		return found, err
+	}
+	for _, row := range open {
+		found.Open = append(found.Open, row.Value.N)
+	}
+	if found.Feed, found.Gaps, err = c.feed(ctx); err != nil {
+		return found, err
+	}
+	_, found.Alarm, err = c.st.GetAlarm(ctx)
+	return found, err
+}
+
+func (c *till) feed(ctx context.Context) (n int, gaps bool, err error) {
+	start, err := day.Start(ctx, c.store)
+	if err != nil {
+		return 0, false, err
+	}
+	changes, err := day.Read(ctx, c.store, start, 0)
+	for i, ch := range changes {
+		gaps = gaps || ch.Position.Offset != start.Offset+uint64(i+1)
+	}
+	return len(changes), gaps, err
+}
+
+// wantContents is what must be found of a till that came to step n, and whose alarm has
+// rung since.
+func wantContents(n int) contents {
+	want := contents{Keys: map[string]int{"n": n, "hint": n, "rang": n}, Paid: map[int]bool{}, Open: []int{n}}
+	for i := max(1, n-tillKeeps+1, n-n%tillClear); i <= n; i++ {
+		want.Keys[tillKey(i)] = i
+		want.Paid[i] = i < n
+	}
+	// Each step since the till began anew has written so many entries: it inserts a
+	// sale, pays the last one, and deletes one that it no longer keeps.
+	entries := 0
+	for i := max(1, n-n%tillClear); i <= n; i++ {
+		entries++
+		if i%tillClear > 0 && i > 1 {
+			entries++
+		}
+		if old := i - tillKeeps; old >= max(1, n-n%tillClear) {
+			entries++
+		}
+	}
+	want.Feed = min(entries, day.Keep)
+	return want
+}

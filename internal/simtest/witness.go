@@ -1,0 +1,150 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// none is the argument or the result of a method that has none.
+type none = struct{}
+
+// witness is what is remembered of a run outside of its objects, which no ending
+// takes away.
+type witness struct {
+	mu     sync.Mutex
+	faults []string
+	seen   map[string]int
+	lives  map[string]int
+	hosts  map[uint64]bool
+	crash  bool // of an object
+	newest int  // serial of the newest incarnation that has used its storage
+}
+
+func (w *witness) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults, w.seen, w.lives, w.hosts = nil, map[string]int{}, map[string]int{}, map[uint64]bool{}
+	w.crash, w.newest = false, 0
+}
+
+// listener counts lives and processes.
+func (w *witness) listener() dohost.Listener {
+	return dohost.Listener{
+		Waking: func(id dohost.ID, e dohost.Epoch) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.lives[id.String()]++
+			w.hosts[e.Host] = true
+		},
+		Fenced: func(e dohost.Ended) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.crash = w.crash || e.Style == dohost.Crash
+		},
+	}
+}
+
+// used notes that the storage of an incarnation has answered. None may after that of a
+// newer one has.
+func (w *witness) used(serial int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if serial < w.newest {
+		w.faults = append(w.faults, fmt.Sprintf("incarnation %d uses its storage after %d has", serial, w.newest))
+	}
+	w.newest = max(w.newest, serial)
+}
+
+// restarted says whether a process has ended, once an object has woken in the next.
+func (w *witness) restarted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.hosts) > 1
+}
+
+// mayDrop says whether anything ended that loses what is not on its way to the disk.
+func (w *witness) mayDrop() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.crash || len(w.hosts) > 1
+}
+
+// fault notes something that must not be.
+func (w *witness) fault(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, fmt.Sprintf(format, args...))
+}
+
+// see counts something, and returns how often it was seen.
+func (w *witness) see(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[what]++
+	return w.seen[what]
+}
+
+func (w *witness) times(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen[what]
+}
+
+// endings is how many lives of an object have ended, as far as it has begun another.
+func (w *witness) endings(id dohost.ID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.lives[id.String()]-1)
+}
+
+// suspicions is how many runs of an alarm may count as failed although no handler did:
+// from the second unclean start on, an alarm that was due is taken for the cause.
+func (w *witness) suspicions() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, len(w.hosts)-2)
+}
+
+// wrong is an error that tells the faults.
+func (w *witness) wrong() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.faults) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(w.faults, "; "))
+}
+
+// surely repeats a call that may be repeated until it is answered. Why it could not be
+// is told without the error itself: EveryPoint forgives a client the end of an
+// incarnation, and this one has nothing to be forgiven.
+func surely(ctx context.Context, fn func(context.Context) error) error {
+	o := &dohost.RetryOptions{Idempotent: true, Attempts: -1, Window: time.Minute}
+	if err := dohost.Retry(ctx, o, fn); err != nil {
+		return fmt.Errorf("a client gives up: %v", err)
+	}
+	return nil
+}
+
+// ask is surely for one method.
+func ask[O, In, Out any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) (out Out, err error) {
+	err = surely(ctx, func(ctx context.Context) (err error) {
+		out, err = dohost.Call(ctx, s, m, in)
+		return err
+	})
+	return out, err
+}
+
+// differ is an error if a part of an object is not what it must be.
+func differ(what string, got, want any) error {
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		return fmt.Errorf("%s: %s, want %s", what, g, w)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// callCost is what a call of an object at work allocates, one that gives the turn up on
+// its way, with nobody at the points.
+func callCost(t *testing.T) float64 {
+	h := open(t, objectstore.NewMemFS(), Options{})
+	call := func() {
+		err := do(t.Context(), h, "a", "add", func(ctx context.Context, c *counter) error {
+			_, err := c.add(ctx, 1)
+			if err == nil {
+				err = Await(ctx, func(context.Context) error { return nil })
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		call()
+	}
+	return testing.AllocsPerRun(1000, call)
+}
+
+// TestAllocsOfACall prints what TestPointsCostNothingWhereNobodyAsks compares.
+func TestAllocsOfACall(t *testing.T) { t.Logf("a call allocates %v times", callCost(t)) }
+
+// TestPointsCostNothingWhereNobodyAsks measures beside a build in which the points do
+// nothing at all.
+func TestPointsCostNothingWhereNobodyAsks(t *testing.T) {
+	source, err := os.ReadFile("point.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(source)
+	for _, fn := range []string{
+		"func (o *object) at(ev *event, p Place) {\n", "func (h *Host) step(p Place) {\n", "func (h *Host) count(ev *event) {\n",
+		"func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {\n",
+	} {
+		if strings.Count(text, fn) != 1 {
+			t.Fatalf("point.go does not have %q", fn)
+		}
+		text = strings.Replace(text, fn, fn+"\tif true {\n\t\treturn\n\t}\n", 1)
+	}
+	dir := t.TempDir()
+	without, overlay := filepath.Join(dir, "point.go"), filepath.Join(dir, "overlay.json")
+	path, err := filepath.Abs("point.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: without}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(without, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"test", "-overlay", overlay, "-run", "^TestAllocsOfACall$", "-count=1", "-v"}
+	if invariants.Enabled {
+		args = append(args, "-race") // as this build is
+	}
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	line := regexp.MustCompile(`a call allocates (\S+) times`)
+	other := line.FindSubmatch(out)
+	if err != nil || other == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	own, err := exec.Command(os.Args[0], "-test.run=^TestAllocsOfACall$", "-test.v").CombinedOutput()
+	if m := line.FindSubmatch(own); err != nil || m == nil || string(m[1]) != string(other[1]) {
+		t.Errorf("%v: with points: %s\nwithout: %s", err, own, other[0])
+	}
+}
