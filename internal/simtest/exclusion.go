@@ -90,6 +90,7 @@ func (x *exclusion) run(_ context.Context, h *dohosttest.Host) error {
 			_, err := ask(ctx, rooms.Get(h, "a"), (*room).come, k)
 			return err
 		}))
+		h.Advance(time.Millisecond) // stands in line before the next comes
 	}
 	var err error
 	for _, c := range clients {
