@@ -49,16 +49,17 @@ func (o *object) handleAlarm(ev *event) {
 	if ev.raise && slot.Generation == ev.alarm.Generation {
 		runs, err := raiseSlot(l.segment, ev.alarm, ev.suspect)
 		if err == nil && runs {
+			ev.raising.Store(raisingUnderway)
+			l.segment.Emit((*raisedRun)(ev))
 			err = ev.turn.sync()
 		}
 		if err != nil {
 			ev.err = err
-			ev.endDelivery(true)
+			ev.cutOff()
 		}
 		if err != nil || !runs {
 			return
 		}
-		o.host.scheduler.Counted(ev.alarm)
 		slot.Attempt++
 		slot.Raised = true
 	}
@@ -112,11 +113,41 @@ func (ev *event) endDelivery(again bool) {
 	}
 }
 
+// What becomes of a run that a delivery counts itself.
+const (
+	raisingNot      int32 = iota // nothing, or it is known
+	raisingUnderway              // it is on its way to the disk
+	raisingCutOff                // and the delivery was cut off meanwhile
+)
+
+// cutOff ends a delivery that was cut off by no fault of its own. If it has counted its
+// run, and the count is on its way, the delivery ends when that is known: the next one
+// must not count the same run again.
+func (ev *event) cutOff() {
+	if !ev.raising.CompareAndSwap(raisingUnderway, raisingCutOff) && ev.raising.Load() == raisingNot {
+		ev.endDelivery(true)
+	}
+}
+
+// raisedRun is the output of the segment that counts a delivery's run.
+type raisedRun event
+
+// Release says that the run is counted durably, or that it is not counted.
+func (r *raisedRun) Release(err error) {
+	ev := (*event)(r)
+	if err == nil {
+		ev.obj.host.scheduler.Counted(ev.alarm)
+	}
+	if ev.raising.Swap(raisingNot) == raisingCutOff {
+		ev.endDelivery(true)
+	}
+}
+
 // alarmFenced ends a delivery whose run was cut off: by its own fault, which
 // counts, or by something else, which does not.
 func (o *object) alarmFenced(ev *event, why *Fenced) {
 	if why.by != ev {
-		ev.endDelivery(true)
+		ev.cutOff()
 		return
 	}
 	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery

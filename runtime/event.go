@@ -52,6 +52,8 @@ type event struct {
 	last   *turn     // with which it ends, once its code has: its own, or one in its place
 	run    *alarmRun // kindAlarm: if the handler ran
 
+	raising atomic.Int32 // kindAlarm: see cutOff
+
 	// points counts the visits to each place; nil unless the policy asks.
 	points *visits
 
@@ -84,8 +86,12 @@ func (ev *event) answer(err error) {
 
 // Release lets the result leave. The event is the output of its own last segment.
 func (ev *event) Release(err error) {
-	if ev.kind == kindAlarm {
-		ev.endDelivery(err != nil)
+	switch {
+	case ev.kind != kindAlarm:
+	case err == nil:
+		ev.endDelivery(false)
+	default:
+		ev.cutOff()
 	}
 	if err != nil {
 		ev.answer(ev.failure(ev.lost(err), RanUnknown))

@@ -1,0 +1,57 @@
+package runtime
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+)
+
+// TestACountedRunThatIsCutOffIsNotCountedAgain ends the life of an object at each place
+// that a delivery passes while it counts its own run, since the object was in use when
+// the host started after an unclean end. No run has failed, so none may count.
+func TestACountedRunThatIsCutOffIsNotCountedAgain(t *testing.T) {
+	cut := 0
+	for place := range PlaceEnd + 1 {
+		for style := StyleFence; style <= StyleCrash; style++ {
+			for visit := int32(1); visit <= 2; visit++ {
+				synctest.Test(t, func(t *testing.T) {
+					log := newRunLog()
+					class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+					fs := unclean(t, class, "a")
+					var visits atomic.Int32
+					h := open(t, fs, Options{Policy: Policy{At: func(p Point) Style {
+						if (p.Op == "alarm" || p.Op == "record") && p.Place == place && visits.Add(1) == visit {
+							return style
+						}
+						return StyleNone
+					}}}, class)
+					hold := make(chan struct{})
+					go do(t.Context(), h, "a", "use", func(context.Context, *counter) error { <-hold; return nil })
+					time.Sleep(time.Minute)
+					close(hold)
+					time.Sleep(time.Hour)
+					rs := log.of("a")
+					if len(rs) == 0 || len(rs) > 2 {
+						t.Errorf("style %d at %v, visit %d: it ran %d times", style, place, visit, len(rs))
+					}
+					for _, r := range rs {
+						if r.attempt != 0 {
+							t.Errorf("style %d at %v, visit %d: attempts %v", style, place, visit, attempts(rs))
+						}
+					}
+					if visits.Load() >= visit {
+						cut++
+					}
+				})
+			}
+		}
+	}
+	if cut < 40 {
+		t.Errorf("only %d lives were ended", cut)
+	}
+	t.Logf("%d lives were ended", cut)
+}
