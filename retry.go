@@ -29,7 +29,8 @@ type RetryOptions struct {
 // overloaded object, which needs less to do and not more. Durable Objects give the
 // same advice on .retryable and .overloaded.
 //
-// Errors: the last one of fn, also when ctx ends before the next attempt.
+// Errors: the last one of fn, also when ctx ends before the next attempt. If the last
+// attempt did not run and an earlier one may have, it says RanUnknown.
 func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error) error {
 	var opts RetryOptions
 	if o != nil {
@@ -44,20 +45,37 @@ func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error)
 	if opts.Window == 0 {
 		opts.Window = 10 * time.Second
 	}
-	start := time.Now()
+	start, unknown := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		err := fn(ctx)
 		if err == nil || attempt == opts.Attempts || !opts.repeatable(err) {
-			return err
+			return mayHaveRun(err, unknown)
 		}
+		e, _ := errors.AsType[*Error](err)
+		unknown = unknown || e.Ran == RanUnknown
 		delay := opts.delay(attempt)
 		if opts.Window > 0 && delay > opts.Window-time.Since(start) {
-			return err
+			return mayHaveRun(err, unknown)
 		}
 		if Sleep(ctx, delay) != nil {
-			return err
+			return mayHaveRun(err, unknown)
 		}
 	}
+}
+
+// mayHaveRun is the last error of several attempts: that the last did not run does not
+// say that none has.
+func mayHaveRun(err error, unknown bool) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !unknown || e.Ran != RanNo {
+		return err
+	}
+	last := *e
+	last.Ran, last.Retryable = RanUnknown, false
+	if err != error(e) {
+		last.Err = err // with what fn has put around it
+	}
+	return &last
 }
 
 // delay draws the time to wait after an attempt.

@@ -3,7 +3,9 @@ package dohost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +57,24 @@ func TestRetryStops(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetryRemembersThatACallMayHaveRun has the first attempt cut off, and the last
+// refused.
+func TestRetryRemembersThatACallMayHaveRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		err := Retry(t.Context(), &RetryOptions{Idempotent: true}, func(context.Context) error {
+			if calls++; calls == 1 {
+				return &Error{Err: ErrFenced}
+			}
+			return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true})
+		})
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Ran != RanUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 5 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
 }
 
 func TestRetryDelaysDouble(t *testing.T) {
