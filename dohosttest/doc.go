@@ -2,8 +2,10 @@
 //
 // [EveryPoint] runs a scenario once and counts the points at which an incarnation can
 // end. Then it runs it again for each point and way of ending, lets recovery come to
-// rest, and asks whether all is well. [Run] opens a host for a test of any other kind.
-// Both use a host on a file system in memory, which can crash, in a bubble of
+// rest, and asks whether all is well. [Simulate] draws workloads and endings by seed,
+// and [Linearizable] asks of drawn calls whether some order of them, one after another,
+// explains all answers. [Run] opens a host for a test of any other kind. All use a host
+// on a file system in memory, which can crash, in a bubble of
 // [testing/synctest]: hours pass in milliseconds, alarms, idle eviction and back-off
 // included.
 //

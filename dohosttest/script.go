@@ -1,6 +1,7 @@
 package dohosttest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -71,19 +72,19 @@ func (s *Simulation) draw(seed uint64) *script {
 	}
 	weights := 0
 	for _, op := range s.Ops {
-		weights += cmpOr(op.Weight, 1)
+		weights += cmp.Or(op.Weight, 1)
 	}
-	faults, at := cmpOr(s.Faults, 0.05), time.Duration(0)
-	for range cmpOr(s.Steps, 30) {
+	faults, at := cmp.Or(s.Faults, 0.05), time.Duration(0)
+	for range cmp.Or(s.Steps, 30) {
 		at += gaps[r.IntN(len(gaps))]
 		if r.Float64() < faults {
 			sc.actions = append(sc.actions, drawFault(r, at))
 		}
 		op, left := 0, r.IntN(weights)
-		for ; left >= cmpOr(s.Ops[op].Weight, 1); op++ {
-			left -= cmpOr(s.Ops[op].Weight, 1)
+		for ; left >= cmp.Or(s.Ops[op].Weight, 1); op++ {
+			left -= cmp.Or(s.Ops[op].Weight, 1)
 		}
-		client := 1 + r.IntN(cmpOr(s.Clients, 3))
+		client := 1 + r.IntN(cmp.Or(s.Clients, 3))
 		sc.actions = append(sc.actions, action{client: client, at: at, op: op, name: s.Ops[op].Name, seed: r.Uint64() >> 40})
 	}
 	return sc

@@ -1,6 +1,7 @@
 package dohosttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type Op struct {
 // Run one Simulate in a test: the line names the test.
 func Simulate(t *testing.T, s Simulation) {
 	t.Helper()
-	first, runs := s.Seed, cmpOr(s.Runs, 100)
+	first, runs := s.Seed, cmp.Or(s.Runs, 100)
 	if *replayFlag != "" {
 		seed, err := parseSeed(*replayFlag)
 		if err != nil {
@@ -86,13 +87,6 @@ func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err
 		return "", fmt.Errorf("nothing was ended in %d runs: they would pass whatever happens", runs)
 	}
 	return fmt.Sprintf("%d runs from seed %d, %d endings; %v", runs, first, endings, time.Since(begun).Round(time.Millisecond)), nil
-}
-
-func cmpOr[T int | float64](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 func parseSeed(text string) (uint64, error) {
@@ -179,7 +173,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 
 // drawWay draws what happens at a point.
 func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
-	if r.Float64() >= cmpOr(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
+	if r.Float64() >= cmp.Or(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
 		return None
 	}
 	if s.Ways == nil {
@@ -197,7 +191,7 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
 	}
 	begun := time.Now()
 	var clients []*Client
-	for n := range cmpOr(s.Clients, 3) + 1 {
+	for n := range cmp.Or(s.Clients, 3) + 1 {
 		clients = append(clients, h.Client(func(ctx context.Context) error {
 			for _, a := range sc.actions {
 				if a.client != n {

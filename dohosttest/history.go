@@ -1,0 +1,296 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
+)
+
+// history is one run of a workload: what its clients saw, in order. It is written at a
+// standstill, so the order is that of the run, though many things happen at one instant.
+type history struct {
+	x      *workload
+	part   part
+	w      *world
+	calls  []*call // by client, in the order in which it makes them
+	events []event
+	calm   bool // nothing is ended any more
+	drawn  int  // endings, those that part leaves out included
+	err    error
+}
+
+// call is a call that a client has made, or was to make.
+type call struct {
+	name  callName
+	in    any
+	pause time.Duration // before it
+	fate  fate
+	out   any   // if it is answered
+	err   error // if it is not
+	began int   // where it is among the events
+	ended int
+}
+
+// callName is the number of a client, and that of a call among the client's; both from 0.
+type callName struct{ client, n int }
+
+// fate is what came of a call.
+type fate int
+
+const (
+	notMade  fate = iota
+	answered      // with out
+	unknown       // it may have taken effect, or may yet
+	leftOut       // it did not run
+)
+
+// event is a call, its end, or an ending of objects.
+type event struct {
+	after  time.Duration
+	call   *call // nil for an ending
+	end    bool  // of the call
+	strike int   // index of the ending
+}
+
+// instants is among how many milliseconds a pause is drawn: few, so that clients meet
+// at the same one.
+const instants = 3
+
+// try makes the history of a part of the workload.
+func (x *workload) try(t *testing.T, p part) *history {
+	if x.reset != nil {
+		x.reset()
+	}
+	h := &history{x: x, part: p}
+	for client := range p.clients + 1 {
+		r := rand.New(rand.NewPCG(p.seed, uint64(client)))
+		for n := range p.calls {
+			pause := time.Duration(r.IntN(instants)) * time.Millisecond
+			h.calls = append(h.calls, &call{name: callName{client, n}, in: x.draw(r), pause: pause})
+		}
+	}
+	h.w = &world{
+		classes: x.classes, options: x.options, services: x.services,
+		order: diskDrawn, seed: p.seed, chance: h.chance,
+	}
+	h.err = h.w.in(t, h.live)
+	if errors.Is(h.err, errStuck) {
+		return &history{x: x, part: p, w: &world{}, err: h.err} // the other still belongs to its bubble
+	}
+	return h
+}
+
+// live is what happens in the history's world.
+func (h *history) live(_ context.Context, host *Host) error {
+	var clients []*Client
+	for n := range h.part.clients {
+		clients = append(clients, host.Client(func(ctx context.Context) error { return h.client(ctx, host, n) }))
+	}
+	var first error
+	for _, c := range clients {
+		if err := c.Wait(); first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		return first
+	}
+	h.w.atRest(func() { h.calm = true })
+	if h.x.settle > 0 {
+		host.Advance(h.x.settle)
+	} else if err := host.Rest(0); err != nil {
+		return err
+	}
+	host.EvictAll()
+	return host.Client(func(ctx context.Context) error { return h.client(ctx, host, h.part.clients) }).Wait()
+}
+
+// client makes the calls of a client. A call that is left out leaves its time behind.
+func (h *history) client(ctx context.Context, host *Host, n int) error {
+	for _, c := range h.calls[n*h.part.calls : (n+1)*h.part.calls] {
+		time.Sleep(c.pause)
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if !h.part.has(c.name) {
+			continue
+		}
+		if err := h.make(ctx, host, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes a call, and notes when it began and ended.
+func (h *history) make(ctx context.Context, host *Host, c *call) error {
+	h.note(ctx, runtime.PlaceSend, func() { c.began = h.add(event{call: c}) })
+	out, err := h.x.do(ctx, host, c.in)
+	fate, bad := fateOf(err)
+	h.note(ctx, runtime.PlaceAnswer, func() {
+		c.fate, c.out, c.err = fate, out, err
+		c.ended = h.add(event{call: c, end: true})
+	})
+	if bad != nil {
+		return fmt.Errorf("%v of client %d: %w", c.in, c.name.client, bad)
+	}
+	return nil
+}
+
+// note does f at a standstill, in the client's turn.
+func (h *history) note(ctx context.Context, p runtime.Place, f func()) {
+	h.w.sched.ask(&grant{point: runtime.Point{Place: p, Ctx: ctx}, do: f})
+}
+
+// add returns where the event is.
+func (h *history) add(e event) int {
+	e.after = time.Since(h.w.began)
+	h.events = append(h.events, e)
+	return len(h.events) - 1
+}
+
+// fateOf says what came of a call that ended with err, or what is wrong with the workload.
+func fateOf(err error) (fate, error) {
+	if err == nil {
+		return answered, nil
+	}
+	e, ok := errors.AsType[*dohost.Error](err)
+	switch {
+	case !ok:
+		return unknown, err
+	case e.Ran == dohost.RanNo:
+		return leftOut, nil
+	case e.Ran == dohost.RanUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, dohost.ErrConstructor):
+		return unknown, nil
+	}
+	return unknown, fmt.Errorf("the method returned an error, which is an answer, so Do has to say it in Out: %w", err)
+}
+
+// chance is the world's: a pure function of the seed and the point.
+func (h *history) chance(p Point) Way {
+	if h.calm {
+		return None
+	}
+	r := rand.New(rand.NewPCG(h.part.seed, hashOf(p.Object, p.name())))
+	if r.Float64() >= h.x.chance {
+		return None
+	}
+	h.drawn++
+	if !h.part.hasEnding(h.drawn - 1) {
+		return None
+	}
+	h.add(event{strike: len(h.w.struck)})
+	return h.x.ways[r.IntN(len(h.x.ways))]
+}
+
+// differAt says where two histories of one part part.
+func differAt(a, b *history) error {
+	for i := range max(len(a.events), len(b.events)) {
+		was, is := "the end", "the end"
+		if i < len(a.events) {
+			was = a.tell(a.events[i])
+		}
+		if i < len(b.events) {
+			is = b.tell(b.events[i])
+		}
+		if i >= len(a.events) || i >= len(b.events) || !a.agree(a.events[i], b, b.events[i]) {
+			return fmt.Errorf("%w: of two runs of seed %d, the first has %q where the second has %q; "+
+				"if something is left of the first, let Reset make it anew", errNotDeterministic, a.part.seed, was, is)
+		}
+	}
+	return nil
+}
+
+func (h *history) agree(e event, o *history, f event) bool {
+	if e.after != f.after || e.end != f.end || (e.call == nil) != (f.call == nil) {
+		return false
+	}
+	if e.call == nil {
+		return h.w.struck[e.strike] == o.w.struck[f.strike]
+	}
+	same := e.call.name == f.call.name && e.call.fate == f.call.fate && reflect.DeepEqual(e.call.in, f.call.in)
+	return same && (!e.end || reflect.DeepEqual(e.call.out, f.call.out))
+}
+
+// overlaps counts the pairs of answered calls of one object that overlap.
+func (h *history) overlaps() (n int) {
+	var open []*call
+	for _, e := range h.events {
+		switch {
+		case e.call == nil || e.call.fate != answered:
+		case e.end:
+			open = slices.DeleteFunc(open, func(c *call) bool { return c == e.call })
+		default:
+			for _, c := range open {
+				if h.x.object(c.in) == h.x.object(e.call.in) {
+					n++
+				}
+			}
+			open = append(open, e.call)
+		}
+	}
+	return n
+}
+
+// table is the history as a person reads it: a line for each event, and a column for
+// each client.
+func (h *history) table() string {
+	var b strings.Builder
+	columns := map[int]int{}
+	var cells []string
+	for client := range h.part.clients + 1 {
+		if slices.ContainsFunc(h.events, func(e event) bool { return e.call != nil && e.call.name.client == client }) {
+			columns[client] = len(cells)
+			cells = append(cells, " ")
+		}
+	}
+	for _, e := range h.events {
+		var after string
+		if e.call != nil {
+			at := columns[e.call.name.client]
+			cells[at], after = "┌", "│"
+			if e.end {
+				cells[at], after = "└", " "
+			}
+			if e.end && e.call.fate == unknown {
+				cells[at] = "?"
+			}
+		}
+		fmt.Fprintf(&b, "%10v  %s  %s\n", e.after, strings.Join(cells, " "), h.tell(e))
+		if e.call != nil {
+			cells[columns[e.call.name.client]] = after
+		}
+	}
+	return b.String()
+}
+
+// tell is an event in a line.
+func (h *history) tell(e event) string {
+	if e.call == nil {
+		s := h.w.struck[e.strike]
+		text := fmt.Sprintf("%v at the place %q of %v, event %s", s.Way, s.Point.Place, s.Point.Object, s.Point.Op)
+		if s.Point.Site != "" {
+			text += ", " + s.Point.Site
+		}
+		return text
+	}
+	who := fmt.Sprintf("client %d", e.call.name.client)
+	switch {
+	case !e.end:
+		return fmt.Sprintf("%s calls %v", who, e.call.in)
+	case e.call.fate == answered:
+		return fmt.Sprintf("%s has %v for %v", who, e.call.out, e.call.in)
+	case e.call.fate == leftOut:
+		return fmt.Sprintf("%s is told that %v did not run: %v", who, e.call.in, e.call.err)
+	}
+	return fmt.Sprintf("%s is not told what came of %v: %v", who, e.call.in, e.call.err)
+}

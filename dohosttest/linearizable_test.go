@@ -1,0 +1,379 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// sum is an object that counts, in one of several manners.
+type sum struct {
+	st    *dohost.State
+	m     manner
+	cache map[string]int // outlives incarnations and processes
+}
+
+const sums dohost.Namespace[sum] = "sum"
+
+// manner is how a sum counts; only the first two are right.
+type manner int
+
+const (
+	atOnce manner = iota
+	exclusive
+	careless // gives up the turn between reading and writing
+	hasty    // answers before what it wrote is durable
+	caching  // reads from memory that outlives it
+	sharing  // all objects have one number, which none of them writes
+	failing  // returns an error
+	rude     // returns an error that Do does not understand
+)
+
+// add is a call: to name, of n. Zero reads.
+type add struct {
+	name string
+	n    int
+}
+
+func (a add) String() string { return fmt.Sprintf("%s+%d", a.name, a.n) }
+
+func (s *sum) Add(ctx context.Context, n int) (int, error) {
+	switch s.m {
+	case failing:
+		return 0, errors.New("out of paper")
+	case sharing:
+		s.cache["all"] += n
+		return s.cache["all"], nil
+	case caching:
+		if old, ok := s.cache[s.st.ID().Name]; ok && n == 0 {
+			return old, nil
+		}
+	case exclusive:
+		total := 0
+		err := dohost.Exclusive(ctx, func(ctx context.Context) (err error) {
+			total, err = s.add(ctx, n)
+			return err
+		})
+		return total, err
+	}
+	return s.add(ctx, n)
+}
+
+func (s *sum) add(ctx context.Context, n int) (int, error) {
+	total, _, err := dohost.Get[int](ctx, s.st.Storage(), "n")
+	if err != nil {
+		return 0, err
+	}
+	if s.m == careless || s.m == exclusive {
+		if err := dohost.Sleep(ctx, time.Microsecond); err != nil {
+			return 0, err
+		}
+	}
+	total += n
+	s.cache[s.st.ID().Name] = total
+	if s.m == hasty {
+		return total, dohost.PutNoWait(ctx, s.st.Storage(), "n", total)
+	}
+	return total, dohost.Put(ctx, s.st.Storage(), "n", total)
+}
+
+// counting is a workload of two sums.
+func counting(m manner) *Workload[int, add, int] {
+	cache := map[string]int{}
+	return &Workload[int, add, int]{
+		Classes: []dohost.Class{dohost.Bind(sums, func(_ context.Context, st *dohost.State) (*sum, error) {
+			return &sum{st, m, cache}, nil
+		})},
+		Reset:  func() { clear(cache) },
+		Model:  Model[int, add, int]{Init: func() int { return 0 }, Step: func(s int, in add) (int, int) { return s + in.n, s + in.n }},
+		Object: func(in add) string { return in.name },
+		Draw:   func(r *rand.Rand) add { return add{[]string{"a", "b"}[r.IntN(2)], r.IntN(3)} },
+		Do: func(ctx context.Context, h *Host, in add) (int, error) {
+			n, err := dohost.Call(ctx, sums.Get(h, in.name), (*sum).Add, in.n)
+			if m == rude {
+				err = errors.New("never mind")
+			}
+			return n, err
+		},
+		Runs: 60,
+	}
+}
+
+// searching makes the verdict of a workload, and its text.
+func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*verdict, string) {
+	t.Helper()
+	v := w.untyped().search(t)
+	if v.err == nil {
+		t.Fatalf("it passes: %s", v.summary())
+	}
+	text := v.text(t.Name(), t.ArtifactDir())
+	if testing.Verbose() {
+		t.Log(text)
+	}
+	return v, text
+}
+
+func TestSumsAreLinearizable(t *testing.T) {
+	Linearizable(t, *counting(atOnce))
+}
+
+func TestSumsThatSleepAreLinearizable(t *testing.T) {
+	Linearizable(t, *counting(exclusive))
+}
+
+func TestBrokenSumsAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		m       manner
+		calls   int  // at most, of the shortest history
+		endings bool // that it needs one
+	}{
+		"updates are lost":               {careless, 3, false},
+		"answers are not durable":        {hasty, 2, true},
+		"a cache outlives its object":    {caching, 3, true},
+		"objects share what they should": {sharing, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, text := searching(t, counting(c.m))
+			if !errors.Is(v.err, errNoOrder) {
+				t.Fatal(v.err)
+			}
+			if n := len(v.bad.operations()); n > c.calls {
+				t.Errorf("%d calls are left, want %d", n, c.calls)
+			}
+			if got := len(v.bad.w.struck) > 0; got != c.endings {
+				t.Errorf("%d endings are left", len(v.bad.w.struck))
+			}
+			for _, want := range []string{`seed \d+: no order`, `(?m)^ +\d+m?s .* calls [ab]\+\d$`, `where the model has \d`, `history\.html`, `replay: go test .*seed:\d+,clients:\d,calls:\d`} {
+				if !regexp.MustCompile(want).MatchString(text) {
+					t.Errorf("no %s in:\n%s", want, text)
+				}
+			}
+			if c.endings != strings.Contains(text, " of sum/") {
+				t.Errorf("endings are not told:\n%s", text)
+			}
+			picture := regexp.MustCompile(`picture: (\S+)`).FindStringSubmatch(text)
+			html, err := os.ReadFile(picture[1])
+			if err != nil || !strings.Contains(string(html), "<html") || c.endings != strings.Contains(string(html), "at the place") {
+				t.Errorf("the picture: %v", err)
+			}
+			p, err := v.x.parsePart(v.bad.part.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := v.x.try(t, p)
+			if err := differAt(v.bad, again); err != nil || !errors.Is(again.judge(), errNoOrder) {
+				t.Errorf("the line replays something else: %v, %v", err, again.judge())
+			}
+		})
+	}
+}
+
+// What would pass by accident, or cannot be judged, fails with a reason.
+func TestNoAccident(t *testing.T) {
+	noise := 0
+	for name, c := range map[string]struct {
+		spoil func(w *Workload[int, add, int])
+		want  string
+	}{
+		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "nothing was ended in 60 runs"},
+		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
+		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
+		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
+		"no answer":        {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "no call was answered in 60 runs"},
+		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "nothing was ended"},
+		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do has to say it in Out: "},
+		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(rude).Do }, "never mind"},
+		"a panic": {func(w *Workload[int, add, int]) {
+			w.Do = func(context.Context, *Host, add) (int, error) { panic("oh") }
+		}, "panic: oh"},
+		"a moody Step": {func(w *Workload[int, add, int]) {
+			w.Model.Step = func(s int, _ add) (int, int) { noise++; return noise, s }
+		}, "Model.Step says two things"},
+		"a Draw with memory":  {func(w *Workload[int, add, int]) { w.Draw = func(*rand.Rand) add { noise++; return add{"a", noise} } }, "not deterministic"},
+		"a cache never reset": {func(w *Workload[int, add, int]) { *w = *counting(caching); w.Reset = nil }, "not deterministic"},
+		"a check without end": {func(w *Workload[int, add, int]) { w.Patience = 1 }, "no verdict on a history of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := counting(atOnce)
+			c.spoil(w)
+			if _, text := searching(t, w); !strings.Contains(text, c.want) {
+				t.Errorf("want %q in:\n%s", c.want, text)
+			}
+		})
+	}
+}
+
+// strangers are calls of which no two are about one object.
+func strangers(r *rand.Rand) add { return add{fmt.Sprint(r.Uint64()), r.IntN(3)} }
+
+func nothing(*rand.Rand) add { return add{"a", 0} }
+
+func nowhere(_ context.Context, _ *Host, in add) (int, error) { return in.n, nil }
+
+// noSums is a class whose objects are never there.
+func noSums() []dohost.Class {
+	return []dohost.Class{dohost.Bind(sums, func(context.Context, *dohost.State) (*sum, error) {
+		return nil, errors.New("no sum today")
+	})}
+}
+
+// A history that has no order is told as it is, if it does not come again.
+func TestBrokenAndNotDeterministic(t *testing.T) {
+	w := counting(sharing)
+	w.Reset = nil
+	v, text := searching(t, w)
+	if !errors.Is(v.err, errNoOrder) || !v.bad.part.all || !strings.Contains(text, "not made shorter, and it may not come again") {
+		t.Error(text)
+	}
+}
+
+func TestModelMayNotChangeItsState(t *testing.T) {
+	w := &Workload[map[string]int, add, int]{
+		Classes: counting(atOnce).Classes, Draw: counting(atOnce).Draw, Do: counting(atOnce).Do,
+		Model: Model[map[string]int, add, int]{
+			Init: func() map[string]int { return map[string]int{} },
+			Step: func(s map[string]int, in add) (map[string]int, int) {
+				s[in.name] += in.n
+				return s, s[in.name]
+			},
+		},
+	}
+	if _, text := searching(t, w); !strings.Contains(text, "Model.Step changes the state") {
+		t.Error(text)
+	}
+}
+
+func TestWorkloadIsWhole(t *testing.T) {
+	type w = Workload[int, add, int]
+	for want, spoil := range map[string]func(*w){
+		"no Classes, Do":       func(w *w) { w.Classes, w.Do = nil, nil },
+		"no Draw":              func(w *w) { w.Draw = nil },
+		"no Model.Init":        func(w *w) { w.Model.Init = nil },
+		"no Model.Step":        func(w *w) { w.Model.Step = nil },
+		"less than no Clients": func(w *w) { w.Runs = -1 },
+		"Chance is 2":          func(w *w) { w.Chance = 2 },
+		"Chance is NaN":        func(w *w) { w.Chance /= w.Chance },
+		"no Ways":              func(w *w) { w.Ways = []Way{} },
+		"Ways have 0":          func(w *w) { w.Ways = []Way{Fence, None} },
+	} {
+		w := counting(atOnce)
+		spoil(w)
+		if err := w.untyped().check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := counting(atOnce).untyped().check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Same seed, same history, on one core or on many.
+func TestSameSeedSameHistory(t *testing.T) {
+	for _, m := range []manner{atOnce, exclusive, careless} {
+		for seed := range uint64(10) {
+			x := counting(m).untyped()
+			x.chance = 0.03
+			many := x.try(t, x.whole(seed))
+			procs := runtime.GOMAXPROCS(1)
+			one := x.try(t, x.whole(seed))
+			runtime.GOMAXPROCS(procs)
+			if err := differAt(many, one); err != nil {
+				t.Fatal(err)
+			}
+			if many.err != nil || many.table() != one.table() {
+				t.Fatalf("%v\n%s\n%s", many.err, many.table(), one.table())
+			}
+			if other := x.try(t, x.whole(seed+100)); differAt(many, other) == nil {
+				t.Errorf("seeds %d and %d make the same history", seed, seed+100)
+			}
+		}
+	}
+}
+
+// The last client finds new incarnations, and nothing is ended any more.
+func TestLastClientIsAlone(t *testing.T) {
+	x := counting(atOnce).untyped()
+	x.chance = 1e-9
+	h := x.try(t, x.whole(1))
+	if h.err != nil || h.w.lives != 4 {
+		t.Errorf("%v; 2 objects had %d incarnations, want 2 each", h.err, h.w.lives)
+	}
+	x.chance = 0.1
+	h = x.try(t, x.whole(1))
+	for _, c := range h.calls[x.clients*x.calls:] {
+		if c.fate != answered {
+			t.Errorf("%v of the last client: %v", c.in, c.err)
+		}
+	}
+	if last := h.events[len(h.events)-2*x.calls:]; len(h.w.struck) < 10 || last[0].call == nil || last[0].call.name.client != x.clients {
+		t.Errorf("%d endings, not all before the last client", len(h.w.struck))
+	}
+}
+
+// What a history does not need is left out, endings as well.
+func TestShrink(t *testing.T) {
+	x := counting(careless).untyped()
+	x.chance = 0.03
+	try := func(p part) *history { return x.try(t, p) }
+	for seed := uint64(0); ; seed++ {
+		h := try(x.whole(seed))
+		if !h.noOrder() || len(h.w.struck) == 0 {
+			continue
+		}
+		short := shrink(h, try)
+		if n := len(short.operations()); n > 8 || len(short.w.struck) > 1 || !short.noOrder() {
+			t.Errorf("%d calls, %d endings, no order: %v\n%s", n, len(short.w.struck), short.noOrder(), short.table())
+		}
+		if err := differAt(short, try(short.part)); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+}
+
+func TestFateOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want fate
+		bad  bool
+	}{
+		{nil, answered, false},
+		{&dohost.Error{Err: dohost.ErrClosed, Ran: dohost.RanNo}, leftOut, false},
+		{&dohost.Error{Err: dohost.ErrFenced}, unknown, false},
+		{&dohost.Error{Err: context.Canceled}, unknown, false},
+		{fmt.Errorf("of two calls: %w", &dohost.Error{Err: context.Canceled}), unknown, false},
+		{&dohost.Error{Err: &dohost.Error{Err: dohost.ErrFenced}, Ran: dohost.RanYes}, unknown, false},
+		{&dohost.Error{Err: errors.New("no"), Ran: dohost.RanYes}, unknown, true},
+		{errors.New("no"), unknown, true},
+	} {
+		if got, bad := fateOf(c.err); got != c.want || (bad != nil) != c.bad {
+			t.Errorf("%v: %v, %v", c.err, got, bad)
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	x := counting(atOnce).untyped()
+	if p, err := x.parsePart("seed:7"); err != nil || p.String() != "seed:7,clients:4,calls:8" {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, text := range []string{"seed:7,clients:4,calls:8", "seed:0,clients:2,calls:1,only:0.1+12.3,endings:0+4", "seed:1,clients:1,calls:1,only:,endings:"} {
+		if p, err := x.parsePart(text); err != nil || p.String() != text {
+			t.Errorf("%q: %v, %v", text, p, err)
+		}
+	}
+	for _, text := range []string{"", "7", "seed:x", "seed:1,", "calls:1,seed:1", "seed:1,calls:0.1", "seed:1,only:x", "seed:1,endings:x", "seed:1,luck:2", "sum/a:3:fence"} {
+		if p, err := x.parsePart(text); err == nil {
+			t.Errorf("%q: %v", text, p)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package dohosttest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// part is a history that a workload can make, perhaps with fewer clients and calls, or
+// what is left of it when some calls and endings are not made.
+type part struct {
+	seed           uint64
+	clients, calls int
+	all            bool       // the rest is not looked at
+	only           []callName // calls that are made
+	endings        []int      // that are made, of those drawn, from 0
+}
+
+// whole is the history of a seed.
+func (x *workload) whole(seed uint64) part {
+	return part{seed: seed, clients: x.clients, calls: x.calls, all: true}
+}
+
+func (p part) has(c callName) bool { return p.all || slices.Contains(p.only, c) }
+
+func (p part) hasEnding(n int) bool { return p.all || slices.Contains(p.endings, n) }
+
+// String is the part as the flag reads it: seed:n,clients:n,calls:n and, of less than
+// all of that, only:client.call+client.call and endings:n+n.
+func (p part) String() string {
+	text := fmt.Sprintf("seed:%d,clients:%d,calls:%d", p.seed, p.clients, p.calls)
+	if p.all {
+		return text
+	}
+	var only, endings []string
+	for _, c := range p.only {
+		only = append(only, fmt.Sprintf("%d.%d", c.client, c.n))
+	}
+	for _, n := range p.endings {
+		endings = append(endings, strconv.Itoa(n))
+	}
+	return fmt.Sprintf("%s,only:%s,endings:%s", text, strings.Join(only, "+"), strings.Join(endings, "+"))
+}
+
+// parsePart reads what String writes. A seed alone means the workload's own history.
+func (x *workload) parsePart(text string) (part, error) {
+	p := x.whole(0)
+	for i, word := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(word, ":")
+		if (i == 0) != (name == "seed") {
+			return p, fmt.Errorf("%q: want seed:number first", text)
+		}
+		var err error
+		switch name {
+		case "seed":
+			p.seed, err = strconv.ParseUint(value, 10, 64)
+		case "clients":
+			p.clients, err = strconv.Atoi(value)
+		case "calls":
+			p.calls, err = strconv.Atoi(value)
+		case "only":
+			p.all = false
+			p.only, err = list(value, parseCall)
+		case "endings":
+			p.all = false
+			p.endings, err = list(value, strconv.Atoi)
+		default:
+			err = fmt.Errorf("want seed, clients, calls, only or endings")
+		}
+		if err != nil {
+			return p, fmt.Errorf("%q: %w", word, err)
+		}
+	}
+	return p, nil
+}
+
+func parseCall(text string) (c callName, err error) {
+	_, err = fmt.Sscanf(text, "%d.%d", &c.client, &c.n)
+	return c, err
+}
+
+func list[T any](text string, parse func(string) (T, error)) (items []T, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for word := range strings.SplitSeq(text, "+") {
+		item, err := parse(word)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// smallRuns is how many histories of each small size are looked at, after a large one
+// was not linearizable.
+const smallRuns = 100
+
+// small looks for a small history that is not linearizable. It returns nil if it finds
+// none.
+func (x *workload) small(try func(part) *history) *history {
+	until := time.Now().Add(x.patience)
+	for calls := 1; calls < min(x.calls, 5); calls++ {
+		for i := range uint64(smallRuns) {
+			if time.Now().After(until) {
+				return nil
+			}
+			p := x.whole(x.seed + i)
+			p.clients, p.calls = min(p.clients, 2), calls
+			if h := try(p); h.noOrder() {
+				return h
+			}
+		}
+	}
+	return nil
+}
+
+// shrink leaves out calls and endings of a history, as long as it is not linearizable.
+func shrink(h *history, try func(part) *history) *history {
+	runs, until := 0, time.Now().Add(h.x.patience)
+	at := h.part
+	at.all = false
+	for _, c := range h.calls {
+		if c.fate != notMade {
+			at.only = append(at.only, c.name)
+		}
+	}
+	for n := range h.drawn {
+		at.endings = append(at.endings, n)
+	}
+	found := func() bool {
+		if runs++; runs > maxShrink || time.Now().After(until) {
+			return false
+		}
+		less := try(at)
+		if less.noOrder() {
+			h = less
+			return true
+		}
+		return false
+	}
+	for size := -1; size != len(at.only)+len(at.endings); {
+		size = len(at.only) + len(at.endings)
+		reduce(&at.only, found)
+		reduce(&at.endings, found)
+	}
+	return h
+}
+
+// reduce leaves out of items what it can while ok holds: halves first, and single ones
+// last.
+func reduce[T any](items *[]T, ok func() bool) {
+	for size := max(1, len(*items)/2); ; size /= 2 {
+		for at := 0; at < len(*items); {
+			all := *items
+			*items = slices.Concat(all[:at], all[min(at+size, len(all)):])
+			if !ok() {
+				*items = all
+				at += size
+			}
+		}
+		if size <= 1 {
+			return
+		}
+	}
+}

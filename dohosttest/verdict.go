@@ -1,0 +1,143 @@
+package dohosttest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// verdict is what came of a Linearizable.
+type verdict struct {
+	x        *workload
+	runs     int
+	fates    [leftOut + 1]int // of calls
+	endings  [Kill + 1]int
+	overlaps int
+	took     time.Duration
+
+	first   any  // answer
+	several bool // answers that differ
+	refused error
+
+	err  error
+	bad  *history // nil if the workload is bad as a whole
+	note string
+}
+
+// search is Linearizable without a word.
+func (x *workload) search(t *testing.T) *verdict {
+	v := &verdict{x: x}
+	begun := time.Now()
+	defer func() { v.took = time.Since(begun) }()
+	for i := range uint64(x.runs) {
+		h := x.try(t, x.whole(x.seed+i))
+		v.add(h)
+		if i == 0 && h.err == nil {
+			if v.err = x.pure(h); v.err != nil {
+				return v
+			}
+		}
+		if v.err = h.judge(); v.err != nil {
+			v.blame(t, h)
+			return v
+		}
+		if i > 0 {
+			continue
+		}
+		again := x.try(t, h.part)
+		if v.err = cmp.Or(again.err, differAt(h, again)); v.err != nil {
+			v.bad = again
+			return v
+		}
+	}
+	v.err = v.accident()
+	return v
+}
+
+// blame looks for the shortest history that is as bad as h.
+func (v *verdict) blame(t *testing.T, h *history) {
+	v.bad = h
+	if !errors.Is(v.err, errNoOrder) {
+		return
+	}
+	try := func(p part) *history { return v.x.try(t, p) }
+	again := try(h.part)
+	if err := cmp.Or(again.err, differAt(h, again)); err != nil {
+		v.note = fmt.Sprintf("not made shorter, and it may not come again: %v", err)
+		return
+	}
+	v.bad = shrink(cmp.Or(v.x.small(try), h), try)
+}
+
+// add counts.
+func (v *verdict) add(h *history) {
+	v.runs++
+	v.overlaps += h.overlaps()
+	for _, s := range h.w.struck {
+		v.endings[s.Way]++
+	}
+	for _, c := range h.calls {
+		v.fates[c.fate]++
+		switch c.fate {
+		case leftOut:
+			v.refused = c.err
+		case answered:
+			if v.fates[answered] == 1 {
+				v.first = c.out
+			}
+			v.several = v.several || !reflect.DeepEqual(v.first, c.out)
+		}
+	}
+}
+
+// accident says why the workload would pass whatever its objects do.
+func (v *verdict) accident() error {
+	const so = "it would pass by accident"
+	ended := 0
+	for _, n := range v.endings {
+		ended += n
+	}
+	switch {
+	case v.fates[answered] == 0:
+		return fmt.Errorf("no call was answered in %d runs: %s; the last was refused: %w", v.runs, so, v.refused)
+	case ended == 0:
+		return fmt.Errorf("nothing was ended in %d runs: %s; have more Calls or Runs, or a higher Chance", v.runs, so)
+	case v.overlaps == 0:
+		return fmt.Errorf("no two calls of one object overlapped in %d runs: %s; have more Clients or Calls, or fewer objects", v.runs, so)
+	case !v.several:
+		return fmt.Errorf("every answer was %v in %d runs: %s; have calls that read", v.first, v.runs, so)
+	}
+	return nil
+}
+
+// summary is the verdict in a line.
+func (v *verdict) summary() string {
+	var by []string
+	for way := Fence; way <= Kill; way++ {
+		if n := v.endings[way]; n > 0 {
+			by = append(by, fmt.Sprintf("%d %v", n, way))
+		}
+	}
+	return fmt.Sprintf("%d histories: %d calls answered, %d with unknown outcome, %d that did not run; %d overlaps; endings: %s; %v",
+		v.runs, v.fates[answered], v.fates[unknown], v.fates[leftOut], v.overlaps, strings.Join(by, ", "), v.took.Round(time.Millisecond))
+}
+
+// replay makes one history, as a line of a failure says.
+func (x *workload) replay(t *testing.T, text string) {
+	t.Helper()
+	p, err := x.parsePart(text)
+	if err != nil {
+		t.Fatalf("-dohosttest.replay: %v", err)
+	}
+	h := x.try(t, p)
+	v := &verdict{x: x, bad: h, err: h.judge()}
+	v.add(h)
+	if v.err != nil {
+		t.Error(v.text(t.Name(), t.ArtifactDir()))
+	}
+	t.Log(v.summary())
+}
