@@ -105,7 +105,11 @@ func (s *sim) run(t *testing.T) int {
 	for seed := s.c.Seed; ; seed++ {
 		for _, w := range s.workloads {
 			if s.over() {
-				s.tell("Done")
+				when := "Done"
+				if s.ctx.Err() != nil {
+					when = "Broken off"
+				}
+				s.tell(when)
 				fmt.Fprintln(s.out, "Every check of every run held.")
 				return 0
 			}

@@ -35,6 +35,12 @@ func Scenarios() []Named {
 		{"till", newTilling},
 		{"payment", newPaying},
 		{"at-most-once", newAtMostOnce},
+		{"desk", newClaiming},
+		{"board", newBoarding},
+		{"visit", newVisiting},
+		{"put-off", newPuttingOff},
+		{"cancel", newCancelling},
+		{"refusal", newRefusing},
 	}
 }
 

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// checker tries mutations.
+type checker struct {
+	root   string            // of the module
+	dir    string            // for what is built
+	builds int               // at a time
+	sound  map[string]string // the tests without a mutation, by package
+}
+
+// verdict is what came of a mutation and a scenario.
+type verdict struct {
+	m     *mutation
+	s     scenario
+	found int     // runs that failed because they were ended somewhere
+	first finding // of those
+	took  time.Duration
+	err   error // why the mutation is no proof
+}
+
+// sane builds the tests without any mutation and runs the scenarios, which must pass.
+func (c *checker) sane(ctx context.Context, ms []*mutation) error {
+	patterns := map[string][]string{} // by package
+	for _, m := range ms {
+		for _, s := range m.scenarios {
+			if !slices.Contains(patterns[s.pkg], s.run) {
+				patterns[s.pkg] = append(patterns[s.pkg], s.run)
+			}
+		}
+	}
+	c.sound = map[string]string{}
+	for pkg, runs := range patterns {
+		binary, err := c.begin(ctx, nil, pkg).wait()
+		if err != nil {
+			return fmt.Errorf("without a mutation: %w", err)
+		}
+		c.sound[pkg] = binary
+		output, passed, err := c.runTest(ctx, binary, pkg, "-test.run="+strings.Join(runs, "|"))
+		if err == nil && !passed {
+			err = errors.New(tail(output))
+		}
+		if err != nil {
+			return fmt.Errorf("without a mutation, %s fails: %w", pkg, err)
+		}
+	}
+	return nil
+}
+
+// trial is a mutation and one of its scenarios.
+type trial struct {
+	m *mutation
+	s scenario
+	b *build // nil until it has begun
+}
+
+// check tries all mutations. While one is tried the next are being built.
+func (c *checker) check(ctx context.Context, ms []*mutation) []verdict {
+	var trials []*trial
+	for _, m := range ms {
+		for _, s := range m.scenarios {
+			trials = append(trials, &trial{m: m, s: s})
+		}
+	}
+	var verdicts []verdict
+	for i, t := range trials {
+		for _, next := range trials[i:min(i+c.builds, len(trials))] {
+			if next.b == nil {
+				next.b = c.begin(ctx, next.m, next.s.pkg)
+			}
+		}
+		begun := time.Now()
+		v := verdict{m: t.m, s: t.s}
+		binary, err := t.b.wait()
+		if err == nil {
+			err = c.try(ctx, binary, &v)
+		}
+		v.err, v.took = err, time.Since(begun)
+		verdicts = append(verdicts, v)
+		logVerdict(&v)
+	}
+	return verdicts
+}
+
+// try runs the scenario with the mutation.
+func (c *checker) try(ctx context.Context, binary string, v *verdict) error {
+	output, passed, err := c.runTest(ctx, binary, v.s.pkg, "-test.run="+v.s.run)
+	if err != nil {
+		return err
+	}
+	if passed {
+		return errors.New("it survives")
+	}
+	f := parseFindings(output)
+	if f.untouched != "" {
+		return fmt.Errorf("it is found without an ending, which proves nothing: %s", f.untouched)
+	}
+	first, ok := f.first()
+	if !ok {
+		return fmt.Errorf("no failure tells of an error at an ended point:\n%s", tail(output))
+	}
+	v.found, v.first = f.count(), first
+	if err := c.slow(ctx, binary, v.s); err != nil {
+		return err
+	}
+	return c.replay(ctx, binary, v)
+}
+
+// slow wants the untouched run to pass on a slow disk too, which EveryPoint tries after
+// all else: a replay of no endings.
+func (c *checker) slow(ctx context.Context, binary string, s scenario) error {
+	output, passed, err := c.runTest(ctx, binary, s.pkg, "-test.run="+s.run, "-dohosttest.replay=batched")
+	if err == nil && !passed {
+		err = fmt.Errorf("it is found without an ending, on a slow disk, which proves nothing:\n%s", tail(output))
+	}
+	return err
+}
+
+// replay follows the line of the first failure, with the mutation and without.
+func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
+	args := []string{"-test.run=" + v.first.run, "-dohosttest.replay=" + v.first.plan}
+	output, passed, err := c.runTest(ctx, binary, v.s.pkg, args...)
+	if err != nil {
+		return fmt.Errorf("its replay: %w", err)
+	}
+	if passed {
+		return errors.New("its replay passes")
+	}
+	if again, ok := parseFindings(output).first(); !ok || !same(again, v.first) {
+		return fmt.Errorf("its replay fails in another way: %q, not %q", again.err, v.first.err)
+	}
+	// A mutation may add points or take some away, and what has the number there then is
+	// another place here.
+	args[1] = "-dohosttest.replay=" + place.ReplaceAllString(v.first.plan, "")
+	output, passed, err = c.runTest(ctx, c.sound[v.s.pkg], v.s.pkg, args...)
+	if err != nil {
+		return fmt.Errorf("its replay without the mutation: %w", err)
+	}
+	if !passed && !strings.Contains(output, "-dohosttest.replay: there is no point ") {
+		return fmt.Errorf("its replay fails without the mutation:\n%s", tail(output))
+	}
+	return nil
+}
+
+// place is the part of a plan that says at which place a point was.
+var place = regexp.MustCompile(`@[a-z]+`)

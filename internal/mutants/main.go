@@ -1,0 +1,68 @@
+// Mutants shows that dohosttest finds bugs. Each patch in testdata breaks a promise of
+// the module in a way that no test notices in which nothing ends; a scenario of
+// internal/simtest, run to its end at every point, must find it.
+//
+// A patch begins with lines that say what is wrong, and what is to find it:
+//
+//	# The attempts of an alarm are counted in memory.
+//	# scenario: ./internal/simtest ^TestScenarios$/^failing-alarms$
+//
+// That is a package, and a pattern for go test -run. The program builds the package's
+// test with the patch in an overlay, so that the sources stay as they are, and wants
+// the untouched run to pass, runs that were ended somewhere to fail, and the line that
+// replays the first of those to meet the same failure again, and none without the patch.
+//
+// It prints a table, and exits with 1 if a mutation does not apply, does not compile,
+// survives, or is found by the untouched run already.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	pattern := flag.String("run", "", "try the mutations whose names match this `regexp`; all if empty")
+	builds := flag.Int("j", 2, "`builds` at a time")
+	flag.Parse()
+	wanted, err := regexp.Compile(*pattern)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	mutations, err := readMutations(root, wanted)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c := &checker{root: root, dir: dir, builds: max(1, *builds)}
+	if err := c.sane(ctx, mutations); err != nil {
+		return err
+	}
+	verdicts := c.check(ctx, mutations)
+	if err := printTable(os.Stdout, verdicts); err != nil {
+		return err
+	}
+	return summary(verdicts)
+}

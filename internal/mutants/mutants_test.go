@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const output = `--- FAIL: TestScenarios (0.00s)
+    --- FAIL: TestScenarios/cancel (1.41s)
+        simtest_test.go:25: after a power cut at the place "sync" of class a, event record (a/b point 9 (life 1, event 1 record, sync 1))
+            and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (life 2, event 1 set, end 1))
+            check: it is lost
+            and so is that
+            what happened:
+                    0s  a/b: life 1, event 0 constructor, construct 1
+            replay: go test -run '^TestScenarios$/^cancel$' . -dohosttest.replay='batched,a/b:9:power-cut,a/b:17:fence'
+        simtest_test.go:25: 5 more failures: 3 at handed, 2 at sync
+        simtest_test.go:25: 66 points of 1 objects, 100% of them tried; 2.107s
+FAIL
+`
+
+func TestParseFindings(t *testing.T) {
+	f := parseFindings(output)
+	want := finding{
+		where: `after a power cut at the place "sync" of class a, event record (a/b point 9 (life 1, event 1 record, sync 1)); ` +
+			`and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (life 2, event 1 set, end 1))`,
+		err:    "check: it is lost\nand so is that",
+		run:    "^TestScenarios$/^cancel$",
+		plan:   "batched,a/b:9:power-cut,a/b:17:fence",
+		replay: "go test -run '^TestScenarios$/^cancel$' . -dohosttest.replay='batched,a/b:9:power-cut,a/b:17:fence'",
+	}
+	if got, ok := f.first(); !ok || got != want {
+		t.Errorf("the first is\n%+v, want\n%+v", got, want)
+	}
+	if f.count() != 6 || f.untouched != "" {
+		t.Errorf("%d points, untouched %q", f.count(), f.untouched)
+	}
+}
+
+func TestParseFindingsOfUntouchedRun(t *testing.T) {
+	f := parseFindings("        simtest_test.go:25: the untouched run fails, before anything was ended: check: no\n            what happened:\n")
+	if f.untouched == "" || f.count() != 0 {
+		t.Errorf("untouched %q, %d points", f.untouched, f.count())
+	}
+}
+
+func TestParseMutation(t *testing.T) {
+	const diff = "--- a/x/y.go\n+++ b/x/y.go\n@@ -1 +1 @@\n-a\n+b\n"
+	m, err := parseMutation("# One thing\n# is wrong.\n# scenario: ./z ^T$/^u$\n\n" + diff)
+	want := &mutation{what: "One thing is wrong.", scenarios: []scenario{{"./z", "^T$/^u$"}}, files: []string{"x/y.go"}}
+	if err != nil || !reflect.DeepEqual(m, want) {
+		t.Errorf("%+v, %v; want %+v", m, err, want)
+	}
+	for text, why := range map[string]string{
+		"# scenario: ./z T\n" + diff:        "what is wrong",
+		"# wrong\n" + diff:                  "which scenario",
+		"# wrong\n# scenario: ./z T\n":      "changes nothing",
+		"# wrong\n# scenario: T\n" + diff:   "want a package",
+		"# wrong\n# scenario: z T\n" + diff: "want a package",
+	} {
+		if _, err := parseMutation(text); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%q: %v, want an error with %q", text, err, why)
+		}
+	}
+}
+
+// TestMutationsApply is what must be looked at first when the sources have changed.
+func TestMutationsApply(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms, err := readMutations(root, regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &checker{root: root, dir: t.TempDir()}
+	for _, m := range ms {
+		dir := filepath.Join(c.dir, m.name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.overlay(t.Context(), m, dir); err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// visit is an object whose alarm does something outside, and that does not repeat it
+// blindly: a run that finds the one before cut off sets the alarm for now, and the next
+// begins anew.
+type visit struct {
+	st   *dohost.State
+	bank *dohosttest.Service
+}
+
+var visits dohost.Namespace[visit] = "visit"
+
+// The phases of a visit.
+const (
+	visitNew   = "new"
+	visitBegun = "begun"
+	visitDone  = "done"
+)
+
+func (v *visit) plan(ctx context.Context, _ none) (none, error) {
+	_, known, err := dohost.Get[string](ctx, v.st.Storage(), "phase")
+	if err != nil || known {
+		return none{}, err
+	}
+	return none{}, errors.Join(dohost.Put(ctx, v.st.Storage(), "phase", visitNew), v.st.SetAlarm(ctx, time.Now().Add(time.Second)))
+}
+
+func (v *visit) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	s := v.st.Storage()
+	phase, _, err := dohost.Get[string](ctx, s, "phase")
+	if err != nil || phase == visitDone {
+		return err
+	}
+	if phase == visitBegun {
+		return errors.Join(dohost.Put(ctx, s, "phase", visitNew), v.st.SetAlarm(ctx, time.Now()))
+	}
+	if err := dohost.Put(ctx, s, "phase", visitBegun); err != nil {
+		return err
+	}
+	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, v.bank.Call(ctx, v.st.ID().Name, "") })
+	return errors.Join(err, dohost.Put(ctx, s, "phase", visitDone))
+}
+
+func (v *visit) phase(ctx context.Context, _ none) (string, error) {
+	phase, _, err := dohost.Get[string](ctx, v.st.Storage(), "phase")
+	return phase, err
+}
+
+// newVisiting is an alarm that is set anew for the same moment, in a recovery only.
+func newVisiting() dohosttest.Scenario {
+	bank := &dohosttest.Service{Idempotent: true}
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(visits, func(_ context.Context, st *dohost.State) (*visit, error) {
+			return &visit{st, bank}, nil
+		}, dohost.OnAlarm((*visit).ring))},
+		Services: []*dohosttest.Service{bank},
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			_, err := ask(ctx, visits.Get(h, "a"), (*visit).plan, none{})
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			phase, err := dohost.Call(ctx, visits.Get(h, "a"), (*visit).phase, none{})
+			return errors.Join(err, differ("the visit", phase, visitDone), bank.RanOnce("a"))
+		},
+	}
+}
+
+// appointment is an object whose alarm takes long, with everybody else kept out. It can
+// be put off and cancelled meanwhile.
+type appointment struct {
+	st *dohost.State
+	w  *witness
+}
+
+var appointments dohost.Namespace[appointment] = "appointment"
+
+// set sets the alarm, and writes down for when.
+func (a *appointment) set(ctx context.Context, at time.Time) (none, error) {
+	return none{}, errors.Join(dohost.Put(ctx, a.st.Storage(), "due", at), a.st.SetAlarm(ctx, at))
+}
+
+func (a *appointment) cancel(ctx context.Context, _ none) (none, error) {
+	return none{}, a.st.Storage().DeleteAll(ctx)
+}
+
+func (a *appointment) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	due, set, err := dohost.Get[time.Time](ctx, a.st.Storage(), "due")
+	if err != nil {
+		return err
+	}
+	if early := time.Until(due); early > 0 || !set {
+		a.w.fault("the alarm rings %v too early (set: %t)", early, set)
+	}
+	err = dohost.Exclusive(ctx, func(ctx context.Context) error { return dohost.Sleep(ctx, 2*time.Second) })
+	if err != nil {
+		return err
+	}
+	return dohost.Put(ctx, a.st.Storage(), "rang", due)
+}
+
+// diary is what an appointment has in storage.
+func (a *appointment) diary(ctx context.Context, _ none) (map[string]string, error) {
+	found := map[string]string{}
+	items, err := dohost.List[time.Time](ctx, a.st.Storage(), nil)
+	for _, it := range items {
+		found[it.Key] = it.Value.UTC().Format(time.TimeOnly)
+	}
+	return found, err
+}
+
+func appointmentClass(w *witness) dohost.Class {
+	return dohost.Bind(appointments, func(_ context.Context, st *dohost.State) (*appointment, error) {
+		return &appointment{st, w}, nil
+	}, dohost.OnAlarm((*appointment).ring))
+}
+
+// newPuttingOff is a client that puts an alarm off while it runs.
+func newPuttingOff() dohosttest.Scenario {
+	w := new(witness)
+	var until time.Time
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{appointmentClass(w)},
+		Reset:   w.reset,
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			until = time.Now().Add(time.Minute)
+			_, err := ask(ctx, appointments.Get(h, "a"), (*appointment).set, time.Now().Add(time.Second))
+			if err != nil {
+				return err
+			}
+			h.Advance(2 * time.Second)
+			_, err = ask(ctx, appointments.Get(h, "a"), (*appointment).set, until)
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).diary, none{})
+			at := until.UTC().Format(time.TimeOnly)
+			return errors.Join(err, w.wrong(), differ("the diary", got, map[string]string{"due": at, "rang": at}))
+		},
+	}
+}
+
+// newCancelling is a client that gives up what may not have happened: it cancels, which
+// leaves nothing.
+func newCancelling() dohosttest.Scenario {
+	w := new(witness)
+	cancelled := false
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{appointmentClass(w)},
+		Reset:   func() { w.reset(); cancelled = false },
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			a := appointments.Get(h, "a")
+			_, err := dohost.Call(ctx, a, (*appointment).set, time.Now().Add(time.Hour))
+			if err == nil {
+				return nil
+			}
+			cancelled = true
+			_, err = ask(ctx, a, (*appointment).cancel, none{})
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			got, err := dohost.Call(ctx, appointments.Get(h, "a"), (*appointment).diary, none{})
+			if left := len(got); cancelled != (left == 0) {
+				err = errors.Join(err, fmt.Errorf("cancelled: %t, and there is %v", cancelled, got))
+			}
+			return errors.Join(err, w.wrong())
+		},
+	}
+}

@@ -1,0 +1,166 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// desk is an object that gives each seat away once, in a transaction. It is taken back
+// only when a client repeats a claim that had been granted, which is when something
+// has ended.
+type desk struct {
+	st *dohost.State
+	w  *witness
+}
+
+// claim is for a seat. Try tells the claims of one client apart.
+type claim struct {
+	Seat string
+	Try  int
+}
+
+var (
+	desks dohost.Namespace[desk] = "desk"
+	given                        = dohost.Feed{Name: "given", Values: true}
+	seats                        = dohost.Collection[claim]{
+		Name:    "seats",
+		Key:     func(c claim) string { return c.Seat },
+		Indexes: []dohost.Index[claim]{{Name: "try", Of: func(c claim) dohost.Key { return dohost.KeyOf(c.Try) }}},
+		Feed:    &given,
+	}
+)
+
+// claim returns the try that has the seat.
+func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
+	s := d.st.Storage()
+	if err := dohost.Put(ctx, s, "asks", c.Try); err != nil {
+		return 0, err
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error { return d.grant(ctx, c) })
+	if err == nil {
+		err = dohost.Add(ctx, s, "count", 1)
+	}
+	if !errors.Is(err, dohost.ErrRowExists) {
+		return c.Try, err
+	}
+	asks, _, err := dohost.Get[int](ctx, s, "asks")
+	if asks != c.Try {
+		d.w.fault("%s: try %d asks, %d is noted after a transaction was taken back", c.Seat, c.Try, asks)
+	}
+	row, _, err2 := seats.Get(ctx, s, c.Seat)
+	_, err3 := s.Delete(ctx, "asks")
+	return row.Value.Try, errors.Join(err, err2, err3)
+}
+
+// grant does what must not be done for a seat that is taken, and notices that last.
+func (d *desk) grant(ctx context.Context, c claim) error {
+	s := d.st.Storage()
+	_, err := s.Delete(ctx, "asks")
+	emitted := d.st.Emit(ctx, func(err error) {
+		if err == nil {
+			d.w.see(fmt.Sprintf("told %d", c.Try))
+		}
+	})
+	printed := d.st.Go(ctx, "print", func(ctx context.Context) error {
+		return dohost.Put(ctx, s, fmt.Sprintf("receipt/%d", c.Try), true)
+	})
+	return errors.Join(err, emitted, printed, seats.Insert(ctx, s, c))
+}
+
+// deskBook is what a desk has in storage: seats by name, by try, and as they were given.
+type deskBook struct {
+	Seats, ByTry, Given []claim
+	Count               int
+	Keys                []string
+}
+
+func (d *desk) read(ctx context.Context, _ none) (b deskBook, err error) {
+	s := d.st.Storage()
+	rows, err := seats.List(ctx, s, nil)
+	for _, row := range rows {
+		b.Seats = append(b.Seats, row.Value)
+	}
+	rows, err2 := seats.List(ctx, s, &dohost.Query[claim]{Index: "try"})
+	for _, row := range rows {
+		b.ByTry = append(b.ByTry, row.Value)
+	}
+	entries, err3 := given.Read(ctx, s, dohost.Position{}, 0)
+	for _, e := range entries {
+		c, _, err := seats.Value(e)
+		if err != nil {
+			return b, err
+		}
+		b.Given = append(b.Given, c)
+	}
+	count, _, err4 := dohost.Get[int](ctx, s, "count")
+	b.Count = count
+	items, err5 := dohost.List[any](ctx, s, nil)
+	for _, it := range items {
+		b.Keys = append(b.Keys, it.Key)
+	}
+	return b, errors.Join(err, err2, err3, err4, err5)
+}
+
+// claiming is a client that wants two seats.
+type claiming struct {
+	w     *witness
+	tries int
+	got   []claim
+}
+
+func (c *claiming) run(ctx context.Context, h *dohosttest.Host) error {
+	for _, seat := range []string{"1A", "1B"} {
+		var holder int
+		err := surely(ctx, func(ctx context.Context) (err error) {
+			c.tries++
+			holder, err = dohost.Call(ctx, desks.Get(h, "a"), (*desk).claim, claim{seat, c.tries})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		c.got = append(c.got, claim{seat, holder})
+	}
+	return nil
+}
+
+func (c *claiming) check(ctx context.Context, h *dohosttest.Host) error {
+	b, err := dohost.Call(ctx, desks.Get(h, "a"), (*desk).read, none{})
+	err = errors.Join(err, c.w.wrong(), differ("the seats", b.Seats, c.got),
+		differ("the seats by try", b.ByTry, c.got), differ("the seats as they were given", b.Given, c.got),
+		differ("the seats that were counted", b.Count, len(c.got)))
+	may := map[string]bool{"count": true}
+	for try := 1; try <= c.tries; try++ {
+		granted := false
+		for _, got := range c.got {
+			granted = granted || got.Try == try
+		}
+		may[fmt.Sprintf("receipt/%d", try)] = granted
+		if n := c.w.times(fmt.Sprintf("told %d", try)); n > 1 || n == 1 && !granted {
+			err = errors.Join(err, fmt.Errorf("try %d was told %d times that it has a seat; it has: %t", try, n, granted))
+		}
+	}
+	for _, key := range b.Keys {
+		if !may[key] {
+			err = errors.Join(err, fmt.Errorf("%s is there, of a try that got nothing", key))
+		}
+	}
+	return err
+}
+
+// newClaiming is transactions that are taken back only in the recovery from an ending.
+func newClaiming() dohosttest.Scenario {
+	c := &claiming{w: new(witness)}
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(desks, func(_ context.Context, st *dohost.State) (*desk, error) {
+			return &desk{st, c.w}, nil
+		})},
+		Reset: func() { c.w.reset(); c.tries, c.got = 0, nil },
+		Run:   c.run,
+		Check: c.check,
+	}
+}

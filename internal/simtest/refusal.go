@@ -1,0 +1,73 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// purse is an object that refuses, and writes that down: the error of a handler is a
+// result as any other.
+type purse struct{ st *dohost.State }
+
+var purses dohost.Namespace[purse] = "purse"
+
+var errPoor = errors.New("not enough money")
+
+// spend refuses what is more than there is, each ID once and for ever.
+func (p *purse) spend(ctx context.Context, a addition) (none, error) {
+	s := p.st.Storage()
+	spent, _, err := dohost.Get[int](ctx, s, "spent")
+	if err != nil {
+		return none{}, err
+	}
+	if spent+a.N <= 10 {
+		return none{}, dohost.Put(ctx, s, "spent", spent+a.N)
+	}
+	return none{}, errors.Join(dohost.Put(ctx, s, "refused/"+a.ID, true), errPoor)
+}
+
+func (p *purse) refused(ctx context.Context, _ none) (keys []string, err error) {
+	items, err := dohost.List[bool](ctx, p.st.Storage(), &dohost.ListOptions{Prefix: "refused/"})
+	for _, it := range items {
+		keys = append(keys, it.Key)
+	}
+	return keys, err
+}
+
+// newRefusing is a client that is refused, and remembers it.
+func newRefusing() dohosttest.Scenario {
+	var told []string
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) {
+			return &purse{st}, nil
+		})},
+		Reset: func() { told = nil },
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			for i := range 3 {
+				id := fmt.Sprint(i)
+				_, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).spend, addition{id, 20})
+				if errors.Is(err, errPoor) {
+					told = append(told, "refused/"+id)
+				}
+			}
+			return nil
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			keys, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).refused, none{})
+			there := map[string]bool{}
+			for _, key := range keys {
+				there[key] = true
+			}
+			for _, key := range told {
+				if !there[key] {
+					err = errors.Join(err, fmt.Errorf("%s is lost, its client was told %q", key, errPoor))
+				}
+			}
+			return err
+		},
+	}
+}
