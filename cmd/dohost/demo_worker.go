@@ -179,5 +179,5 @@ func (w *worker) read(ctx context.Context, merger string) (words []tally.Word, e
 
 // insist repeats what may be repeated for as long as it takes.
 func insist(ctx context.Context, fn func(context.Context) error) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 10_000, Base: time.Millisecond, Window: time.Minute}, fn)
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 10_000, Base: -1, Window: time.Minute}, fn)
 }

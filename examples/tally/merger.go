@@ -72,7 +72,7 @@ type Word struct {
 }
 
 // Pieces of the stream: words are sent so many at a time.
-const wordsPerPiece = 16
+const wordsPerPiece = 32
 
 // ServeHTTP streams all words as JSON, one a line, and an empty object at the end.
 func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
