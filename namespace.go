@@ -12,15 +12,22 @@ import (
 type Namespace[O any] string
 
 // Locator finds objects: a *Host, or the *State of an object that calls another, or
-// what stands for a host that is replaced now and then, as in a test.
+// what stands for a host that is replaced now and then, as in a test. It is not nil.
 type Locator interface {
-	// Runtime returns the host as of now.
+	// Runtime returns the host as of now. It is called for each call, by any goroutine, and
+	// may block.
 	Runtime() *runtime.Host
 }
 
 // Get returns a stub for the object of that name. It does no I/O and cannot fail;
 // the object comes into being with its first write.
 func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
+	switch own := l.(type) {
+	case *Host: // the same for as long as the stub is kept, and nothing but the host
+		l = own.Runtime()
+	case *State:
+		l = own.Runtime()
+	}
 	return Stub[O]{at: l, id: ID{Class: string(n), Name: name}}
 }
 

@@ -70,7 +70,7 @@ func (s *Store) Abandon() {
 }
 
 // Cut is the first half of Abandon: from now on hand-overs are refused and nothing
-// leaves. It does not wait.
+// leaves, but for outputs whose release has begun. It does not wait.
 func (s *Store) Cut() {
 	s.cut.Store(true)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})

@@ -108,6 +108,9 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 // now is the time since the host was opened, on the monotonic clock.
 func (h *Host) now() time.Duration { return time.Since(h.start) }
 
+// Runtime returns the host itself: it locates its own objects.
+func (h *Host) Runtime() *Host { return h }
+
 // Store returns the host's store, for looking.
 func (h *Host) Store() *objectstore.Store { return h.store }
 
@@ -209,8 +212,9 @@ func (h *Host) Close() error {
 }
 
 // Abandon ends the host as the end of its process would, as near as that can come in a
-// process that lives on: nothing leaves any more, nothing more is written, but for a
-// record in flight, and handlers find their incarnation ended. For tests.
+// process that lives on: nothing more leaves, but for outputs whose release has begun;
+// nothing more is written, but for a record in flight; and handlers find their
+// incarnation ended. For tests.
 func (h *Host) Abandon() {
 	h.phase.Store(phaseClosed)
 	h.store.Cut()

@@ -20,8 +20,10 @@ type Point struct {
 	Age   time.Duration // of the incarnation
 	// Over is set when the life has ended already, and only its code goes on.
 	Over bool
-	// Ctx is the caller's, at PlaceSend and PlaceAnswer.
-	Ctx context.Context
+	// Ctx is the caller's, at PlaceSend and PlaceAnswer, and From its object, if it is one:
+	// then Life and Event are the caller's too.
+	Ctx  context.Context
+	From ID
 }
 
 // Place is a kind of point.
@@ -118,7 +120,8 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	}
 	at := Point{ID: id, Op: op, Place: p, Ctx: ctx}
 	if ev := eventOf(ctx); ev != nil && ev.points != nil {
-		at.Event, at.N = ev.seq, ev.points[p].Add(1)
+		at.From, at.Event, at.N = ev.obj.id, ev.seq, ev.points[p].Add(1)
+		at.Life = ev.life.epoch.Host<<40 | ev.life.epoch.Life
 	}
 	h.opts.Policy.At(at)
 }

@@ -169,7 +169,10 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 		}
 		return ErrNoTurn
 	}
-	out := &emission{eventOf(ctx), f}
+	var out objectstore.Output = emission(f)
+	if ev := eventOf(ctx); ev.points != nil {
+		out = &emissionPoint{ev, f}
+	}
 	if t := turnOf(ctx); t != nil {
 		t.claim()
 		held := t.heldErr() == nil
@@ -185,13 +188,19 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 }
 
 // emission is the output of an Emit.
-type emission struct {
+type emission func(error)
+
+// Release calls the function.
+func (e emission) Release(err error) { e(err) }
+
+// emissionPoint is an emission where somebody asks.
+type emissionPoint struct {
 	ev *event
 	f  func(error)
 }
 
-// Release calls the function.
-func (e *emission) Release(err error) {
+// Release is a point, and calls the function.
+func (e *emissionPoint) Release(err error) {
 	if err == nil {
 		e.ev.obj.at(e.ev, PlaceRelease)
 	}
