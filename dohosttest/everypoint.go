@@ -1,17 +1,19 @@
 package dohosttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
+
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
 )
 
 // Scenario is something that clients do with objects, and what must be true after it.
@@ -21,10 +23,10 @@ type Scenario struct {
 	// Classes are those of the objects.
 	Classes []dohost.Class
 	// Run is what a client does. ctx ends when the run is given up. In a run in which
-	// something was ended, an error for which errors.Is finds [dohost.ErrFenced],
-	// [dohost.ErrClosed] or [dohost.ErrConstructor] is what a client may well get, and
-	// Check has to make sense of what is there; every other error is a failure. Clients
-	// beside the first are started with [Host.Client].
+	// something was ended, [dohost.ErrFenced] by that and [dohost.ErrClosed] are what a client
+	// may well get, and Check has to make sense of what is there; every other error is a
+	// failure. Clients beside the first are started with [Host.Client]: Run is over when they
+	// are, and their errors count like its own.
 	Run func(ctx context.Context, h *Host) error
 	// Check says what is wrong, when recovery has come to rest. It is asked twice: of the
 	// objects as they are, and of incarnations that know only what is on the disk.
@@ -38,7 +40,7 @@ type Scenario struct {
 	// Settle, if set, is the time after Run that a scenario is given whose alarms never
 	// end. Else a run is over when no alarm is set and no event goes on.
 	Settle time.Duration
-	// Within is by when a run must have come to rest. Zero means a day.
+	// Within is how long Run may take, and the rest after it. Zero means a day each.
 	Within time.Duration
 	// Places are those at which incarnations are ended; nil means all, as eviction.Places
 	// lists them.
@@ -83,20 +85,6 @@ func EveryPoint(t *testing.T, s Scenario) {
 	t.Log(r.summary())
 }
 
-// Report is what came of an EveryPoint.
-type report struct {
-	Points   int
-	Objects  int
-	Runs     map[Way]int
-	Pairs    int // tried
-	AllPairs int // that there are
-	Skipped  int // points at places that were not asked for
-	Took     time.Duration
-	Bill     Bill
-	Worst    Bill
-	Failures []failure
-}
-
 // failure is a run that went wrong.
 type failure struct {
 	plan   []strike
@@ -135,10 +123,10 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 	w := &world{classes: s.Classes, options: s.Options, services: s.Services, order: o, moved: moved, plan: plan, targets: plan}
 	tr := &trial{w: w}
 	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
-		err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
-		if err != nil && !w.excuses(err) {
-			return fmt.Errorf("run: %w", err)
+		if err := s.run(h); err != nil {
+			return err
 		}
+		var err error
 		if err := s.settle(h); err != nil {
 			return err
 		}
@@ -161,11 +149,43 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 	return tr
 }
 
+// run does what a client does, with a limit in virtual time.
+func (s *Scenario) run(h *Host) error {
+	limit := cmp.Or(s.Within, longestRest)
+	late := time.AfterFunc(limit, func() {
+		h.w.atRest(func() { h.w.fail(fmt.Errorf("run: it does not end within %v", limit)) })
+	})
+	defer late.Stop()
+	err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
+	if err != nil && !h.w.excuses(err) {
+		return fmt.Errorf("run: %w", err)
+	}
+	if err := h.w.clients.joinOthers(h.w.excuses); err != nil {
+		return fmt.Errorf("run: a client: %w", err)
+	}
+	return nil
+}
+
 // excuses says whether a client may end with an error, since something was ended.
 func (w *world) excuses(err error) (excused bool) {
 	w.atRest(func() { excused = len(w.struck) > 0 || w.disturbed })
-	told := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed) || errors.Is(err, dohost.ErrConstructor)
-	return excused && told
+	return excused && byEnding(err)
+}
+
+// byEnding says whether a call failed since the test has ended something, and not by the
+// object's own fault: a panic, say.
+func byEnding(err error) bool {
+	if f, ok := errors.AsType[*dohost.Fenced](err); ok {
+		switch f.Reason {
+		case runtime.ReasonChaos, runtime.ReasonKilled, runtime.ReasonClosing, runtime.ReasonStore, runtime.ReasonEvicted:
+			return true
+		}
+		return false
+	}
+	if errors.Is(err, dohost.ErrConstructor) {
+		return false
+	}
+	return errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed)
 }
 
 // unreached is the error of a run that did not come to where it was to be ended.
@@ -202,6 +222,14 @@ func explore(t *testing.T, s *Scenario) *report {
 		}
 		x.singles()
 		x.pairs()
+		if x.stuck {
+			break
+		}
+	}
+	if len(r.Failures) == 0 {
+		if err := r.vacuous(s); err != nil {
+			r.Failures = append(r.Failures, failure{err: err})
+		}
 	}
 	return r
 }
@@ -215,6 +243,7 @@ type explorer struct {
 	moved *atomic.Int64
 	base  *trial
 	after []second // pairs that there are
+	stuck bool     // a bubble is; it may disturb those after it
 }
 
 // second is an ending and a point of the recovery from it.
@@ -287,6 +316,9 @@ func waysAt(p Point) []Way {
 // singles ends a run at every point in every way.
 func (x *explorer) singles() {
 	for _, p := range x.base.points {
+		if x.stuck {
+			return
+		}
 		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) {
 			x.r.Skipped++
 			continue
@@ -304,7 +336,11 @@ func (x *explorer) singles() {
 }
 
 func (x *explorer) note(tr *trial, plan []strike) {
+	if tr.err == nil && x.base.w.panics.Load() == 0 && tr.w.panics.Load() > 0 {
+		tr.err = errors.New("an object's code panicked, which it does not if nothing is ended")
+	}
 	if tr.err != nil {
+		x.stuck = x.stuck || errors.Is(tr.err, errStuck)
 		x.fail(tr, plan, tr.err)
 		return
 	}
@@ -323,31 +359,4 @@ func (tr *trial) bill(base *trial) Bill {
 		b.Bytes += s.bytes
 	}
 	return b
-}
-
-// summary is a report in a few lines.
-func (r *report) summary() string {
-	var b strings.Builder
-	runs := 0
-	var by []string
-	for way := Fence; way <= Kill; way++ {
-		if n := r.Runs[way]; n > 0 {
-			runs += n
-			by = append(by, fmt.Sprintf("%d %v", n, way))
-		}
-	}
-	covered := 100
-	if r.Points > 0 {
-		covered = 100 * (r.Points - r.Skipped) / r.Points
-	}
-	fmt.Fprintf(&b, "%s of %s, %d%% of them tried; %s (%s)",
-		count(r.Points, "point"), count(r.Objects, "object"), covered, count(runs, "run"), strings.Join(by, ", "))
-	if r.AllPairs > 0 {
-		fmt.Fprintf(&b, "; %d of %d pairs", r.Pairs, r.AllPairs)
-	}
-	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
-	if runs > 0 {
-		fmt.Fprintf(&b, "\nrecovery bill of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
-	}
-	return b.String()
 }

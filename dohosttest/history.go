@@ -139,6 +139,9 @@ func (h *history) make(ctx context.Context, host *Host, c *call) error {
 	h.note(ctx, runtime.PlaceAnswer, func() {
 		c.fate, c.out, c.err = fate, out, err
 		c.ended = h.add(event{call: c, end: true})
+		if h.calm && bad == nil && fate != answered {
+			bad = fmt.Errorf("nothing is ended any more, and it has no answer: %w", err)
+		}
 	})
 	if bad != nil {
 		return fmt.Errorf("%v of client %d: %w", c.in, c.name.client, bad)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -38,8 +41,13 @@ func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
 // over, and nothing else.
 func (h *Host) EvictAll() {
 	h.w.atRest(func() {
+		var ids []dohost.ID
 		for info := range h.w.seat.proc.host.Live() {
-			h.w.seat.proc.host.Evict(info.ID, dohost.Fence)
+			ids = append(ids, info.ID)
+		}
+		slices.SortFunc(ids, compareIDs)
+		for _, id := range ids {
+			h.w.seat.proc.host.Evict(id, dohost.Fence)
 		}
 	})
 }
@@ -68,16 +76,19 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 	var old *process
 	h.w.atRest(func() {
 		old = h.w.seat.down()
+		if len(classes) > 0 { // also if it is killed while it closes
+			h.w.classes = classes
+		}
 		h.w.log.note(dohost.ID{}, "restart by the test")
 	})
 	err := old.host.Close()
 	h.w.atRest(func() {
-		if len(classes) > 0 {
-			h.w.classes = classes
-		}
 		if h.w.seat.proc != old {
 			return // it has ended otherwise meanwhile
 		}
+		old.ended = true
+		close(old.gone)
+		h.w.buried = append(h.w.buried, old)
 		fs := old.fs
 		if old.host.Err() != nil {
 			fs = fs.Crash(0, 1)
@@ -87,8 +98,8 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 	return err
 }
 
-// FailSync lets the disk fail the next sync with err: the store fails, and with it the
-// process, which Restart follows by another.
+// FailSync lets the disk of this process fail from the next sync on with err: the store
+// fails then, and with it the process, which Restart follows by another.
 func (h *Host) FailSync(err error) {
 	h.w.atRest(func() { h.w.seat.proc.fs.FailSyncs(err) })
 }
@@ -152,11 +163,11 @@ func (h *Host) Log() string { return h.w.log.String() }
 
 // pause lets the other clients that wake at the same moment begin in their order.
 func (w *world) pause(ctx context.Context) {
-	w.sched.ask(&grant{point: runtime.Point{Place: runtime.PlaceSend, Ctx: ctx}, do: func() {}})
+	w.sched.ask(&grant{do: func() {}, client: clientOf(ctx)})
 }
 
 // atRest does f with everything at a standstill.
-func (w *world) atRest(f func()) { w.sched.ask(&grant{do: f}) }
+func (w *world) atRest(f func()) { w.sched.ask(&grant{do: f, client: w.clients.here()}) }
 
 // clientKey is the context key under which a client finds its number.
 type clientKey struct{}
@@ -171,13 +182,74 @@ var errExited = errors.New("a client ended its goroutine instead of returning an
 // Client is something that goes on beside the rest of a scenario.
 type Client struct{ done chan error }
 
+// clients are those of a run.
+type clients struct {
+	mu      sync.Mutex
+	all     []*Client
+	numbers map[string]int64 // by the goroutine's name in its stack
+}
+
+// add makes another, and numbers it.
+func (cs *clients) add() (c *Client, number int64) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c = &Client{make(chan error, 1)}
+	cs.all = append(cs.all, c)
+	return c, int64(len(cs.all))
+}
+
+// enter notes that this goroutine is the client's.
+func (cs *clients) enter(number int64) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.numbers == nil {
+		cs.numbers = map[string]int64{}
+	}
+	cs.numbers[goroutine()] = number
+}
+
+// here is the number of the client whose goroutine this is, or zero. What a client asks
+// of its Host has no context that would tell.
+func (cs *clients) here() int64 {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.numbers[goroutine()]
+}
+
+// goroutine names the one that calls it: the beginning of its stack.
+func goroutine() string {
+	var buf [64]byte
+	name, _, _ := strings.Cut(string(buf[:goruntime.Stack(buf[:], false)]), " [")
+	return name
+}
+
+// joinOthers waits for every client but the first two, which are the scenario and its
+// Run, and returns the errors that excuse does not.
+func (cs *clients) joinOthers(excuse func(error) bool) error {
+	var errs []error
+	for i := 2; ; i++ {
+		cs.mu.Lock()
+		if i >= len(cs.all) {
+			cs.mu.Unlock()
+			return errors.Join(errs...)
+		}
+		c := cs.all[i]
+		cs.mu.Unlock()
+		if err := c.Wait(); err != nil && !excuse(err) {
+			errs = append(errs, err)
+		}
+	}
+}
+
 // Client runs f as a client of its own. Clients start in the order of their Client, and of two
 // that ask for something at the same moment the earlier one is first: that keeps a
-// scenario with several of them the same in each run, which bare goroutines do not.
+// scenario with several of them the same in each run, which bare goroutines do not. The
+// context of f is its own: it ends when the run is given up, not with that of its caller.
 func (h *Host) Client(f func(ctx context.Context) error) *Client {
-	c := &Client{make(chan error, 1)}
-	ctx := context.WithValue(h.w.ctx, clientKey{}, h.w.clients.Add(1))
+	c, number := h.w.clients.add()
+	ctx := context.WithValue(h.w.ctx, clientKey{}, number)
 	go func() {
+		h.w.clients.enter(number)
 		err := errExited
 		defer func() {
 			if p := recover(); p != nil {

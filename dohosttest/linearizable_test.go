@@ -188,7 +188,7 @@ func TestNoAccident(t *testing.T) {
 		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
-		"no answer":        {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "no call was answered in 60 runs"},
+		"no answer":        {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "nothing is ended any more, and it has no answer: "},
 		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "nothing was ended"},
 		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do has to say it in Out: "},
 		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(rude).Do }, "never mind"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
 )
 
 // listener notes what a process tells, while it is one.
@@ -21,7 +22,12 @@ func (w *world) listener(p *process) dohost.Listener {
 		}
 	}
 	return dohost.Listener{
-		Fenced:      func(e dohost.Ended) { w.log.note(e.ID, "incarnation ended: %v", e.Why) },
+		Fenced: func(e dohost.Ended) {
+			if e.Why.Reason == runtime.ReasonPanic && !p.dying.Load() {
+				w.panics.Add(1)
+			}
+			w.log.note(e.ID, "incarnation ended: %v", e.Why)
+		},
 		Refused:     func(id dohost.ID, _ dohost.Epoch) { note(id, "a write of an ended incarnation was refused") },
 		EventEnded:  func(e dohost.EndedEvent) { ended(e.ID, e.Op, e.Err) },
 		AlarmEnded:  func(a dohost.AlarmRun) { ended(a.ID, fmt.Sprintf("alarm, attempt %d,", a.Attempt), a.Err) },

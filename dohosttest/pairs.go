@@ -42,6 +42,9 @@ func (x *explorer) pairs() {
 	draw := rand.New(rand.NewPCG(x.s.Seed, 1))
 	draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, plan := range all[:min(x.s.Pairs, len(all))] {
+		if x.stuck {
+			return
+		}
 		tr := x.s.try(x.t, x.moved, x.order, plan)
 		x.r.Pairs++
 		x.note(tr, plan)

@@ -36,13 +36,13 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	o.Listener = dohost.Tee(w.listener(p), o.Listener)
 	tune := o.Tune
 	o.Tune = func(ro *runtime.Options) {
+		if tune != nil {
+			tune(ro)
+		}
 		ro.Policy.At = func(at runtime.Point) runtime.Style { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = -1
 		ro.Store.Cache = 1 << 20
-		if tune != nil {
-			tune(ro)
-		}
 	}
 	fs.OnWrite(nil) // opening happens at a standstill
 	host, err := dohost.Open(dir, &o, classes...)

@@ -65,11 +65,31 @@ func TestItCannotPassByAccident(t *testing.T) {
 		change func(*Scenario)
 		want   string
 	}{
-		"no Run":     {func(s *Scenario) { s.Run = nil }, "no Run"},
-		"no Check":   {func(s *Scenario) { s.Check = nil }, "no Check"},
-		"no Classes": {func(s *Scenario) { s.Classes = nil }, "no Classes"},
-		"place":      {func(s *Scenario) { s.Places = []string{"lunch"} }, `place "lunch": want some of [construct start`},
-		"no points":  {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
+		"no Run":             {func(s *Scenario) { s.Run = nil }, "no Run"},
+		"no Check":           {func(s *Scenario) { s.Check = nil }, "no Check"},
+		"no Classes":         {func(s *Scenario) { s.Classes = nil }, "no Classes"},
+		"place":              {func(s *Scenario) { s.Places = []string{"lunch"} }, `place "lunch": want some of [construct start`},
+		"no such place here": {func(s *Scenario) { s.Places = []string{"chunk"} }, "nothing was ended: none of 11 points is at a place among [chunk]"},
+		"a client that fails": {func(s *Scenario) {
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				h.Client(func(context.Context) error { panic("out of ribbon") })
+				return run(ctx, h)
+			}
+		}, "out of ribbon"},
+		"an object that panics in its second life": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				if _, ok, err := dohost.Get[int](ctx, t.st.Storage(), "k"); ok || err != nil {
+					panic("out of luck")
+				}
+				return put(ctx, t)
+			})
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+			}
+		}, "out of luck"},
+		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
 		"untouched run": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
 		}, "the untouched run fails, before anything was ended: run: do thing/a: out of milk"},
@@ -135,7 +155,14 @@ func TestItCannotPassByAccident(t *testing.T) {
 				})
 				return nil
 			}
-		}, "it does not come to rest within 1m0s: 1 events have not ended; thing/a: event do"},
+		}, "run: it does not end within 1m0s"},
+		"a Run without end": {func(s *Scenario) {
+			s.Run = func(ctx context.Context, h *Host) error {
+				_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+				<-ctx.Done()
+				return err
+			}
+		}, "run: it does not end within 24h0m0s"},
 		"a panic": {func(s *Scenario) {
 			s.Run = func(context.Context, *Host) error { panic("out of paper") }
 		}, "panic: out of paper"},

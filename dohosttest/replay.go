@@ -3,6 +3,7 @@ package dohosttest
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (r *report) texts(test string) (all []string) {
 		if len(f.plan) > 0 {
 			at = fmt.Sprint(f.batch, f.plan[len(f.plan)-1].Point)
 		}
-		if len(all) < maxReported && !told[at] {
+		if at == "" || len(all) < maxReported && !told[at] {
 			told[at] = true
 			all = append(all, f.text(test))
 			continue
@@ -90,6 +91,9 @@ func pattern(test string) string {
 	return strings.Join(names, "/")
 }
 
+// escaped keeps an object's name from looking like the rest of a plan, or of a shell's line.
+var escaped = strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A", "'", "%27", "@", "%40")
+
 // formatPlan writes a plan as the flag reads it: object:index:way@place, one for each
 // ending, after "batched," if the disk is slow.
 func formatPlan(batch bool, plan []strike) string {
@@ -98,7 +102,7 @@ func formatPlan(batch bool, plan []strike) string {
 		parts = append(parts, "batched")
 	}
 	for _, s := range plan {
-		parts = append(parts, fmt.Sprintf("%v:%d:%s@%s", s.Point.Object, s.Point.Index, s.Way.flag(), s.Point.Place))
+		parts = append(parts, fmt.Sprintf("%s:%d:%s@%s", escaped.Replace(s.Point.Object.String()), s.Point.Index, s.Way.flag(), s.Point.Place))
 	}
 	return strings.Join(parts, ",")
 }
@@ -118,7 +122,11 @@ func parsePlan(text string) (batch bool, plan []strike, err error) {
 			return false, nil, fmt.Errorf("%q: want class/name:point:way@place", part)
 		}
 		var s strike
-		if s.Point.Object, err = dohost.ParseID(part[:at]); err != nil {
+		object, err := url.PathUnescape(part[:at])
+		if err != nil {
+			return false, nil, fmt.Errorf("%q: %w", part, err)
+		}
+		if s.Point.Object, err = dohost.ParseID(object); err != nil {
 			return false, nil, err
 		}
 		if s.Point.Index, err = strconv.Atoi(part[at+1 : way]); err != nil {

@@ -49,11 +49,12 @@ const (
 
 // grant is a wish to go on.
 type grant struct {
-	proc  *process
-	point runtime.Point
-	do    func()             // of a test: done at a standstill, instead of visit
-	pcs   []uintptr          // of the stack, if that is wanted
-	goOn  chan runtime.Style // capacity 1
+	proc   *process
+	point  runtime.Point
+	do     func()             // of a test: done at a standstill, instead of visit
+	client int64              // whose that is
+	pcs    []uintptr          // of the stack, if that is wanted
+	goOn   chan runtime.Style // capacity 1
 
 	key   string
 	round int
@@ -77,7 +78,12 @@ func (s *scheduler) ask(g *grant) runtime.Style {
 	case s.asked <- struct{}{}:
 	default:
 	}
-	return <-g.goOn
+	select {
+	case style := <-g.goOn:
+		return style
+	case <-s.done:
+		return runtime.StyleNone // the run is over
+	}
 }
 
 // run is the scheduler's goroutine. Virtual time passes while nobody asks.
@@ -98,7 +104,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// stop ends the goroutine, which lets go whoever waits.
+// stop ends the goroutine. Whoever asks after that need not wait.
 func (s *scheduler) stop() {
 	close(s.quit)
 	<-s.done

@@ -21,7 +21,8 @@ import (
 // seed, so a run that fails can be had again, and made shorter.
 type Simulation struct {
 	// Scenario has the classes, the check and what else a run needs. Its Run is for a
-	// workload that is not drawn; with Ops it may be nil, and else is done before them.
+	// workload that is not drawn; with Ops it may be nil, and else is done before them. Its
+	// Pairs and Batched mean nothing here.
 	Scenario
 	// Ops are what clients do, drawn by weight. In a run in which something was ended an
 	// Op may return what Scenario.Run may.
@@ -75,13 +76,17 @@ func Simulate(t *testing.T, s Simulation) {
 
 // all goes through the seeds.
 func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
-	begun, endings := time.Now(), 0
+	begun, endings, points := time.Now(), 0, 0
 	for seed := first; seed < first+uint64(runs); seed++ {
 		done, err := s.Try(t, seed)
 		if err != nil {
 			return "", fmt.Errorf("%w\nreplay: go test -run '%s' . -dohosttest.replay='seed:%d'", err, pattern(t.Name()), seed)
 		}
 		endings += done.Endings
+		points += done.Points
+	}
+	if points == 0 {
+		return "", fmt.Errorf("no points in %d runs: no object was reached", runs)
 	}
 	if endings == 0 && (s.Chance >= 0 || s.Faults >= 0) && runs > 1 {
 		return "", fmt.Errorf("nothing was ended in %d runs: they would pass whatever happens", runs)
@@ -100,6 +105,7 @@ func parseSeed(text string) (uint64, error) {
 // Done is what a run has done.
 type Done struct {
 	Steps   int // that goroutines of the host took, one after the other
+	Points  int // of those, at which an incarnation could end
 	Endings int // of incarnations and processes
 	Time    time.Duration
 }
@@ -113,7 +119,7 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (Done, error) {
 	sc := s.draw(seed)
 	got := s.play(t, sc, true)
 	if got.err == nil {
-		return Done{got.w.steps, len(sc.strikes) + sc.faults(), got.took}, nil
+		return Done{got.w.steps, len(got.points), len(sc.strikes) + sc.faults(), got.took}, nil
 	}
 	sc, got = s.shrink(t, sc, got)
 	return Done{}, fmt.Errorf("seed %d: %w\nthe shortest script that does so:\n%vwhat happened:\n%s", seed, got.err, sc, got.w.log.about(len(got.w.struck) > 0))
@@ -123,6 +129,9 @@ func (s *Simulation) check() error {
 	sc := s.Scenario
 	if len(s.Ops) > 0 && sc.Run == nil {
 		sc.Run = func(context.Context, *Host) error { return nil }
+	}
+	if s.Ways != nil && len(s.Ways) == 0 {
+		return errors.New("the simulation has no Ways: nil means all")
 	}
 	for _, op := range s.Ops {
 		if op.Do == nil || op.Weight < 0 {
@@ -160,6 +169,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 			w.atRest(func() { w.chance = nil }) // the check is of what is at rest
 		}
 		tr.took = time.Since(w.began)
+		w.atRest(func() { tr.points = w.points() })
 		if err == nil {
 			err = s.checkTwice(ctx, h)
 		}
@@ -185,8 +195,8 @@ func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
 // act does what a script says.
 func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
 	if s.Run != nil {
-		if err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait(); err != nil && !h.w.excuses(err) {
-			return fmt.Errorf("run: %w", err)
+		if err := s.run(h); err != nil {
+			return err
 		}
 	}
 	begun := time.Now()
@@ -213,6 +223,8 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
 	return errors.Join(errs...)
 }
 
+var errDisk = errors.New("the disk fails a sync")
+
 // do does one action.
 func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	switch a.fault {
@@ -225,9 +237,11 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 		return nil
 	case faultSync:
 		h.w.atRest(func() { h.w.disturbed = true })
-		h.FailSync(errors.New("the disk fails a sync"))
+		h.FailSync(errDisk)
 		h.Advance(a.away)
-		_ = h.Restart() // its error is that of the sync, if there was one
+		if err := h.Restart(); err != nil && !strings.Contains(err.Error(), errDisk.Error()) {
+			return err
+		}
 		return nil
 	case faultRestart:
 		h.w.atRest(func() { h.w.disturbed = true })

@@ -21,7 +21,6 @@ type verdict struct {
 
 	first   any  // answer
 	several bool // answers that differ
-	refused error
 
 	err  error
 	bad  *history // nil if the workload is bad as a whole
@@ -82,15 +81,13 @@ func (v *verdict) add(h *history) {
 	}
 	for _, c := range h.calls {
 		v.fates[c.fate]++
-		switch c.fate {
-		case leftOut:
-			v.refused = c.err
-		case answered:
-			if v.fates[answered] == 1 {
-				v.first = c.out
-			}
-			v.several = v.several || !reflect.DeepEqual(v.first, c.out)
+		if c.fate != answered {
+			continue
 		}
+		if v.fates[answered] == 1 {
+			v.first = c.out
+		}
+		v.several = v.several || !reflect.DeepEqual(v.first, c.out)
 	}
 }
 
@@ -102,8 +99,6 @@ func (v *verdict) accident() error {
 		ended += n
 	}
 	switch {
-	case v.fates[answered] == 0:
-		return fmt.Errorf("no call was answered in %d runs: %s; the last was refused: %w", v.runs, so, v.refused)
 	case ended == 0:
 		return fmt.Errorf("nothing was ended in %d runs: %s; have more Calls or Runs, or a higher Chance", v.runs, so)
 	case v.overlaps == 0:

@@ -44,11 +44,12 @@ type world struct {
 	buried    []*process
 	plan      []strike
 	struck    []strike // that have been made, with their sites
+	panics    atomic.Int64
 	chance    func(Point) Way
 	tracks    map[dohost.ID]*track
 	events    int // that have started
 	lives     int
-	clients   atomic.Int64
+	clients   clients
 	steps     int
 	failed    error
 	disturbed bool          // the host has had a fault
@@ -135,8 +136,14 @@ func (w *world) fail(err error) {
 // name is a grant's name: what it is about, never when it came.
 func (w *world) name(g *grant) string {
 	at := g.point
+	if g.do != nil {
+		if at.Ctx != nil {
+			return fmt.Sprintf("%v asks", clientOf(at.Ctx))
+		}
+		return fmt.Sprintf("%v asks", g.client)
+	}
 	if at.Place == runtime.PlaceSend || at.Place == runtime.PlaceAnswer {
-		return fmt.Sprintf("%v %v %s %d", clientOf(at.Ctx), at.ID, at.Op, at.Event)
+		return fmt.Sprintf("%v %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Life, at.Event, at.N, at.ID, at.Op)
 	}
 	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Life, at.Event, at.Place, at.Op, at.N)
 }

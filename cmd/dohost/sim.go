@@ -110,6 +110,10 @@ func (s *sim) run(t *testing.T) int {
 					when = "Broken off"
 				}
 				s.tell(when)
+				if s.runs == 0 {
+					fmt.Fprintln(s.out, "There was no time for a run.")
+					return 1
+				}
 				fmt.Fprintln(s.out, "Every check of every run held.")
 				return 0
 			}

@@ -125,7 +125,7 @@ func (w *witness) wrong() error {
 // is told without the error itself: EveryPoint forgives a client the end of an
 // incarnation, and this one has nothing to be forgiven.
 func surely(ctx context.Context, fn func(context.Context) error) error {
-	o := &dohost.RetryOptions{Idempotent: true, Attempts: -1, Window: time.Minute}
+	o := &dohost.RetryOptions{Idempotent: true, Attempts: -1, Window: time.Hour}
 	if err := dohost.Retry(ctx, o, fn); err != nil {
 		return fmt.Errorf("a client gives up: %v", err)
 	}

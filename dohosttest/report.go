@@ -1,0 +1,60 @@
+package dohosttest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// report is what came of an EveryPoint.
+type report struct {
+	Points   int
+	Objects  int
+	Runs     map[Way]int
+	Pairs    int // tried
+	AllPairs int // that there are
+	Skipped  int // points at places that were not asked for
+	Took     time.Duration
+	Bill     Bill
+	Worst    Bill
+	Failures []failure
+}
+
+// vacuous says why a report without failures is worth nothing.
+func (r *report) vacuous(s *Scenario) error {
+	switch {
+	case r.Points == r.Skipped:
+		return fmt.Errorf("nothing was ended: none of %s is at a place among %v", count(r.Points, "point"), s.Places)
+	case s.Pairs > 0 && r.AllPairs == 0:
+		return errors.New("no pair was tried: no run has points after its ending")
+	}
+	return nil
+}
+
+// summary is a report in a few lines.
+func (r *report) summary() string {
+	var b strings.Builder
+	runs := 0
+	var by []string
+	for way := Fence; way <= Kill; way++ {
+		if n := r.Runs[way]; n > 0 {
+			runs += n
+			by = append(by, fmt.Sprintf("%d %v", n, way))
+		}
+	}
+	covered := 100
+	if r.Points > 0 {
+		covered = 100 * (r.Points - r.Skipped) / r.Points
+	}
+	fmt.Fprintf(&b, "%s of %s, %d%% of them tried; %s (%s)",
+		count(r.Points, "point"), count(r.Objects, "object"), covered, count(runs, "run"), strings.Join(by, ", "))
+	if r.AllPairs > 0 {
+		fmt.Fprintf(&b, "; %d of %d pairs", r.Pairs, r.AllPairs)
+	}
+	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
+	if runs > 0 {
+		fmt.Fprintf(&b, "\nrecovery bill of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
+	}
+	return b.String()
+}
