@@ -14,7 +14,7 @@ import (
 // that a delivery passes while it counts its own run, since the object was in use when
 // the host started after an unclean end. No run has failed, so none may count.
 func TestACountedRunThatIsCutOffIsNotCountedAgain(t *testing.T) {
-	cut := 0
+	var cut [3]int
 	for place := range PlaceEnd + 1 {
 		for style := StyleFence; style <= StyleCrash; style++ {
 			for visit := int32(1); visit <= 2; visit++ {
@@ -44,14 +44,16 @@ func TestACountedRunThatIsCutOffIsNotCountedAgain(t *testing.T) {
 						}
 					}
 					if visits.Load() >= visit {
-						cut++
+						cut[visit]++
 					}
 				})
 			}
 		}
 	}
-	if cut < 40 {
-		t.Errorf("only %d lives were ended", cut)
+	// Ten places are met; whether the recording goroutine waits for the turn, and so is
+	// handed it, is the Go scheduler's choice.
+	if cut[1] < 27 {
+		t.Errorf("only %d lives were ended at a first visit", cut[1])
 	}
-	t.Logf("%d lives were ended", cut)
+	t.Logf("%d lives were ended at a first visit, %d at a second", cut[1], cut[2])
 }
