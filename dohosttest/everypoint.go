@@ -23,13 +23,13 @@ type Scenario struct {
 	// Classes are those of the objects.
 	Classes []dohost.Class
 	// Run is what a client does. ctx ends when the run is given up. In a run in which
-	// something was ended, [dohost.ErrFenced] by that and [dohost.ErrClosed] are what a client
+	// something was ended, by the test or by Run itself, [dohost.ErrFenced] by that and [dohost.ErrClosed] are what a client
 	// may well get, and Check has to make sense of what is there; every other error is a
 	// failure. Clients beside the first are started with [Host.Client]: Run is over when they
 	// are, and their errors count like its own.
 	Run func(ctx context.Context, h *Host) error
 	// Check says what is wrong, when recovery has come to rest. It is asked twice: of the
-	// objects as they are, and of incarnations that know only what is on the disk.
+	// objects as they are, and of incarnations that know only what the store has.
 	Check func(ctx context.Context, h *Host) error
 	// Services are the doubles that begin anew with every run.
 	Services []*Service
@@ -100,6 +100,7 @@ type trial struct {
 	points []Point // before the check
 	since  []Point // of those, after the first strike, in the order of the run
 	took   time.Duration
+	ops    atomic.Int64 // of a simulation, that succeeded
 	err    error
 }
 
@@ -303,14 +304,14 @@ func differ(a, b []Point) error {
 	return nil
 }
 
-// waysAt are the ways in which a run is ended at a point. Where something is written
-// and not synced, a process that ends may leave it or not.
+// waysAt are the ways in which a run is ended at a point. Where something is written and
+// not synced, a process that ends may leave it or not.
 func waysAt(p Point) []Way {
 	ws := []Way{Fence, Crash, PowerCut}
 	if p.Place == "sync" {
 		ws = append(ws, Kill)
 	}
-	return ws
+	return slices.DeleteFunc(ws, func(w Way) bool { return !w.canEnd(p) })
 }
 
 // singles ends a run at every point in every way.

@@ -167,9 +167,12 @@ func fateOf(err error) (fate, error) {
 		return answered, nil
 	}
 	e, ok := errors.AsType[*dohost.Error](err)
+	own := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrConstructor)
 	switch {
 	case !ok:
 		return unknown, err
+	case own && !byEnding(err):
+		return unknown, fmt.Errorf("the object has ended itself; if it is meant to, Do has to say so in Out: %w", err)
 	case e.Ran == dohost.RanNo:
 		return leftOut, nil
 	case e.Ran == dohost.RanUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, dohost.ErrConstructor):
@@ -184,7 +187,8 @@ func (h *history) chance(p Point) Way {
 		return None
 	}
 	r := rand.New(rand.NewPCG(h.part.seed, hashOf(p.Object, p.name())))
-	if r.Float64() >= h.x.chance {
+	draw, way := r.Float64(), h.x.ways[r.IntN(len(h.x.ways))]
+	if draw >= h.x.chance || !way.canEnd(p) {
 		return None
 	}
 	h.drawn++
@@ -192,7 +196,7 @@ func (h *history) chance(p Point) Way {
 		return None
 	}
 	h.add(event{strike: len(h.w.struck)})
-	return h.x.ways[r.IntN(len(h.x.ways))]
+	return way
 }
 
 // differAt says where two histories of one part part.

@@ -22,16 +22,20 @@ import (
 type Host struct{ w *world }
 
 // Runtime makes Host a [dohost.Locator].
-func (h *Host) Runtime() *runtime.Host { return h.w.seat.get().host.Runtime() }
+func (h *Host) Runtime() *runtime.Host { return h.Host().Runtime() }
 
 // Host returns the dohost.Host of the moment, to export, import, list or serve HTTP
 // with.
-func (h *Host) Host() *dohost.Host { return h.w.seat.get().host }
+func (h *Host) Host() *dohost.Host {
+	h.w.mustGoOn()
+	return h.w.seat.get().host
+}
 
 // Evict ends the object's incarnation, if it has one, and says whether it had.
 func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
 	h.w.atRest(func() {
 		h.w.log.note(id, "evicted by the test")
+		h.w.disturbed = true
 		had = h.w.seat.proc.host.Evict(id, s)
 	})
 	return had
@@ -64,6 +68,7 @@ func (h *Host) Kill() { h.end(Kill) }
 func (h *Host) end(w Way) {
 	h.w.atRest(func() {
 		h.w.log.note(dohost.ID{}, "%v by the test", w)
+		h.w.disturbed = true
 		h.w.end(w == Kill)
 	})
 }
@@ -80,6 +85,7 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 			h.w.classes = classes
 		}
 		h.w.log.note(dohost.ID{}, "restart by the test")
+		h.w.disturbed = true
 	})
 	err := old.host.Close()
 	h.w.atRest(func() {
@@ -101,7 +107,10 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 // FailSync lets the disk of this process fail from the next sync on with err: the store
 // fails then, and with it the process, which Restart follows by another.
 func (h *Host) FailSync(err error) {
-	h.w.atRest(func() { h.w.seat.proc.fs.FailSyncs(err) })
+	h.w.atRest(func() {
+		h.w.seat.proc.fs.FailSyncs(err)
+		h.w.disturbed = true
+	})
 }
 
 // Advance lets time pass, and with it whatever is due.
@@ -167,7 +176,18 @@ func (w *world) pause(ctx context.Context) {
 }
 
 // atRest does f with everything at a standstill.
-func (w *world) atRest(f func()) { w.sched.ask(&grant{do: f, client: w.clients.here()}) }
+func (w *world) atRest(f func()) {
+	w.mustGoOn()
+	w.sched.ask(&grant{do: f, client: w.clients.here()})
+}
+
+// mustGoOn panics if the run is over. Its channels are those of a bubble that is gone,
+// and would end the test's process.
+func (w *world) mustGoOn() {
+	if w.over.Load() {
+		panic("dohosttest: the run of this Host is over; use the Host that the function is given")
+	}
+}
 
 // clientKey is the context key under which a client finds its number.
 type clientKey struct{}

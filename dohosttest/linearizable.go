@@ -46,7 +46,8 @@ type Workload[S, In, Out any] struct {
 	// returned as it is: with [dohost.RanNo] the call is left out of the history, with
 	// [dohost.RanUnknown] it may have taken effect, or may yet. The same goes for an error
 	// by which a method says that an object which it called has ended. Every other error
-	// is a failure.
+	// is a failure; so is an end by the object's own fault: a panic, an abort, a constructor
+	// that fails. What is meant to end so, Do says in Out.
 	//
 	// Do makes one call, and may retry what did not run, as [dohost.Retry] does unless it is
 	// told that fn is idempotent: then the last error may hide that an earlier attempt ran.
@@ -67,8 +68,8 @@ type Workload[S, In, Out any] struct {
 	// Clients is how many make calls at the same time. Zero means 4.
 	Clients int
 	// Calls is how many each of them makes, one after the other. When all is at rest, one
-	// client more makes as many, undisturbed, to incarnations that know only what is on the
-	// disk. Zero means 8.
+	// client more makes as many, undisturbed, to incarnations that know only what the store
+	// has. Zero means 8.
 	Calls int
 	// Runs is how many histories are made. Zero means 100.
 	Runs int

@@ -188,7 +188,8 @@ func TestNoAccident(t *testing.T) {
 		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
-		"no answer":        {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "nothing is ended any more, and it has no answer: "},
+		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object has ended itself; if it is meant to, Do has to say so in Out: Add sum/"},
+		"no answer":        {func(w *Workload[int, add, int]) { w.Do = never }, "nothing is ended any more, and it has no answer: "},
 		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "nothing was ended"},
 		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do has to say it in Out: "},
 		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(rude).Do }, "never mind"},
@@ -218,6 +219,10 @@ func strangers(r *rand.Rand) add { return add{fmt.Sprint(r.Uint64()), r.IntN(3)}
 func nothing(*rand.Rand) add { return add{"a", 0} }
 
 func nowhere(_ context.Context, _ *Host, in add) (int, error) { return in.n, nil }
+
+func never(context.Context, *Host, add) (int, error) {
+	return 0, &dohost.Error{Ran: dohost.RanNo, Err: errors.New("not today")}
+}
 
 // noSums is a class whose objects are never there.
 func noSums() []dohost.Class {

@@ -1,6 +1,7 @@
 package dohosttest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -110,8 +111,12 @@ func (x *workload) small(try func(part) *history) *history {
 			}
 			p := x.whole(x.seed + i)
 			p.clients, p.calls = min(p.clients, 2), calls
-			if h := try(p); h.noOrder() {
+			h := try(p)
+			if h.noOrder() {
 				return h
+			}
+			if errors.Is(h.err, errStuck) {
+				return nil
 			}
 		}
 	}
@@ -120,7 +125,7 @@ func (x *workload) small(try func(part) *history) *history {
 
 // shrink leaves out calls and endings of a history, as long as it is not linearizable.
 func shrink(h *history, try func(part) *history) *history {
-	runs, until := 0, time.Now().Add(h.x.patience)
+	runs, stuck, until := 0, false, time.Now().Add(h.x.patience)
 	at := h.part
 	at.all = false
 	for _, c := range h.calls {
@@ -132,10 +137,11 @@ func shrink(h *history, try func(part) *history) *history {
 		at.endings = append(at.endings, n)
 	}
 	found := func() bool {
-		if runs++; runs > maxShrink || time.Now().After(until) {
+		if runs++; stuck || runs > maxShrink || time.Now().After(until) {
 			return false
 		}
 		less := try(at)
+		stuck = errors.Is(less.err, errStuck)
 		if less.noOrder() {
 			h = less
 			return true
@@ -148,22 +154,4 @@ func shrink(h *history, try func(part) *history) *history {
 		reduce(&at.endings, found)
 	}
 	return h
-}
-
-// reduce leaves out of items what it can while ok holds: halves first, and single ones
-// last.
-func reduce[T any](items *[]T, ok func() bool) {
-	for size := max(1, len(*items)/2); ; size /= 2 {
-		for at := 0; at < len(*items); {
-			all := *items
-			*items = slices.Concat(all[:at], all[min(at+size, len(all)):])
-			if !ok() {
-				*items = all
-				at += size
-			}
-		}
-		if size <= 1 {
-			return
-		}
-	}
 }

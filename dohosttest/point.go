@@ -14,7 +14,7 @@ import (
 type Point struct {
 	Object dohost.ID
 	Index  int    // counts the object's points in the run, from 1
-	Life   int    // counts the object's incarnations in the run, from 1
+	Life   int    // counts the object's incarnations in the run, from 1; 0 is between two
 	Event  uint64 // counts the object's events since it came into memory
 	Op     string // what the event does: the method, "alarm", "constructor", or "record"
 	Place  string // one of the places of the chaos flags

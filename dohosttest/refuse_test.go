@@ -89,6 +89,25 @@ func TestItCannotPassByAccident(t *testing.T) {
 				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
 			}
 		}, "out of luck"},
+		"an alarm that panics after the end": {func(s *Scenario) {
+			n := 0
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				switch n++; n {
+				case 1:
+					return put(ctx, t)
+				case 2:
+					return t.st.SetAlarm(ctx, time.Now().Add(time.Second))
+				case 3:
+					panic("out of sight")
+				}
+				return nil
+			})
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+			}
+			s.Reset = func() { n = 0 }
+		}, "an object's code panicked, which it does not if nothing is ended"},
 		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
 		"untouched run": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
@@ -185,6 +204,16 @@ func TestItCannotPassByAccident(t *testing.T) {
 				return err
 			})
 		}, "as a real socket"},
+		"a Host of another run": {func(s *Scenario) {
+			var first *Host
+			s.Run = func(ctx context.Context, h *Host) error {
+				if first == nil {
+					first = h
+				}
+				_, err := dohost.Call(ctx, things.Get(first, "a"), (*thing).do, 0)
+				return err
+			}
+		}, "the run of this Host is over; use the Host that the function is given"},
 		"a host that was opened outside": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, _ *Host) error {
 				_, err := dohost.Call(ctx, things.Get(host, "a"), (*thing).do, 0)

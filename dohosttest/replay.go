@@ -161,6 +161,9 @@ func replay(t *testing.T, s *Scenario, text string) {
 		// run that is ended at those before.
 		tr := s.try(t, new(atomic.Int64), o, plan[:i])
 		at := slices.IndexFunc(tr.points, func(p Point) bool { return p.Object == plan[i].Point.Object && p.Index == plan[i].Point.Index })
+		if at < 0 && tr.err != nil {
+			t.Fatalf("-dohosttest.replay: before it comes to point %d of %v, the run fails: %v", plan[i].Point.Index, plan[i].Point.Object, tr.err)
+		}
 		if at < 0 {
 			t.Fatalf("-dohosttest.replay: there is no point %d of %v in this scenario", plan[i].Point.Index, plan[i].Point.Object)
 		}

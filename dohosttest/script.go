@@ -110,16 +110,6 @@ func (sc *script) String() string {
 	return b.String()
 }
 
-// faults counts the faults of the host.
-func (sc *script) faults() (n int) {
-	for _, a := range sc.actions {
-		if a.fault != faultNone {
-			n++
-		}
-	}
-	return n
-}
-
 func (sc *script) spots() []spot {
 	return slices.SortedFunc(maps.Keys(sc.strikes), func(a, b spot) int {
 		if c := compareIDs(a.id, b.id); c != 0 {

@@ -2,46 +2,75 @@ package dohosttest
 
 import (
 	"errors"
-	"maps"
+	"regexp"
 	"slices"
 	"testing"
+	"time"
 )
 
-// maxShrink is how many runs it may take to make a script shorter.
-const maxShrink = 400
+// maxShrink is how many runs it may take to make a script shorter, and shrinkFor how
+// long, by the real clock.
+const (
+	maxShrink = 400
+	shrinkFor = 20 * time.Second
+)
 
-// shrink takes away from a script what is not needed for its run to fail.
-func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (*script, *trial) {
-	runs := 0
-	try := func(c *script) bool {
-		if runs++; runs > maxShrink {
+// numbers are what two failures of one kind may differ in: amounts, times, clients.
+var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zµ]*`)
+
+// kind is what a failure is, whatever the numbers in it.
+func kind(err error) string { return numbers.ReplaceAllString(err.Error(), "#") }
+
+// shrink takes away from a script what is not needed for its run to fail in the same
+// way. The note says what the script is that it returns.
+func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script, tr *trial, note string) {
+	if errors.Is(got.err, errStuck) {
+		return sc, got, "not made shorter, as each run takes long to fail; the script"
+	}
+	runs, stuck, until := 0, false, time.Now().Add(shrinkFor)
+	at, spots := *sc, sc.spots()
+	found := func() bool {
+		if runs++; stuck || runs > maxShrink || time.Now().After(until) {
 			return false
 		}
-		c.strikes = maps.Clone(c.strikes)
-		tr := s.play(t, c, false)
-		if tr.err == nil {
+		c := at
+		c.strikes = map[spot]Way{}
+		for _, p := range spots {
+			c.strikes[p] = sc.strikes[p]
+		}
+		tr := s.play(t, &c, false)
+		stuck = errors.Is(tr.err, errStuck)
+		if tr.err == nil || kind(tr.err) != kind(got.err) {
 			return false
 		}
-		sc, got = c, tr
+		least, got = &c, tr
 		return true
 	}
-	if errors.Is(got.err, errStuck) || !try(sc) {
-		return sc, got // a run that takes long to fail is told as it is
+	if !found() {
+		return sc, got, "not made shorter, as it did not come again; the script"
 	}
-	for size := max(len(sc.actions)/2, 1); size >= 1; size /= 2 {
-		for i := 0; i+size <= len(sc.actions); {
-			less := *sc
-			less.actions = slices.Delete(slices.Clone(sc.actions), i, i+size)
-			if !try(&less) {
-				i += size
+	for size := -1; size != len(at.actions)+len(spots); {
+		size = len(at.actions) + len(spots)
+		reduce(&at.actions, found)
+		reduce(&spots, found)
+	}
+	return least, got, "the shortest script that does so"
+}
+
+// reduce leaves out of items what it can while ok holds: halves first, and single ones
+// last.
+func reduce[T any](items *[]T, ok func() bool) {
+	for size := max(1, len(*items)/2); ; size /= 2 {
+		for at := 0; at < len(*items); {
+			all := *items
+			*items = slices.Concat(all[:at], all[min(at+size, len(all)):])
+			if !ok() {
+				*items = all
+				at += size
 			}
 		}
+		if size <= 1 {
+			return
+		}
 	}
-	for _, at := range sc.spots() {
-		less := *sc
-		less.strikes = maps.Clone(sc.strikes)
-		delete(less.strikes, at)
-		try(&less)
-	}
-	return sc, got
 }

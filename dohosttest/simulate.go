@@ -33,13 +33,13 @@ type Simulation struct {
 	Steps int
 	// Runs is how many runs there are, with seeds from Scenario.Seed on. Zero means 100.
 	Runs int
-	// Chance is that of an ending at a point. Zero means 0.02; negative, none.
+	// Chance is that of an ending at a point, at most 1. Zero means 0.02; negative, none.
 	Chance float64
 	// Ways are those of the endings; nil means all.
 	Ways []Way
 	// Faults is the chance that beside an operation the host has a fault: its process ends
-	// and is away for a while, or a sync fails, or it is restarted in good order. Zero
-	// means 0.05; negative, none.
+	// and is away for a while, or a sync fails, or it is restarted in good order. At most
+	// 1; zero means 0.05; negative, none.
 	Faults float64
 }
 
@@ -54,7 +54,8 @@ type Op struct {
 
 // Simulate runs a simulation with one seed after the other. A run that fails is repeated
 // with less and less of it, as long as it still fails; t has the script that is left,
-// what happened, and a line that replays it. It also fails t if no run ended anything.
+// what happened, and a line that replays it. It also fails t if no run ended anything, or
+// no operation of any run succeeded.
 //
 // Run one Simulate in a test: the line names the test.
 func Simulate(t *testing.T, s Simulation) {
@@ -76,22 +77,26 @@ func Simulate(t *testing.T, s Simulation) {
 
 // all goes through the seeds.
 func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
-	begun, endings, points := time.Now(), 0, 0
+	begun, sum := time.Now(), Done{}
 	for seed := first; seed < first+uint64(runs); seed++ {
 		done, err := s.Try(t, seed)
 		if err != nil {
 			return "", fmt.Errorf("%w\nreplay: go test -run '%s' . -dohosttest.replay='seed:%d'", err, pattern(t.Name()), seed)
 		}
-		endings += done.Endings
-		points += done.Points
+		sum.Endings += done.Endings
+		sum.Points += done.Points
+		sum.Ops += done.Ops
 	}
-	if points == 0 {
+	switch {
+	case sum.Points == 0:
 		return "", fmt.Errorf("no points in %d runs: no object was reached", runs)
-	}
-	if endings == 0 && (s.Chance >= 0 || s.Faults >= 0) && runs > 1 {
+	case sum.Endings == 0 && (s.Chance >= 0 || s.Faults >= 0) && runs > 1:
 		return "", fmt.Errorf("nothing was ended in %d runs: they would pass whatever happens", runs)
+	case sum.Ops == 0 && len(s.Ops) > 0 && runs > 1:
+		return "", fmt.Errorf("no operation succeeded in %d runs: they would pass whatever happens; have a lower Chance", runs)
 	}
-	return fmt.Sprintf("%d runs from seed %d, %d endings; %v", runs, first, endings, time.Since(begun).Round(time.Millisecond)), nil
+	return fmt.Sprintf("%d runs from seed %d, %d operations, %d endings; %v",
+		runs, first, sum.Ops, sum.Endings, time.Since(begun).Round(time.Millisecond)), nil
 }
 
 func parseSeed(text string) (uint64, error) {
@@ -106,6 +111,7 @@ func parseSeed(text string) (uint64, error) {
 type Done struct {
 	Steps   int // that goroutines of the host took, one after the other
 	Points  int // of those, at which an incarnation could end
+	Ops     int // that clients did, without an error
 	Endings int // of incarnations and processes
 	Time    time.Duration
 }
@@ -119,10 +125,10 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (Done, error) {
 	sc := s.draw(seed)
 	got := s.play(t, sc, true)
 	if got.err == nil {
-		return Done{got.w.steps, len(got.points), len(sc.strikes) + sc.faults(), got.took}, nil
+		return Done{got.w.steps, len(got.points), int(got.ops.Load()), got.w.endings(), got.took}, nil
 	}
-	sc, got = s.shrink(t, sc, got)
-	return Done{}, fmt.Errorf("seed %d: %w\nthe shortest script that does so:\n%vwhat happened:\n%s", seed, got.err, sc, got.w.log.about(len(got.w.struck) > 0))
+	sc, got, note := s.shrink(t, sc, got)
+	return Done{}, fmt.Errorf("seed %d: %w\n%s:\n%vwhat happened:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
 }
 
 func (s *Simulation) check() error {
@@ -130,8 +136,13 @@ func (s *Simulation) check() error {
 	if len(s.Ops) > 0 && sc.Run == nil {
 		sc.Run = func(context.Context, *Host) error { return nil }
 	}
-	if s.Ways != nil && len(s.Ways) == 0 {
+	switch {
+	case s.Ways != nil && len(s.Ways) == 0:
 		return errors.New("the simulation has no Ways: nil means all")
+	case s.Clients < 0 || s.Steps < 0 || s.Runs < 0:
+		return errors.New("the simulation has less than no Clients, Steps or Runs")
+	case !(s.Chance <= 1) || !(s.Faults <= 1):
+		return fmt.Errorf("the simulation's Chance is %v, and Faults %v: want at most 1", s.Chance, s.Faults)
 	}
 	for _, op := range s.Ops {
 		if op.Do == nil || op.Weight < 0 {
@@ -156,6 +167,9 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 			return sc.strikes[spot{p.Object, p.Index}]
 		}
 		way := s.drawWay(rand.New(rand.NewPCG(hashOf(sc.seed, p), 0)), p.Place)
+		if !way.canEnd(p) {
+			return None
+		}
 		if way != None {
 			sc.strikes[spot{p.Object, p.Index}] = way
 		}
@@ -163,7 +177,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	}
 	tr := &trial{w: w}
 	tr.err = w.in(t, func(ctx context.Context, h *Host) error {
-		err := s.act(ctx, h, sc)
+		err := s.act(ctx, h, sc, tr)
 		if err == nil {
 			err = s.settle(h)
 			w.atRest(func() { w.chance = nil }) // the check is of what is at rest
@@ -193,7 +207,7 @@ func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
 }
 
 // act does what a script says.
-func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
+func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) error {
 	if s.Run != nil {
 		if err := s.run(h); err != nil {
 			return err
@@ -209,8 +223,12 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script) error {
 				}
 				time.Sleep(time.Until(begun.Add(a.at)))
 				h.w.pause(ctx)
-				if err := s.do(ctx, h, a); err != nil && !h.w.excuses(err) {
+				err := s.do(ctx, h, a)
+				if err != nil && !h.w.excuses(err) {
 					return fmt.Errorf("%v: %w", a, err)
+				}
+				if err == nil && a.fault == faultNone {
+					tr.ops.Add(1)
 				}
 			}
 			return nil
@@ -236,7 +254,6 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 		})
 		return nil
 	case faultSync:
-		h.w.atRest(func() { h.w.disturbed = true })
 		h.FailSync(errDisk)
 		h.Advance(a.away)
 		if err := h.Restart(); err != nil && !strings.Contains(err.Error(), errDisk.Error()) {
@@ -244,7 +261,6 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 		}
 		return nil
 	case faultRestart:
-		h.w.atRest(func() { h.w.disturbed = true })
 		return h.Restart()
 	}
 	return s.Ops[a.op].Do(ctx, h, rand.New(rand.NewPCG(a.seed, 0)))

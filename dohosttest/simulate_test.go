@@ -194,6 +194,10 @@ func TestASimulationCannotPassByAccident(t *testing.T) {
 			s.Ops[0].Do = func(context.Context, *Host, *rand.Rand) error { return errors.New("out of ink") }
 		}, "out of ink"},
 		"nothing ended": {func(s *Simulation) { s.Chance, s.Faults, s.Runs = 1e-9, 1e-9, 2 }, "nothing was ended in 2 runs"},
+		"all ended":     {func(s *Simulation) { s.Chance, s.Faults, s.Places = 1, -1, []string{"start"} }, "no operation succeeded in 2 runs"},
+		"chance":        {func(s *Simulation) { s.Chance = 1.5 }, "Chance is 1.5, and Faults 0: want at most 1"},
+		"steps":         {func(s *Simulation) { s.Steps = -1 }, "less than no Clients, Steps or Runs"},
+		"no ways":       {func(s *Simulation) { s.Ways = []Way{} }, "no Ways"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := bank(false)
@@ -202,6 +206,35 @@ func TestASimulationCannotPassByAccident(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestShrinkKeepsTheFailure has a simulation that fails in one way if both an operation
+// and an ending are there, and in another if the operation alone is.
+func TestShrinkKeepsTheFailure(t *testing.T) {
+	s := bank(false)
+	s.Check = func(_ context.Context, h *Host) error {
+		var n int
+		h.w.atRest(func() { n = len(h.w.struck) })
+		if n == 0 {
+			return errors.New("another failure")
+		}
+		return fmt.Errorf("%d endings", n)
+	}
+	s.Faults, s.Chance = -1, 0.3
+	_, err := s.Try(t, 1)
+	if want := "check: 1 endings\nthe shortest script that does so:\n"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q in %v", want, err)
+	}
+	runs := 0
+	s.Check = func(context.Context, *Host) error {
+		if runs++; runs == 1 {
+			return errors.New("once")
+		}
+		return nil
+	}
+	if _, err := s.Try(t, 1); err == nil || !strings.Contains(err.Error(), "check: once\nnot made shorter, as it did not come again") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -29,6 +29,10 @@ var ways = []string{"none", "fence", "crash", "power cut", "kill"}
 // String names the way.
 func (w Way) String() string { return ways[w] }
 
+// canEnd says whether there is something at p that ends in this way: between two
+// incarnations, the process is all there is.
+func (w Way) canEnd(p Point) bool { return p.Life != 0 || w == PowerCut || w == Kill }
+
 // flag is the name in a replay line.
 func (w Way) flag() string { return strings.ReplaceAll(ways[w], " ", "-") }
 

@@ -52,8 +52,10 @@ type world struct {
 	clients   clients
 	steps     int
 	failed    error
-	disturbed bool          // the host has had a fault
+	disturbed bool          // the test has ended something itself, or made the disk fail
 	firstAt   time.Duration // when the first strike was made
+
+	over atomic.Bool // the bubble is
 
 	log journal
 }
@@ -83,6 +85,7 @@ func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) err
 		w.t = t
 		err = w.live(t.Context(), f)
 	})
+	w.over.Store(true)
 	if bad != nil && err == nil {
 		err = bad
 	}
@@ -160,7 +163,7 @@ func (w *world) visit(g *grant) runtime.Style {
 		w.end(false)
 		return runtime.StyleNone
 	}
-	if !at.Place.Ends() || at.Over || at.Life == 0 {
+	if !at.Place.Ends() || at.Over {
 		return runtime.StyleNone
 	}
 	if at.Place == runtime.PlaceStart {
@@ -198,7 +201,7 @@ func (w *world) point(g *grant) Point {
 		tr = &track{lives: map[uint64]int{}}
 		w.tracks[at.ID] = tr
 	}
-	if tr.lives[at.Life] == 0 {
+	if at.Life != 0 && tr.lives[at.Life] == 0 {
 		tr.lives[at.Life] = len(tr.lives) + 1
 		w.lives++
 	}
@@ -206,8 +209,21 @@ func (w *world) point(g *grant) Point {
 		Object: at.ID, Index: len(tr.points) + 1, Life: tr.lives[at.Life], Event: at.Event, Op: at.Op,
 		Place: at.Place.String(), N: at.N,
 	}
+	if at.Op == "record" {
+		p.N = tr.records(p)
+	}
 	tr.points = append(tr.points, p)
 	return p
+}
+
+// records counts the points of records at the place of p, with p as the last.
+func (tr *track) records(p Point) uint64 {
+	for _, q := range slices.Backward(tr.points) {
+		if q.Op == p.Op && q.Place == p.Place && q.Event == p.Event && q.Life == p.Life {
+			return q.N + 1
+		}
+	}
+	return 1
 }
 
 // strikeAt says what happens at a point.
@@ -231,6 +247,17 @@ func (w *world) strikeAt(g *grant, p Point) Way {
 		w.log.note(p.Object, "%v here", way)
 	}
 	return way
+}
+
+// endings counts the incarnations and the processes that were ended.
+func (w *world) endings() int {
+	n := w.processes - 1
+	for _, s := range w.struck {
+		if s.Way == Fence || s.Way == Crash {
+			n++
+		}
+	}
+	return n
 }
 
 var errNotDeterministic = errors.New("the scenario is not deterministic")

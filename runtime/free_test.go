@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,17 +15,19 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// callCost is what a call of an object at work allocates, one that gives the turn up on
-// its way, with nobody at the points.
+// callCost is what a call of an object at work allocates, one that passes every place an
+// event can pass without an alarm: it writes, in a transaction too, gives the turn up,
+// and lets two outputs leave, with nobody at the points.
 func callCost(t *testing.T) float64 {
 	h := open(t, objectstore.NewMemFS(), Options{})
 	call := func() {
 		err := do(t.Context(), h, "a", "add", func(ctx context.Context, c *counter) error {
 			_, err := c.add(ctx, 1)
-			if err == nil {
-				err = Await(ctx, func(context.Context) error { return nil })
-			}
-			return err
+			return errors.Join(err,
+				Transaction(ctx, func(context.Context) error { return nil }),
+				Await(ctx, func(ctx context.Context) error { return Visit(ctx, PlaceEffect) }),
+				c.s.Emit(ctx, func(error) {}),
+				c.s.Emit(ctx, func(error) {}))
 		})
 		if err != nil {
 			t.Fatal(err)

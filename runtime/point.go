@@ -126,7 +126,9 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	h.opts.Policy.At(at)
 }
 
-// recordAt is the store's hook: the points of the lives whose writes are in a record.
+// recordAt is the store's hook: the points of the objects whose writes are in a record.
+// They are points of no life if the one that wrote has ended, or none did: what a fence
+// leaves to be settled, say, or an import.
 func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 	place := PlaceSync
 	switch s {
@@ -139,7 +141,7 @@ func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 	for id := range objects {
 		o := h.lookup(id)
 		if o == nil {
-			continue // written by an import, or removed from memory by a crash of the host
+			continue // removed from memory by a crash of the host
 		}
 		o.mu.Lock()
 		l, events := o.life, o.events
