@@ -15,9 +15,11 @@ type RetryOptions struct {
 	Idempotent bool
 	// Attempts bounds the calls of fn. Zero means 5; negative, no bound.
 	Attempts int
-	// Base is the first delay, which doubles; the delay is drawn from zero to that.
-	// Zero means 50 ms; negative, no delay.
+	// Base is the first delay, which doubles up to Most; the delay is drawn from zero to
+	// that. Zero means 50 ms; negative, no delay.
 	Base time.Duration
+	// Most bounds the delay. Zero means 10 s, or Base if that is more; negative, no bound.
+	Most time.Duration
 	// Window is the time after which no attempt begins. Zero means 10 s; negative,
 	// no bound.
 	Window time.Duration
@@ -41,6 +43,12 @@ func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error)
 	}
 	if opts.Base == 0 {
 		opts.Base = 50 * time.Millisecond
+	}
+	switch {
+	case opts.Most == 0:
+		opts.Most = max(10*time.Second, opts.Base)
+	case opts.Most < 0:
+		opts.Most = math.MaxInt64
 	}
 	if opts.Window == 0 {
 		opts.Window = 10 * time.Second
@@ -83,9 +91,8 @@ func (o RetryOptions) delay(attempt int) time.Duration {
 	if o.Base < 0 {
 		return 0
 	}
-	doublings := min(attempt-1, 20)
-	most := time.Duration(math.MaxInt64)
-	if o.Base <= most>>doublings {
+	most := o.Most
+	if doublings := min(attempt-1, 62); o.Base <= most>>doublings {
 		most = o.Base << doublings
 	}
 	// Drawn from the time, so that a test in virtual time finds the same again.

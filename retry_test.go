@@ -28,6 +28,9 @@ func TestRetryStops(t *testing.T) {
 		{"no delay", &RetryOptions{Base: -time.Hour}, notRun, 100, 5, 0},
 		{"window", &RetryOptions{Attempts: 1000}, notRun, 1000, -1, 10 * time.Second},
 		{"window without bound", &RetryOptions{Window: -1, Base: time.Minute}, notRun, 100, 5, 15 * time.Minute},
+		{"delays with a bound", &RetryOptions{Attempts: 1000, Window: -1}, notRun, 999, 1000, 1000 * 10 * time.Second},
+		{"delays with a bound of its own", &RetryOptions{Attempts: 1000, Window: -1, Most: time.Second}, notRun, 999, 1000, 1000 * time.Second},
+		{"delays without bound", &RetryOptions{Most: -1}, notRun, 100, 5, 750 * time.Millisecond},
 		{"delay beyond the window", &RetryOptions{Base: math.MaxInt64}, notRun, 100, 1, 0},
 		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
 		{"unknown", nil, &Error{Err: ErrFenced}, 100, 1, 0},
@@ -80,21 +83,24 @@ func TestRetryRemembersThatACallMayHaveRun(t *testing.T) {
 func TestRetryDelaysDouble(t *testing.T) {
 	for _, c := range []struct {
 		base    time.Duration
+		most    time.Duration
 		attempt int
 		below   time.Duration
 	}{
-		{time.Millisecond, 1, time.Millisecond},
-		{time.Millisecond, 4, 8 * time.Millisecond},
-		{time.Millisecond, 21, 1 << 20 * time.Millisecond},
-		{time.Millisecond, math.MaxInt, 1 << 20 * time.Millisecond},
-		{3 * time.Hour, 20, 3 << 19 * time.Hour},
-		{3 * time.Hour, 21, math.MaxInt64},
-		{math.MaxInt64, 1, math.MaxInt64},
-		{math.MaxInt64, math.MaxInt, math.MaxInt64},
+		{time.Millisecond, time.Hour, 1, time.Millisecond},
+		{time.Millisecond, time.Hour, 4, 8 * time.Millisecond},
+		{time.Millisecond, time.Hour, 22, 1 << 21 * time.Millisecond},
+		{time.Millisecond, time.Hour, 23, time.Hour},
+		{time.Millisecond, time.Hour, math.MaxInt, time.Hour},
+		{time.Minute, time.Second, 1, time.Second},
+		{3 * time.Hour, math.MaxInt64, 20, 3 << 19 * time.Hour},
+		{3 * time.Hour, math.MaxInt64, 21, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt, math.MaxInt64},
 	} {
 		var longest time.Duration
 		for range 1000 {
-			d := RetryOptions{Base: c.base}.delay(c.attempt)
+			d := RetryOptions{Base: c.base, Most: c.most}.delay(c.attempt)
 			if d < 0 || d >= c.below {
 				t.Fatalf("base %v, attempt %d: %v, want below %v", c.base, c.attempt, d, c.below)
 			}
