@@ -1,13 +1,17 @@
 package dohosttest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/objectstore"
@@ -42,6 +46,7 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 		ro.Policy.At = func(at runtime.Point) runtime.Style { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = -1
+		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
 		ro.Store.Cache = 1 << 20
 	}
 	fs.OnWrite(nil) // opening happens at a standstill
@@ -57,6 +62,14 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 		return nil
 	})
 	return p, nil
+}
+
+// seedOf is that of what the n-th process of a run draws: of what is lost with one,
+// nothing may look the same in the next.
+func seedOf(seed uint64, n int) (key [32]byte) {
+	binary.BigEndian.PutUint64(key[:], seed)
+	binary.BigEndian.PutUint64(key[8:], uint64(n))
+	return key
 }
 
 // fsync names the step of the disk itself: what was written waits for it.

@@ -9,6 +9,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -286,4 +287,35 @@ func transcript(tr *trial) string {
 		b.WriteString(textOf(of[id]))
 	}
 	return b.String()
+}
+
+// TestIdsOfLogsAreDrawnFromTheSeed has a log made before the process ends, and one after
+// it, which must not look like one that was lost.
+func TestIdsOfLogsAreDrawnFromTheSeed(t *testing.T) {
+	log := dohost.Feed{Name: "log"}
+	words := dohost.Collection[string]{Name: "words", Key: func(s string) string { return s }, Feed: &log}
+	var ids []string
+	s := doing(func(ctx context.Context, t *thing) error {
+		err := words.Insert(ctx, t.st.Storage(), "word")
+		at, err2 := log.End(ctx, t.st.Storage())
+		ids = append(ids, fmt.Sprint(at.Log))
+		return errors.Join(err, err2)
+	})
+	s.Reset = func() { ids = nil }
+	s.Run = func(ctx context.Context, h *Host) error {
+		_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+		h.Crash()
+		_, err2 := dohost.Call(ctx, things.Get(h, "b"), (*thing).do, 0)
+		return errors.Join(err, err2)
+	}
+	var first []string
+	for range 2 {
+		if tr := s.try(t, new(atomic.Int64), diskFirst, nil); tr.err != nil {
+			t.Fatal(tr.err)
+		}
+		if len(ids) != 2 || ids[0] == ids[1] || first != nil && !slices.Equal(ids, first) {
+			t.Errorf("%v, and before that %v", ids, first)
+		}
+		first = ids
+	}
 }

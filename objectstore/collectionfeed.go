@@ -197,7 +197,11 @@ func decodeFeedRow(base []byte, it *Iterator) (offset uint64, c Change, stored b
 // moves f.
 func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
 	if f.log.IsZero() {
-		f.log = ulid.Make()
+		id, err := ulid.New(ulid.Now(), s.r.store.opts.Entropy)
+		if err != nil {
+			return fmt.Errorf("drawing the id of a change log: %w", err)
+		}
+		f.log = id
 		*p = append(*p, row{key: feedKey(feed.Name), value: encodeFeed(f.log)})
 	}
 	c.Offset = f.next

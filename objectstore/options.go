@@ -1,10 +1,12 @@
 package objectstore
 
 import (
+	"io"
 	"iter"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/oklog/ulid/v2"
 )
 
 // Stage is how far a record has come.
@@ -52,6 +54,9 @@ type Options struct {
 	// writes are in it; at StageTake, those whose writes are to come. It may block, and
 	// may fence ranges. Nil means nobody asks.
 	Hook func(stage Stage, objects iter.Seq[ID])
+	// Entropy is where the random part of a change log's id comes from; several goroutines
+	// read it at once. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
+	Entropy io.Reader
 	// OneObject lets a record hold the writes of one object only: a seam for tests that
 	// schedule the committer.
 	OneObject bool
@@ -61,6 +66,9 @@ func (o *Options) withDefaults() Options {
 	var d Options
 	if o != nil {
 		d = *o
+	}
+	if d.Entropy == nil {
+		d.Entropy = ulid.DefaultEntropy()
 	}
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
