@@ -25,7 +25,7 @@ type simCmd struct {
 	Minutes    float64 `help:"For how long, by the clock on the wall." default:"1" env:"DOHOST_MINUTES"`
 	Runs       int     `help:"After how many runs to stop; zero is as many as there is time for." env:"DOHOST_RUNS"`
 	Workload   string  `help:"The one workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
-	ChaosEvict float64 `help:"Chance of an ending at each place." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
+	ChaosEvict float64 `help:"Chance of an ending at each place. Far above the default all seven runs of an alarm may be ended, after which it is given up; some workloads then report what it would have done." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string  `help:"Places at which incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
 	ChaosStyle string  `help:"How: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_STYLE"`
 }

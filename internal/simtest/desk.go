@@ -48,7 +48,7 @@ func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
 		return c.Try, err
 	}
 	asks, _, err := dohost.Get[int](ctx, s, "asks")
-	if asks != c.Try {
+	if err == nil && asks != c.Try {
 		d.w.fault("%s: try %d asks, %d is noted after a transaction was taken back", c.Seat, c.Try, asks)
 	}
 	row, _, err2 := seats.Get(ctx, s, c.Seat)

@@ -21,15 +21,15 @@ type witness struct {
 	faults []string
 	seen   map[string]int
 	lives  map[string]int
-	hosts  map[uint64]bool
-	crash  bool // of an object
-	newest int  // serial of the newest incarnation that has used its storage
+	hosts  uint64 // processes that there were until the last life began
+	crash  bool   // of an object
+	newest int    // serial of the newest incarnation that has used its storage
 }
 
 func (w *witness) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults, w.seen, w.lives, w.hosts = nil, map[string]int{}, map[string]int{}, map[uint64]bool{}
+	w.faults, w.seen, w.lives, w.hosts = nil, map[string]int{}, map[string]int{}, 0
 	w.crash, w.newest = false, 0
 }
 
@@ -40,7 +40,7 @@ func (w *witness) listener() dohost.Listener {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.lives[id.String()]++
-			w.hosts[e.Host] = true
+			w.hosts = max(w.hosts, e.Host)
 		},
 		Fenced: func(e dohost.Ended) {
 			w.mu.Lock()
@@ -65,14 +65,14 @@ func (w *witness) used(serial int) {
 func (w *witness) restarted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.hosts) > 1
+	return w.hosts > 1
 }
 
 // mayDrop says whether anything ended that loses what is not on its way to the disk.
 func (w *witness) mayDrop() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.crash || len(w.hosts) > 1
+	return w.crash || w.hosts > 1
 }
 
 // fault notes something that must not be.
@@ -108,7 +108,7 @@ func (w *witness) endings(id dohost.ID) int {
 func (w *witness) suspicions() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, len(w.hosts)-2)
+	return max(0, int(w.hosts)-2)
 }
 
 // wrong is an error that tells the faults.
