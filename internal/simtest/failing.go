@@ -110,13 +110,13 @@ func newFailing() dohosttest.Scenario {
 			return nil
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
-			missing := w.suspicions()
 			doomed, err := dohost.Call(ctx, bells.Get(h, "doomed"), (*bell).runs, none{})
 			shaky, err2 := dohost.Call(ctx, bells.Get(h, "shaky"), (*bell).runs, none{})
 			wild, err3 := dohost.Call(ctx, bells.Get(h, "wild"), (*bell).runs, none{})
 			if err := errors.Join(err, err2, err3); err != nil {
 				return err
 			}
+			missing := w.suspicions() // all three have woken
 			return errors.Join(
 				checkRuns(doomed, 0, mostRuns-1, missing),
 				checkRuns(shaky, 0, 1, missing),
