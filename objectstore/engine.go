@@ -7,42 +7,22 @@ import (
 	"runtime/debug"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/engine"
 )
-
-// engineFormat is pinned: a newer one is a decision, since older builds cannot
-// read it. Formats before columnar blocks also keep channels in package-level
-// pools, which ends a second synctest bubble.
-const engineFormat = pebble.FormatValueSeparation
-
-const bloomBitsPerKey = 10
-
-// maxMemTables is how many full memtables, each with a log, there can be before
-// writes wait for a flush.
-const maxMemTables = 4
 
 // engineOptions configures Pebble.
 func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
-	cache := pebble.NewCache(o.Cache)
-	p = &pebble.Options{
-		FS:                          fs,
-		Cache:                       cache,
-		FormatMajorVersion:          engineFormat,
-		MemTableSize:                uint64(o.MemTable),
-		MemTableStopWritesThreshold: maxMemTables,
-		ReadOnly:                    o.ReadOnly,
-		Logger:                      &engineLogger{log: o.Logger},
-	}
-	for i := range p.Levels {
-		p.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
-	}
+	p, release = engine.Options(fs, o.Cache, o.MemTable)
+	p.ReadOnly = o.ReadOnly
+	p.Logger = &engineLogger{log: o.Logger}
 	if o.FS != nil && o.FS.mem != nil {
 		// The usual scheduler ticks, and time in a synctest bubble would pass in its
 		// steps.
 		p.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	}
-	return p, cache.Unref
+	return p, release
 }
 
 // openEngine opens Pebble. On a disk that fails in some of its steps Pebble cleans

@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost/internal/engine"
 )
 
 // Stage is how far a record has come.
@@ -77,8 +79,8 @@ func (o *Options) withDefaults() Options {
 		field *int64
 		value int64
 	}{
-		{&d.Cache, 64 << 20},
-		{&d.MemTable, 64 << 20},
+		{&d.Cache, engine.Cache},
+		{&d.MemTable, engine.MemTable},
 		{&d.MaxObjectBytes, 8 << 20},
 		{&d.MaxHostBytes, 256 << 20},
 	} {
@@ -87,7 +89,7 @@ func (o *Options) withDefaults() Options {
 		}
 	}
 	if d.ReserveBytes == 0 {
-		d.ReserveBytes = max(minReserve, maxMemTables*d.MemTable)
+		d.ReserveBytes = max(minReserve, engine.MaxMemTables*d.MemTable)
 	}
 	return d
 }

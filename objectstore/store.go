@@ -94,9 +94,9 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s.lock = lock
-	engine, release := engineOptions(&opts, s.fs)
-	engine.EventListener = &pebble.EventListener{WALCreated: s.logFileCreated}
-	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), engine)
+	pebbleOptions, release := engineOptions(&opts, s.fs)
+	pebbleOptions.EventListener = &pebble.EventListener{WALCreated: s.logFileCreated}
+	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), pebbleOptions)
 	release()
 	if errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %s", ErrAbsent, dir)

@@ -16,7 +16,7 @@ import (
 // agent, chat and web use the public API alone, which proves that an outsider
 // could have written them; so not even internal/invariants is open to them.
 var mayImport = map[string][]string{
-	"objectstore": {"internal/invariants"},
+	"objectstore": {"internal/engine", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "internal/invariants"},
@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"e2e/...":      {"..."},
 
 	"internal/archtest":      {},
+	"internal/engine":        {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/crashtest":     {"objectstore"},
@@ -74,7 +75,7 @@ type dependency struct {
 }
 
 var dependencies = []dependency{
-	{module: "github.com/cockroachdb/pebble/v2", importers: []string{"objectstore", "bench/..."}},
+	{module: "github.com/cockroachdb/pebble/v2", importers: []string{"objectstore", "internal/engine", "bench/..."}},
 	{module: "github.com/vmihailenco/msgpack/v5"},
 	{module: "github.com/oklog/ulid/v2"},
 	{module: "github.com/prometheus/client_golang"},

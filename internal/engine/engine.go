@@ -1,0 +1,42 @@
+// Package engine configures Pebble, for the store and for those that measure it.
+package engine
+
+import (
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Format is pinned: a newer one is a decision, since older builds cannot read it.
+// Formats before columnar blocks also keep channels in package-level pools, which ends
+// a second synctest bubble.
+const Format = pebble.FormatValueSeparation
+
+const bloomBitsPerKey = 10
+
+// MaxMemTables is how many full memtables, each with a log, there can be before
+// writes wait for a flush.
+const MaxMemTables = 4
+
+// Sizes of a store that nobody has tuned, in bytes.
+const (
+	Cache    = 64 << 20
+	MemTable = 64 << 20
+)
+
+// Options are those of a store: on fs, with a block cache and memtables of so many
+// bytes. release gives back this hold on the cache; the database has its own.
+func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func()) {
+	c := pebble.NewCache(cache)
+	o = &pebble.Options{
+		FS:                          fs,
+		Cache:                       c,
+		FormatMajorVersion:          Format,
+		MemTableSize:                uint64(memTable),
+		MemTableStopWritesThreshold: MaxMemTables,
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+	}
+	return o, c.Unref
+}
