@@ -14,6 +14,9 @@ const (
 	// maxRounds is how often the committer goes round the ranges whose outputs keep
 	// coming before it takes the next record.
 	maxRounds = 8
+	// maxLanded is how many bytes of what became durable last an object keeps in memory
+	// while it has something to do.
+	maxLanded = 4 << 10
 	// appendAgain is how long the committer waits before it brings a record again.
 	appendAgain = 100 * time.Millisecond
 )
@@ -155,8 +158,9 @@ func (c *committer) landed() {
 		p := &c.rec.parts[i]
 		freed += p.g.bytes()
 		segments += int64(p.g.segments)
-		p.land()
-		c.spent = append(c.spent, p.g)
+		if spent := p.land(); spent != nil {
+			c.spent = append(c.spent, spent)
+		}
 	}
 	s.undurable.sub(freed)
 	s.counts.records.Add(1)
@@ -176,19 +180,24 @@ func (c *committer) landed() {
 	c.spent = c.spent[:0]
 }
 
-// land lets a durable generation leave memory. Its outputs may leave: the
-// committer releases them, unless somebody is releasing already, behind whose
-// outputs they queue.
-func (p *part) land() {
+// land takes note that a generation is durable, and returns one that nobody looks at any
+// more: the one that had landed before or, if it is too large to be kept, itself. Its outputs may leave: the committer releases them, unless somebody
+// is releasing already, behind whose outputs they queue.
+func (p *part) land() (spent *generation) {
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.inflight = nil
+	spent = r.landed
+	r.inflight, r.landed = nil, p.g
+	if p.g.set.bytes > maxLanded {
+		r.landed, spent = nil, p.g
+	}
 	if p.lead = !r.releasing; p.lead {
 		r.releasing = true
-		return
+		return spent
 	}
 	r.out = append(r.out, p.g.outs...)
+	return spent
 }
 
 // release releases outputs of a range that the committer is releasing. One pass:

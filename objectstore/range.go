@@ -24,6 +24,7 @@ type Range struct {
 	owner     Epoch       // zero: none
 	filling   *generation // nil if nothing was handed over since the last record
 	inflight  *generation // nil unless it is part of the record in flight
+	landed    *generation // the last that became durable, if it is small: Pebble has it too
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
 	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
@@ -75,10 +76,10 @@ func (r *Range) HandOver(s *Segment) error {
 		r.mu.Unlock()
 		return err
 	}
-	lead := r.takeLocked(s)
+	now, lead := r.takeLocked(s)
 	r.mu.Unlock()
 	s.emptied()
-	if lead {
+	if lead && r.pass(now) {
 		r.lead()
 	}
 	return nil
@@ -114,18 +115,27 @@ func (r *Range) admitLocked(s *Segment) error {
 	return nil
 }
 
-// takeLocked moves the segment's writes and outputs into the range. It returns
-// true if the caller has to release outputs.
-func (r *Range) takeLocked(s *Segment) (lead bool) {
+// takeLocked moves the segment's writes and outputs into the range. With lead the
+// caller has to release outputs: these now, and then what may leave by then.
+func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
+	if !g.dirty() && r.freeLocked() {
+		g.outs = nil
+		g.reset()
+		if cap(outs) <= maxSpareOuts {
+			g.outs = outs[:0] // the caller releases them before the segment gets others
+		}
+		r.releasing = len(outs) > 0
+		return outs, r.releasing
+	}
 	if g.dirty() {
 		r.store.undurable.add(r.fillLocked(s))
 		if r.filling == g {
 			s.g = r.store.queue.spare()
 			if g.gated {
-				return false
+				return nil, false
 			}
 			g.outs = nil
 		}
@@ -138,10 +148,17 @@ func (r *Range) takeLocked(s *Segment) (lead bool) {
 		g.reset()
 	}
 	if len(r.out) == 0 || r.releasing {
-		return false
+		return nil, false
 	}
 	r.releasing = true
-	return true
+	now, r.out = r.out, nil
+	return now, true
+}
+
+// freeLocked says that an output which comes now has to wait for nothing.
+func (r *Range) freeLocked() bool {
+	invariants.Held(&r.mu)
+	return r.filling == nil && r.inflight == nil && !r.releasing
 }
 
 // fillLocked adds the segment's writes to the filling generation, which they

@@ -7,15 +7,17 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// get reads a row below the segment: filling, in flight, then Pebble. Pebble
-// comes last, since a generation leaves memory after it is readable there.
+// get reads a row below the segment: filling, in flight, landed, then Pebble. Pebble
+// comes last, since a generation leaves memory after it is readable there. Landed is
+// what a busy object reads again and again; nothing older can hide it, and everything
+// newer is looked at before.
 func (r *Range) get(key []byte) ([]byte, bool, error) {
 	if err := r.store.refusal(); err != nil {
 		return nil, false, err
 	}
 	inRange := key[len(r.prefix):]
 	r.mu.Lock()
-	for _, g := range [...]*generation{r.filling, r.inflight} {
+	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
 		if g == nil {
 			continue
 		}
@@ -39,7 +41,7 @@ func (r *Range) slot() (Slot, bool, error) {
 		return Slot{}, false, err
 	}
 	r.mu.Lock()
-	for _, g := range [...]*generation{r.filling, r.inflight} {
+	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
 		if g != nil && g.slot.changed {
 			defer r.mu.Unlock()
 			return g.slot.slot, g.slot.set, nil

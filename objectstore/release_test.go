@@ -197,10 +197,14 @@ func (o *numbered) Release(error) {
 func (l live) handOverAnd(seg *Segment, then func()) error {
 	l.mu.Lock()
 	err := l.admitLocked(seg)
-	lead := err == nil && l.takeLocked(seg)
+	var now []emission
+	lead := false
+	if err == nil {
+		now, lead = l.takeLocked(seg)
+	}
 	l.mu.Unlock()
 	then()
-	if lead {
+	if lead && l.pass(now) {
 		l.lead()
 	}
 	return err
