@@ -12,17 +12,42 @@ import (
 // valueFormat is the first byte of every stored value: msgpack follows.
 const valueFormat = 1
 
-// encode is the one encoding of values that are stored or cross between objects.
-func encode[T any](v T) ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte(valueFormat)
-	e := msgpack.NewEncoder(&b)
-	e.UseCompactInts(true)
-	e.SetSortMapKeys(true)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("dohost: encode %T: %w", v, err)
+// encoder writes values into its buffer. A new one costs more than most values.
+type encoder struct {
+	b bytes.Buffer
+	e *msgpack.Encoder
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.e = msgpack.NewEncoder(&e.b)
+	e.e.UseCompactInts(true)
+	e.e.SetSortMapKeys(true)
+	return e
+}}
+
+// maxKept is the largest buffer that an encoder keeps, in bytes.
+const maxKept = 64 << 10
+
+// encoded calls use with the encoding of v, which is valid until use returns. It is the
+// one encoding of values that are stored or cross between objects.
+func encoded[T any](v T, use func([]byte) error) error {
+	e := encoders.Get().(*encoder)
+	e.b.Reset()
+	e.b.WriteByte(valueFormat)
+	if err := e.e.Encode(v); err != nil { // the encoder is not used again
+		return fmt.Errorf("dohost: encode %T: %w", v, err)
 	}
-	return b.Bytes(), nil
+	if e.b.Cap() <= maxKept {
+		defer encoders.Put(e)
+	}
+	return use(e.b.Bytes())
+}
+
+// encode returns the encoding of v.
+func encode[T any](v T) (data []byte, err error) {
+	err = encoded(v, func(b []byte) error { data = bytes.Clone(b); return nil })
+	return data, err
 }
 
 func decode[T any](data []byte) (v T, err error) {

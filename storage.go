@@ -53,11 +53,7 @@ func PutNoWait[T any](ctx context.Context, s *Storage, key string, v T) error {
 }
 
 func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) error {
-	data, err := encode(v)
-	if err != nil {
-		return err
-	}
-	return s.rt.Put(ctx, kv, []byte(key), data, noWait)
+	return encoded(v, func(data []byte) error { return s.rt.Put(ctx, kv, []byte(key), data, noWait) })
 }
 
 // GetMany returns the values of up to 128 keys, which it reads in the order in which
