@@ -23,7 +23,7 @@ type Call struct {
 //
 // The error is nil or an *Error, which says whether Fn ran.
 func (h *Host) Do(ctx context.Context, id ID, c Call) error {
-	ev := newCall(ctx, c)
+	ev := h.newCall(ctx, c)
 	if t := turnOf(ctx); t != nil {
 		return h.callFrom(ctx, t, id, ev)
 	}
@@ -34,14 +34,21 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	if err := h.send(id, ev); err != nil {
 		return refusal(id, c.Op, err)
 	}
-	err := ev.wait(ctx, id)
+	err, came := ev.wait(ctx, id)
+	if came {
+		h.answers.Put(ev.done)
+	}
 	h.callAt(ctx, id, c.Op, PlaceAnswer)
 	return err
 }
 
 // newCall makes the event of a call that somebody waits for.
-func newCall(ctx context.Context, c Call) *event {
-	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: make(chan error, 1)}
+func (h *Host) newCall(ctx context.Context, c Call) *event {
+	done, ok := h.answers.Get().(chan error)
+	if !ok {
+		done = make(chan error, 1)
+	}
+	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: done}
 	ev.turn.ev = ev
 	ev.parent = eventOf(ctx)
 	if ev.parent != nil {
@@ -62,11 +69,14 @@ func (h *Host) send(id ID, ev *event) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
 	}
-	if err := id.Validate(); err != nil {
-		return err
-	}
 	for {
-		o := h.objectOf(id, class)
+		o := h.lookup(id)
+		if o == nil {
+			if err := id.Validate(); err != nil {
+				return err
+			}
+			o = h.objectOf(id, class)
+		}
 		err := o.enqueue(ev, ev.parent != nil || ev.kind != kindCall)
 		if err != errGone {
 			return err
@@ -106,7 +116,8 @@ func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err err
 	how, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev})
 	switch {
 	case how == departHanded && err != nil: // it goes out, though the caller's handler has returned
-		return ev.wait(ctx, id)
+		err, _ := ev.wait(ctx, id)
+		return err
 	case err != nil:
 		return refusal(id, ev.op, err)
 	}

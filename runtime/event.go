@@ -112,13 +112,14 @@ func (ev *event) lost(err error) error {
 	return err
 }
 
-// wait returns the event's answer, or leaves it behind when ctx ends.
-func (ev *event) wait(ctx context.Context, id ID) error {
+// wait returns the event's answer, or leaves it behind when ctx ends. If it came, its
+// channel is empty, and stays so.
+func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
 	select {
 	case err := <-ev.done:
-		return err
+		return err, true
 	case <-ctx.Done():
-		return ev.abandon(ctx, id)
+		return ev.abandon(ctx, id), false
 	}
 }
 

@@ -45,8 +45,10 @@ type Host struct {
 	shards    [shardCount]shard
 
 	phase   atomic.Int32
-	active  atomic.Int64  // events queued, running and suspended, and tasks to come
-	runners atomic.Int64  // goroutines that spawn started
+	active  atomic.Int64 // events queued, running and suspended, and tasks to come
+	answers sync.Pool    // of empty channels by which answers come
+	running atomic.Int64 // runners that have something to do
+	runners runners
 	calm    chan struct{} // capacity 1: one of the two has come to zero
 	idle    *sync.Cond    // for those who wait until a turn is not in use; misuse only
 	lives   atomic.Int64  // objects with a life in memory
@@ -147,23 +149,6 @@ func (h *Host) forget(o *object) {
 	if s.objects[o.id] == o {
 		delete(s.objects, o.id)
 	}
-}
-
-// spawn starts a runner: with a granted turn, or between lives.
-func (h *Host) spawn(o *object, t *turn) {
-	h.runners.Add(1)
-	go func() {
-		defer h.calmer(&h.runners)
-		if t == nil {
-			if h.opts.Policy.At != nil {
-				o.visit(nil, Point{Place: PlaceWake})
-			}
-			t = o.wake()
-		}
-		for t != nil {
-			t = o.run(t)
-		}
-	}()
 }
 
 // Evict ends the incarnation of id, if it has one, and says whether it had.
@@ -311,7 +296,8 @@ const unwindTime = time.Second
 
 // unwound waits for the code of ended lives and names what is still running.
 func (h *Host) unwound() error {
-	h.settled(&h.runners, unwindTime, nil)
+	h.settled(&h.running, unwindTime, nil)
+	h.runners.close()
 	if left := h.Zombies(); len(left) > 0 {
 		return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
 	}

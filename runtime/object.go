@@ -58,7 +58,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
-		o.releaseLocked(nil) // it may have come into memory for this
+		o.releaseLocked(launch{}) // it may have come into memory for this
 		o.host.calmer(&o.host.active)
 		return err
 	}
@@ -66,7 +66,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	ev.sent.Store(o)
 	if ev.answered.Load() { // its caller has gone; see abandon
 		ev.left = true
-		o.releaseLocked(nil)
+		o.releaseLocked(launch{})
 		o.host.calmer(&o.host.active)
 		return nil
 	}
@@ -83,7 +83,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 
 // releaseLocked gives the lock back, has the sweeper look at the object, and gets
 // going what queueLocked or wakeLocked returned.
-func (o *object) releaseLocked(run func()) {
+func (o *object) releaseLocked(run launch) {
 	invariants.Held(&o.mu)
 	touch := !o.touched
 	o.touched = true
@@ -91,8 +91,19 @@ func (o *object) releaseLocked(run func()) {
 	if touch {
 		o.host.sweeper.touch(o)
 	}
-	if run != nil {
-		run()
+	run.begin(o)
+}
+
+// launch is what a runner is wanted for, if one is.
+type launch struct {
+	wanted bool
+	turn   *turn // granted; nil: what is between two lives
+}
+
+// begin gets the object's runner going, without the lock.
+func (l launch) begin(o *object) {
+	if l.wanted {
+		o.host.spawn(o, l.turn)
 	}
 }
 
@@ -131,8 +142,8 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 }
 
 // queueLocked puts a fresh turn where it belongs and returns what the caller must
-// call without the lock to get it going, or nil.
-func (o *object) queueLocked(t *turn) func() {
+// begin without the lock to get it going.
+func (o *object) queueLocked(t *turn) launch {
 	invariants.Held(&o.mu)
 	t.fresh = true
 	if l := o.life; l != nil {
@@ -141,23 +152,23 @@ func (o *object) queueLocked(t *turn) func() {
 		if l.lane.holder == nil {
 			l.lane.grantLocked(t)
 			o.startLocked(l, t)
-			return func() { o.host.spawn(o, t) }
+			return launch{wanted: true, turn: t}
 		}
 		l.lane.push(t)
-		return nil
+		return launch{}
 	}
 	o.waiting.push(t)
 	return o.wakeLocked()
 }
 
 // wakeLocked starts a runner between lives, if there is something for it.
-func (o *object) wakeLocked() func() {
+func (o *object) wakeLocked() launch {
 	invariants.Held(&o.mu)
 	if o.waking || o.life != nil || (o.waiting.head == nil && o.repairs == nil) {
-		return nil
+		return launch{}
 	}
 	o.waking = true
-	return func() { o.host.spawn(o, nil) }
+	return launch{wanted: true}
 }
 
 // leave takes ev out of the queue if it has not started, and says whether it had.

@@ -20,7 +20,7 @@ func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
 	if err != nil {
 		return nil, refusal(id, c.Op, err)
 	}
-	ev := newCall(ctx, c)
+	ev := h.newCall(ctx, c)
 	h.callAt(ctx, id, c.Op, PlaceSend)
 	if err := h.send(id, ev); err != nil {
 		return nil, refusal(id, c.Op, err)

@@ -222,7 +222,7 @@ func (s *sweeper) idle(o *object, now time.Duration) {
 	}
 	l := o.life
 	if l == nil { // evicted for another reason meanwhile
-		o.releaseLocked(nil)
+		o.releaseLocked(launch{})
 		return
 	}
 	after := s.host.opts.Policy.Idle(l.epoch.Life, o.events)
@@ -239,7 +239,7 @@ func (s *sweeper) idle(o *object, now time.Duration) {
 		return
 	}
 	o.mu.Lock()
-	o.releaseLocked(nil) // something goes on: look again in a second
+	o.releaseLocked(launch{}) // something goes on: look again in a second
 }
 
 // evictIdle ends a life that has nothing to do, and says whether it was so.
@@ -262,9 +262,7 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 	if forget {
 		h.forget(o)
 	}
-	if run != nil {
-		run()
-	}
+	run.begin(o)
 	return true
 }
 
