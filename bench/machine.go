@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Machine is what a figure depends on beside the program.
+type Machine struct {
+	Processor  string
+	Cores      int
+	GOMAXPROCS int
+	System     string
+	FileSystem string // of the directory that was written to
+	Go         string
+	Cgo        bool
+	Commit     string // with + if the tree had changes
+	Date       string
+}
+
+// thisMachine looks at where the program runs. What cannot be found out is left empty.
+func thisMachine(dir, date string) Machine {
+	m := Machine{
+		Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version(), Date: date, Processor: processor(), FileSystem: fileSystem(dir), Commit: commit(),
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "CGO_ENABLED" {
+				m.Cgo = s.Value == "1"
+			}
+		}
+	}
+	return m
+}
+
+func processor() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func fileSystem(dir string) string {
+	out, err := exec.Command("df", "--output=fstype", dir).Output()
+	if err != nil {
+		return ""
+	}
+	lines := strings.Fields(string(out))
+	return lines[len(lines)-1]
+}
+
+func commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	at := strings.TrimSpace(string(out))
+	if changes, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changes) > 0 {
+		at += "+"
+	}
+	return at
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime/pprof"
+	"strings"
+	"time"
+)
+
+// bench is a run of the program.
+type bench struct {
+	dir      string // for the data
+	seed     uint64
+	rounds   int
+	duration time.Duration
+	objects  int // that experiments with many of them have
+	result   Results
+}
+
+// experiment measures one thing, or several that need the same ground.
+type experiment struct {
+	id   string
+	what string
+	run  func(ctx context.Context, b *bench) error
+}
+
+// experiments are all that there are, in the order in which they are shown.
+var experiments = []experiment{
+	{"P1", "durable increments, one hot object, 256 outstanding", hotObject},
+	{"P1a", "durable appends, one hot object, 256 outstanding", hotAppends},
+	{"P2", "durable increments, one object, one caller", oneCaller},
+	{"P3", "durable increments, 1,000 objects, 64 outstanding", manyObjects},
+	{"P5", "in-memory call, uncontended round trip", inMemory},
+	{"P6", "cold wake: a call to an object on disk", coldWake},
+	{"P7", "memory of an idle live object", density},
+	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
+	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
+	{"R1", "eviction recovery: fence to the next incarnation's first step", fenceRecovery},
+	{"R2", "eviction recovery: the same under load", loadedRecovery},
+	{"P12", "SIGKILL with an overdue alarm: process start to its handler", killRecovery},
+	{"P17", "P3 with an eviction every 10 calls", underChaos},
+	{"P18", "opening a store with many objects", opening},
+	{"G", "cost of a call as the store grows", growth},
+}
+
+func main() {
+	if role := os.Getenv(childEnv); role != "" {
+		os.Exit(child(role))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	pattern := flags.String("run", "", "a regular `expression` for the ids of what to measure; all if empty")
+	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
+	dir := flags.String("data", "", "the `folder` for the stores, on the disk that is meant; a temporary one if empty")
+	profiles := flags.String("profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
+	b := &bench{}
+	flags.Uint64Var(&b.seed, "seed", 1, "draws what is drawn")
+	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
+	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
+	flags.IntVar(&b.objects, "objects", 100_000, "how many objects the experiments with many have")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(*pattern)
+	switch {
+	case err != nil:
+		return err
+	case flags.NArg() > 0:
+		return fmt.Errorf("%q: want flags only", flags.Arg(0))
+	case b.rounds < 1 || b.duration <= 0 || b.objects < 1000:
+		return fmt.Errorf("-rounds %d, -for %v, -objects %d: want at least 1 round, more than no time and 1000 objects", b.rounds, b.duration, b.objects)
+	}
+	if b.dir, err = os.MkdirTemp(*dir, "dohost-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	b.result = Results{
+		Machine: thisMachine(b.dir, time.Now().UTC().Format(time.DateOnly)), Command: "go run ./bench " + strings.Join(args, " "),
+		Seed: b.seed, Rounds: b.rounds, For: b.duration,
+	}
+	for _, e := range chosen {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", e.id, e.what)
+		if err := profiled(*profiles, e.id, func() error { return e.run(ctx, b) }); err != nil {
+			return fmt.Errorf("%s: %w", e.id, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	fmt.Print(b.result.table())
+	return b.result.write(*out)
+}
+
+// profiled runs fn, with a CPU profile if there is a folder for it.
+func profiled(dir, id string, fn func() error) error {
+	if dir == "" {
+		return fn()
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, id+".pprof"))
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
+}
+
+func choose(pattern string) (es []experiment, err error) {
+	want, err := regexp.Compile("^(" + pattern + ")$")
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	var ids []string
+	for _, e := range experiments {
+		ids = append(ids, e.id)
+		if pattern == "" || want.MatchString(e.id) {
+			es = append(es, e)
+		}
+	}
+	if len(es) == 0 {
+		return nil, fmt.Errorf("-run %q: want some of %s", pattern, strings.Join(ids, ", "))
+	}
+	return es, nil
+}
+
+// progress tells on one line, which the next overwrites.
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "\r\033[K  "+format+" ", args...)
+}
+
+// add notes a row, and shows it.
+func (b *bench) add(r Row) {
+	b.result.Rows = append(b.result.Rows, r)
+	fmt.Fprintf(os.Stderr, "\r\033[K%s", r.text())
+}
+
+// room is a directory of its own.
+func (b *bench) room() (string, error) { return os.MkdirTemp(b.dir, "store-") }
+
+// write writes the results, and what is made of them, into a folder.
+func (r *Results) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	page, err := r.html()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		r.save(filepath.Join(dir, "results.json")),
+		os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown()), 0o644),
+		os.WriteFile(filepath.Join(dir, "report.html"), page, 0o644),
+	)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// markdown is results.md.
+func (r *Results) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Results\n\nMade by the program from results.json; a test compares the two. How to read them is in [README.md](README.md).\n\n")
+	for _, line := range r.facts() {
+		fmt.Fprintf(&b, "- %s\n", line)
+	}
+	b.WriteString("\n| id | what | side | value | spread | p50 | p99 | syncs/op | allocs/op | ratio | target | |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, row := range r.Rows {
+		for i, f := range row.Sides {
+			id, what, ratio, target, met := row.ID, row.What, "", row.Target.Text, row.verdict()
+			if i > 0 {
+				id, what, ratio, target, met = "", "", fmt.Sprintf("%.2f", row.ratio(f.Side)), "", ""
+			}
+			spread := "-"
+			if len(f.Rounds) > 1 {
+				spread = f.details()[0]
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", id, what, f.Side, number(f.Value), row.Unit,
+				spread, duration(f.P50), duration(f.P99), perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), ratio, target, met)
+		}
+	}
+	b.WriteString("\n## Notes\n\n")
+	for _, row := range r.Rows {
+		var checked []string
+		for _, f := range row.Sides {
+			checked = append(checked, fmt.Sprintf("%s %s", number(float64(f.Checked)), f.Side))
+		}
+		notes := append(row.Notes, "operations that were checked: "+strings.Join(checked, ", "))
+		fmt.Fprintf(&b, "- %s: %s.\n", row.ID, strings.Join(notes, "; "))
+	}
+	for _, c := range r.Curves {
+		fmt.Fprintf(&b, "\n## %s: %s\n\n| %s |", c.ID, c.What, c.X)
+		for _, l := range c.Lines {
+			fmt.Fprintf(&b, " %s (%s) |", l.Name, c.Y)
+		}
+		b.WriteString("\n|---|" + strings.Repeat("---|", len(c.Lines)) + "\n")
+		for i, p := range c.Lines[0].Points {
+			fmt.Fprintf(&b, "| %s |", number(p[0]))
+			for _, l := range c.Lines {
+				fmt.Fprintf(&b, " %s |", number(l.Points[i][1]))
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// facts are what all figures depend on.
+func (r *Results) facts() []string {
+	m := r.Machine
+	cgo := "without cgo"
+	if m.Cgo {
+		cgo = "with cgo"
+	}
+	return []string{
+		fmt.Sprintf("machine: %s, %d cores, GOMAXPROCS %d, %s, file system %s", m.Processor, m.Cores, m.GOMAXPROCS, m.System, m.FileSystem),
+		fmt.Sprintf("build: %s, %s, commit %s, %s", m.Go, cgo, m.Commit, m.Date),
+		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up", strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond)),
+	}
+}

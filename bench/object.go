@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// subject is the object that is measured: a counter, in memory and on the disk, with a
+// list and an alarm.
+type subject struct {
+	st    *dohost.State
+	calls int // of this incarnation
+	rows  int // that it has appended or read, once it knows
+	rang  func(dohost.AlarmInfo)
+}
+
+const subjects dohost.Namespace[subject] = "subject"
+
+// class is that of subjects whose alarms tell rang.
+func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
+	return dohost.Bind(subjects, func(_ context.Context, st *dohost.State) (*subject, error) {
+		s := &subject{st: st}
+		if rang != nil {
+			s.rang = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
+		}
+		return s, nil
+	}, dohost.OnAlarm((*subject).ring))
+}
+
+// add counts one, durably, and returns the sum.
+func (s *subject) add(ctx context.Context, delta int) (int, error) {
+	n, _, err := dohost.Get[int](ctx, s.st.Storage(), "n")
+	if err != nil {
+		return 0, err
+	}
+	n += delta
+	return n, dohost.Put(ctx, s.st.Storage(), "n", n)
+}
+
+func (s *subject) get(ctx context.Context, _ int) (int, error) {
+	n, _, err := dohost.Get[int](ctx, s.st.Storage(), "n")
+	return n, err
+}
+
+// append adds a row, and returns how many there are.
+func (s *subject) append(ctx context.Context, v int) (int, error) {
+	if s.rows == 0 {
+		rows, err := dohost.List[int](ctx, s.st.Storage(), &dohost.ListOptions{Prefix: "row/", Reverse: true, Limit: 1})
+		if err != nil {
+			return 0, err
+		}
+		if len(rows) > 0 {
+			if _, err := fmt.Sscanf(rows[0].Key, "row/%d", &s.rows); err != nil {
+				return 0, err
+			}
+		}
+	}
+	s.rows++
+	return s.rows, dohost.Put(ctx, s.st.Storage(), fmt.Sprintf("row/%012d", s.rows), v)
+}
+
+// count reads all rows, and says how many there are and how many hold v.
+func (s *subject) count(ctx context.Context, v int) (n [2]int, err error) {
+	for row, err := range dohost.All[int](ctx, s.st.Storage(), &dohost.ListOptions{Prefix: "row/"}) {
+		if err != nil {
+			return n, err
+		}
+		n[0]++
+		if row.Value == v {
+			n[1]++
+		}
+	}
+	return n, nil
+}
+
+// touch does nothing but count in memory.
+func (s *subject) touch(context.Context, int) (int, error) {
+	s.calls++
+	return s.calls, nil
+}
+
+// arm sets the alarm.
+func (s *subject) arm(ctx context.Context, at time.Time) (int, error) {
+	return 0, s.st.SetAlarm(ctx, at)
+}
+
+func (s *subject) ring(_ context.Context, a dohost.AlarmInfo) error {
+	if s.rang != nil {
+		s.rang(a)
+	}
+	return nil
+}
+
+// name is that of the i-th object.
+func name(i int) string { return fmt.Sprintf("o%07d", i) }
+
+// host is dohost as a side, or the ground of one.
+type host struct {
+	*dohost.Host
+	fs  *objectstore.FS
+	dir string
+}
+
+// open opens a host in a directory of its own, whose syncs are counted. Objects go only
+// when they are evicted.
+func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
+	dir, err := b.room()
+	if err != nil {
+		return nil, err
+	}
+	return openIn(dir, o, rang)
+}
+
+func openIn(dir string, o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
+	fs := objectstore.DiskFS()
+	o.FS = fs
+	if o.IdleAfter == 0 {
+		o.IdleAfter = -1
+	}
+	h, err := dohost.Open(dir, &o, class(rang))
+	if err != nil {
+		return nil, err
+	}
+	return &host{h, fs, dir}, nil
+}
+
+func (h *host) syncs() int64 { return h.fs.Syncs() }
+
+func (h *host) close() error { return h.Close() }
+
+// fill calls every object of so many once, by many callers at once.
+func fill[In any](ctx context.Context, b *bench, h *host, n int, method func(*subject, context.Context, In) (int, error), in In) error {
+	return fillBy(b, 0, n, func(i int) error {
+		_, err := dohost.Call(ctx, subjects.Get(h, name(i)), method, in)
+		return err
+	})
+}
+
+// fillers is how many callers fill a store.
+const fillers = 256
+
+// fillBy does something with every object from the one to before the other.
+func fillBy(b *bench, from, to int, fn func(i int) error) error {
+	return together(fillers, func(c int) error {
+		for i := from + c; i < to; i += fillers {
+			if err := fn(i); err != nil {
+				return err
+			}
+			if c == 0 && i%(fillers*64) == 0 {
+				b.progress("filling: %d of %d objects", i, to)
+			}
+		}
+		return nil
+	})
+}
+
+// evictAll ends every incarnation.
+func (h *host) evictAll(n int) {
+	for i := range n {
+		h.Evict(subjects.Get(h, name(i)).ID(), dohost.Fence)
+	}
+}

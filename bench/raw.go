@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/engine"
+)
+
+// countingFS counts the syncs of the write-ahead log.
+type countingFS struct {
+	vfs.FS
+	n atomic.Int64
+}
+
+type countingFile struct {
+	vfs.File
+	n *atomic.Int64
+}
+
+// Sync counts.
+func (f countingFile) Sync() error { f.n.Add(1); return f.File.Sync() }
+
+// SyncData counts.
+func (f countingFile) SyncData() error { f.n.Add(1); return f.File.SyncData() }
+
+// Create makes a file; of a log, one that counts.
+func (fs *countingFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(path, c)
+	return fs.counted(path, f), err
+}
+
+// ReuseForWrite makes a file of an old one; of a log, one that counts.
+func (fs *countingFS) ReuseForWrite(old, path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(old, path, c)
+	return fs.counted(path, f), err
+}
+
+func (fs *countingFS) counted(path string, f vfs.File) vfs.File {
+	if f == nil || !strings.HasSuffix(path, ".log") {
+		return f
+	}
+	return countingFile{f, &fs.n}
+}
+
+// raw is Pebble, with the options of the store and nothing of it, as the limit: it
+// commits keys and values of the size that dohost writes.
+type raw struct {
+	objects int
+	callers int // each with one synced commit after the other, or
+	depth   int // one goroutine with so many commits in flight
+	appends bool
+
+	fs     countingFS
+	db     *pebble.DB
+	counts []atomic.Uint64
+}
+
+// openRaw opens Pebble in a directory.
+func openRaw(dir string, fs vfs.FS) (*pebble.DB, error) {
+	o, release := engine.Options(fs, engine.Cache, engine.MemTable)
+	defer release()
+	o.Logger = quiet{}
+	return pebble.Open(filepath.Join(dir, "db"), o)
+}
+
+// quiet says nothing of flushes, and ends the process as Pebble wants it.
+type quiet struct{}
+
+// Infof does nothing.
+func (quiet) Infof(string, ...any) {}
+
+// Errorf does nothing: what fails says so itself.
+func (quiet) Errorf(string, ...any) {}
+
+// Fatalf ends the process.
+func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func (r *raw) open(b *bench) error {
+	dir, err := b.room()
+	if err != nil {
+		return err
+	}
+	r.fs.FS = vfs.Default
+	r.counts = make([]atomic.Uint64, r.objects)
+	r.db, err = openRaw(dir, &r.fs)
+	return err
+}
+
+// key is as long as one of the store is for such an object.
+func (r *raw) key(object int, row uint64) []byte {
+	key := append([]byte("osubject\x00"), name(object)...)
+	key = append(key, "\x00u"...)
+	if r.appends {
+		return fmt.Appendf(key, "row/%012d", row)
+	}
+	return append(key, 'n')
+}
+
+// value is as long as a number above 65,535 is in the store.
+func value(n uint64) []byte {
+	return binary.BigEndian.AppendUint32([]byte{1, 0xce}, uint32(n))
+}
+
+// batch is one commit: the next number of the object.
+func (r *raw) batch(object int) (*pebble.Batch, error) {
+	n := r.counts[object].Add(1)
+	b := r.db.NewBatch()
+	return b, b.Set(r.key(object, n), value(n), nil)
+}
+
+func (r *raw) work(ctx context.Context, m *meter) error {
+	if r.depth > 0 {
+		return r.pipeline(m)
+	}
+	var next atomic.Int64
+	return m.each(r.callers, func(_ int, w *worker) error {
+		for !w.over() && ctx.Err() == nil {
+			began := time.Now()
+			b, err := r.batch(int(next.Add(1)) % r.objects)
+			if err == nil {
+				err = r.db.Apply(b, pebble.Sync)
+			}
+			if err == nil {
+				err = w.did(began)
+			}
+			if err := errors.Join(err, b.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pipeline has one goroutine that commits, and one that waits for the syncs in order.
+func (r *raw) pipeline(m *meter) error {
+	type inFlight struct {
+		b     *pebble.Batch
+		began time.Time
+	}
+	w := m.worker()
+	defer w.done()
+	ch := make(chan inFlight, r.depth-1)
+	var wg sync.WaitGroup
+	var waiting error
+	wg.Go(func() {
+		for f := range ch {
+			if err := errors.Join(f.b.SyncWait(), w.did(f.began), f.b.Close()); err != nil {
+				waiting = err
+			}
+		}
+	})
+	var err error
+	for err == nil && time.Now().Before(m.until) {
+		var b *pebble.Batch
+		began := time.Now()
+		if b, err = r.batch(0); err == nil {
+			err = r.db.ApplyNoSyncWait(b, pebble.Sync)
+			ch <- inFlight{b, began}
+		}
+	}
+	close(ch)
+	wg.Wait()
+	return errors.Join(err, waiting)
+}
+
+// verify looks for the last number of each object, or for all of its rows.
+func (r *raw) verify(_ context.Context, done int64) error {
+	var sum uint64
+	for i := range r.objects {
+		n := r.counts[i].Load()
+		sum += n
+		for row := n; row >= 1; row-- {
+			v, c, err := r.db.Get(r.key(i, row))
+			if err != nil {
+				return err
+			}
+			got := uint64(binary.BigEndian.Uint32(v[2:]))
+			if err := c.Close(); err != nil {
+				return err
+			}
+			if got != row {
+				return fmt.Errorf("object %d holds %d, want %d", i, got, row)
+			}
+			if !r.appends {
+				break // several commits in flight may not have come in order
+			}
+		}
+	}
+	if sum != uint64(done) {
+		return fmt.Errorf("%d commits, %d counted", sum, done)
+	}
+	return nil
+}
+
+func (r *raw) syncs() int64 { return r.fs.n.Load() }
+
+func (r *raw) close() error { return r.db.Close() }

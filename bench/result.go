@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Results are what a run of the program has measured: the content of results.json.
+type Results struct {
+	Machine Machine
+	Command string
+	Seed    uint64
+	Rounds  int           // of each side, beside the one that warms up
+	For     time.Duration // of a round
+	Rows    []Row
+	Curves  []Curve
+}
+
+// Row is one thing that was measured.
+type Row struct {
+	ID     string // as in the list of targets
+	What   string
+	Unit   string
+	Sides  []Figure // ours first, then what it is compared with
+	Target Target
+	Notes  []string
+}
+
+// Figure is what one side has done.
+type Figure struct {
+	Side   string
+	Value  float64   // the median of Rounds, in the row's unit
+	Rounds []float64 // what each round gave
+	P50    time.Duration
+	P99    time.Duration
+	Syncs  float64 // of the log, for each operation
+	Allocs float64 // for each operation; of the whole process
+	// Checked is how many operations were found to be done, all of them exactly once.
+	Checked int64
+}
+
+// Target is what a row ought to reach.
+type Target struct {
+	Text string
+	// Least is the ratio to the side of that name that Value must have; Most the one it
+	// must not exceed. Zero means no such bound.
+	Beside      string
+	Least, Most float64
+	// ValueMost and ValueLeast bound the value itself, P50 and P99 what an operation may
+	// take.
+	ValueMost, ValueLeast float64
+	P50, P99              time.Duration
+}
+
+// Curve is a cost as something grows.
+type Curve struct {
+	ID, What string
+	X, Y     string
+	Lines    []Line
+}
+
+// Line is one curve among several.
+type Line struct {
+	Name   string
+	Points [][2]float64
+}
+
+// ratio is that of ours to another side, or zero.
+func (r *Row) ratio(side string) float64 {
+	for _, f := range r.Sides[1:] {
+		if f.Side == side && f.Value != 0 {
+			return r.Sides[0].Value / f.Value
+		}
+	}
+	return 0
+}
+
+// verdict says whether the target is met.
+func (r *Row) verdict() string {
+	t, ours := r.Target, r.Sides[0]
+	ratio := r.ratio(t.Beside)
+	higher := t.Least > 0 // is better
+	switch {
+	case t.Text == "":
+		return ""
+	case t.Beside == limit && (higher && ratio > 1.05 || t.Most > 0 && ratio > 0 && ratio < 0.95):
+		return "broken limit"
+	case (t.Least > 0 || t.Most > 0) && ratio == 0:
+		return "no " + t.Beside
+	case t.Least > 0 && ratio < t.Least, t.Most > 0 && ratio > t.Most,
+		t.ValueMost > 0 && ours.Value > t.ValueMost, t.ValueLeast > 0 && ours.Value < t.ValueLeast,
+		t.P50 > 0 && ours.P50 > t.P50, t.P99 > 0 && ours.P99 > t.P99:
+		return "not met"
+	}
+	return "met"
+}
+
+// load reads what save wrote.
+func load(path string) (*Results, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Results
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &r, nil
+}
+
+func (r *Results) save(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost"
+)
+
+// openings is how often a store is opened.
+const openings = 15
+
+// opening measures how long a host takes to open a store of many objects, beside raw
+// Pebble on the very files.
+func opening(ctx context.Context, b *bench) error {
+	h, err := b.open(dohost.Options{}, nil)
+	if err != nil {
+		return err
+	}
+	err = fill(ctx, b, h, b.objects, (*subject).add, 1)
+	if err := errors.Join(err, h.Close()); err != nil {
+		return err
+	}
+	var own, bare []float64
+	for n := range openings {
+		b.progress("opening %d of %d", n+1, openings)
+		if err := quietly(h.dir); err != nil {
+			return err
+		}
+		took, err := timed(func() (func() error, error) {
+			again, err := openIn(h.dir, dohost.Options{}, nil)
+			if err != nil {
+				return nil, err
+			}
+			return again.Close, nil
+		})
+		if err != nil {
+			return err
+		}
+		own = append(own, took)
+		if err := quietly(h.dir); err != nil {
+			return err
+		}
+		took, err = timed(func() (func() error, error) {
+			db, err := openRaw(h.dir, vfs.Default)
+			if err != nil {
+				return nil, err
+			}
+			return db.Close, nil
+		})
+		if err != nil {
+			return err
+		}
+		bare = append(bare, took)
+	}
+	b.add(Row{
+		ID: "P18", What: fmt.Sprintf("opening a store with %d objects", b.objects), Unit: "ms",
+		Sides: []Figure{
+			{Side: ours, Value: median(own), Rounds: own, Checked: openings},
+			{Side: limit, Value: median(bare), Rounds: bare, Checked: openings},
+		},
+		Target: Target{Text: "≤ 3 times the limit", Beside: limit, Most: 3},
+		Notes:  []string{"limit: pebble.Open of the same files", "the files are in the system's cache"},
+	})
+	return nil
+}
+
+// quietly opens and closes the files, so that no log is left for the next to replay.
+func quietly(dir string) error {
+	db, err := openRaw(dir, vfs.Default)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+// timed is how many milliseconds it takes to open something, which is closed then.
+func timed(open func() (closing func() error, err error)) (ms float64, err error) {
+	began := time.Now()
+	closing, err := open()
+	took := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	return float64(took.Nanoseconds()) / 1e6, closing()
+}
+
+// growth is the cost of calls and wakes, and of finding the next alarm, with ever more
+// objects on the disk and alarms stored.
+func growth(ctx context.Context, b *bench) error {
+	h, err := b.open(dohost.Options{}, nil)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	calls := Line{Name: "durable increment of a live object, 1 caller"}
+	wakes := Line{Name: "cold wake and read"}
+	far := time.Now().Add(1000 * time.Hour)
+	have := 0
+	for n := 1000; n <= b.objects; n *= 10 {
+		err := armAndAdd(ctx, b, h, have, n, far)
+		if err != nil {
+			return err
+		}
+		have = n
+		h.evictAll(n)
+		b.progress("measuring with %d objects", n)
+		call, wake, err := costs(ctx, h, n)
+		if err != nil {
+			return err
+		}
+		calls.Points = append(calls.Points, [2]float64{float64(n), call})
+		wakes.Points = append(wakes.Points, [2]float64{float64(n), wake})
+	}
+	b.result.Curves = append(b.result.Curves, Curve{
+		ID: "G", What: "cost of a call, with as many objects on disk, each with an alarm in the future",
+		X: "objects and alarms stored", Y: "µs, p50", Lines: []Line{calls, wakes},
+	})
+	return nil
+}
+
+// armAndAdd makes the objects from have to n, each with a number and an alarm.
+func armAndAdd(ctx context.Context, b *bench, h *host, have, n int, far time.Time) error {
+	return fillBy(b, have, n, func(i int) error {
+		s := subjects.Get(h, name(i))
+		if _, err := dohost.Call(ctx, s, (*subject).arm, far); err != nil {
+			return err
+		}
+		_, err := dohost.Call(ctx, s, (*subject).add, 1)
+		return err
+	})
+}
+
+// costs are medians, in µs.
+func costs(ctx context.Context, h *host, n int) (call, wake float64, err error) {
+	calls, wakes := newHistogram(), newHistogram()
+	live := subjects.Get(h, name(0))
+	for i := range 2000 {
+		began := time.Now()
+		if _, err := dohost.Call(ctx, live, (*subject).add, 0); err != nil {
+			return 0, 0, err
+		}
+		if err := calls.RecordValue(time.Since(began).Nanoseconds()); err != nil {
+			return 0, 0, err
+		}
+		s := subjects.Get(h, name(1+(i*7919)%(n-1)))
+		h.Evict(s.ID(), dohost.Fence)
+		began = time.Now()
+		got, err := dohost.Call(ctx, s, (*subject).get, 0)
+		if err == nil && got != 1 {
+			err = fmt.Errorf("object %v holds %d, want 1", s.ID(), got)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		if err := wakes.RecordValue(time.Since(began).Nanoseconds()); err != nil {
+			return 0, 0, err
+		}
+	}
+	return float64(calls.ValueAtQuantile(50)) / 1000, float64(wakes.ValueAtQuantile(50)) / 1000, nil
+}
