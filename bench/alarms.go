@@ -37,8 +37,8 @@ func (bs *bells) ring(id dohost.ID, a dohost.AlarmInfo) {
 		bs.first = now
 	}
 	bs.last = now
-	if err := bs.hist.RecordValue(max(shortest, now.Sub(a.Scheduled).Nanoseconds())); err != nil {
-		panic(err) // beyond ten minutes
+	if err := record(bs.hist, now.Sub(a.Scheduled), 1); err != nil {
+		panic(err)
 	}
 	bs.rung[id.Name]++
 	if len(bs.rung)%1000 == 0 {

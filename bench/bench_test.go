@@ -56,9 +56,8 @@ type liar struct{ rounds int }
 
 func (l *liar) work(_ context.Context, m *meter) error {
 	l.rounds++
-	w := m.worker()
-	defer w.done()
-	return w.did(time.Now())
+	m.worker().did(time.Now())
+	return nil
 }
 
 func (l *liar) verify(_ context.Context, done int64) error {

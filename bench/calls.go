@@ -39,7 +39,6 @@ type touching struct{ *host }
 
 func (t *touching) work(ctx context.Context, m *meter) error {
 	w := m.worker()
-	defer w.done()
 	s := subjects.Get(t.host, name(0))
 	return w.bursts(func() error {
 		_, err := dohost.Call(ctx, s, (*subject).touch, 0)
@@ -49,6 +48,7 @@ func (t *touching) work(ctx context.Context, m *meter) error {
 
 // bursts repeats an operation, and counts for each its share of the burst's time.
 func (w *worker) bursts(fn func() error) error {
+	w.each = burst
 	for !w.over() {
 		began := time.Now()
 		for range burst {
@@ -57,9 +57,7 @@ func (w *worker) bursts(fn func() error) error {
 			}
 		}
 		w.ops += burst
-		if err := w.hist.RecordValues(max(shortest, time.Since(began).Nanoseconds()/burst), burst); err != nil {
-			return err
-		}
+		w.took = append(w.took, time.Since(began)/burst)
 	}
 	return nil
 }
@@ -88,7 +86,6 @@ func (e *echo) serve() {
 
 func (e *echo) work(_ context.Context, m *meter) error {
 	w := m.worker()
-	defer w.done()
 	return w.bursts(func() error {
 		e.in <- 1
 		e.sum += int64(<-e.out)

@@ -83,7 +83,7 @@ func killRecovery(ctx context.Context, b *bench) error {
 		if said.Steps != n {
 			return fmt.Errorf("the object has taken %d steps after %d kills", said.Steps, n)
 		}
-		if err := hist.RecordValue(said.Rang.Sub(began).Nanoseconds()); err != nil {
+		if err := record(hist, said.Rang.Sub(began), 1); err != nil {
 			return err
 		}
 		b.progress("kill %d of %d", n, killRounds)

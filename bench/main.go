@@ -20,7 +20,8 @@ type bench struct {
 	seed     uint64
 	rounds   int
 	duration time.Duration
-	objects  int // that experiments with many of them have
+	objects  int  // that experiments with many of them have
+	alone    bool // without what dohost is compared with
 	result   Results
 }
 
@@ -77,6 +78,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
 	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
 	flags.IntVar(&b.objects, "objects", 100_000, "how many objects the experiments with many have")
+	flags.BoolVar(&b.alone, "alone", false, "leave out what dohost is compared with: for a profile of dohost")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -131,9 +131,7 @@ func (r *raw) work(ctx context.Context, m *meter) error {
 			if err == nil {
 				err = r.db.Apply(b, pebble.Sync)
 			}
-			if err == nil {
-				err = w.did(began)
-			}
+			w.did(began)
 			if err := errors.Join(err, b.Close()); err != nil {
 				return err
 			}
@@ -149,13 +147,14 @@ func (r *raw) pipeline(m *meter) error {
 		began time.Time
 	}
 	w := m.worker()
-	defer w.done()
 	ch := make(chan inFlight, r.depth-1)
 	var wg sync.WaitGroup
 	var waiting error
 	wg.Go(func() {
 		for f := range ch {
-			if err := errors.Join(f.b.SyncWait(), w.did(f.began), f.b.Close()); err != nil {
+			err := f.b.SyncWait()
+			w.did(f.began)
+			if err := errors.Join(err, f.b.Close()); err != nil {
 				waiting = err
 			}
 		}

@@ -32,53 +32,77 @@ type side interface {
 
 // meter counts what the workers of a round do.
 type meter struct {
-	until time.Time
-	mu    sync.Mutex
-	hist  *hdrhistogram.Histogram // in ns
-	ops   int64
+	until   time.Time
+	mu      sync.Mutex
+	workers []*worker
 }
 
-// shortest and longest are what a histogram tells apart: to three digits.
-const (
-	shortest = 1
-	longest  = int64(10 * time.Minute)
-)
-
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(shortest, longest, 3) }
-
-// worker counts for one goroutine.
+// worker counts for one goroutine, at as little cost as can be: what it counts with is
+// in the way of what it measures.
 type worker struct {
 	m    *meter
-	hist *hdrhistogram.Histogram
 	ops  int64
+	took []time.Duration
+	each int64 // how many operations one of took stands for
 }
 
-// worker begins one. Its done adds what it has counted.
-func (m *meter) worker() *worker { return &worker{m: m, hist: newHistogram()} }
+// worker begins one.
+func (m *meter) worker() *worker {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := &worker{m: m, each: 1}
+	m.workers = append(m.workers, w)
+	return w
+}
 
 // over says that the round is.
 func (w *worker) over() bool { return !time.Now().Before(w.m.until) }
 
 // did counts an operation that began then.
-func (w *worker) did(began time.Time) error {
+func (w *worker) did(began time.Time) {
 	w.ops++
-	return w.hist.RecordValue(max(shortest, time.Since(began).Nanoseconds()))
-}
-
-func (w *worker) done() {
-	w.m.mu.Lock()
-	defer w.m.mu.Unlock()
-	w.m.hist.Merge(w.hist)
-	w.m.ops += w.ops
+	w.took = append(w.took, time.Since(began))
 }
 
 // each runs workers at once, and waits for all of them.
 func (m *meter) each(n int, fn func(i int, w *worker) error) error {
-	return together(n, func(i int) error {
-		w := m.worker()
-		defer w.done()
-		return fn(i, w)
-	})
+	return together(n, func(i int) error { return fn(i, m.worker()) })
+}
+
+// ops is how many operations all workers, who are done, have counted.
+func (m *meter) ops() (n int64) {
+	for _, w := range m.workers {
+		n += w.ops
+	}
+	return n
+}
+
+// shortest and longest are what a histogram tells apart: to three digits.
+const (
+	shortest = time.Duration(1)
+	longest  = 10 * time.Minute
+)
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(int64(shortest), int64(longest), 3)
+}
+
+// record notes what so many operations have taken.
+func record(h *hdrhistogram.Histogram, took time.Duration, n int64) error {
+	return h.RecordValues(int64(min(max(shortest, took), longest)), n)
+}
+
+// histogram is of what all workers, who are done, have counted.
+func (m *meter) histogram() (*hdrhistogram.Histogram, error) {
+	h := newHistogram()
+	for _, w := range m.workers {
+		for _, took := range w.took {
+			if err := record(h, took, w.each); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return h, nil
 }
 
 // together runs so many at once, and waits for all of them.
@@ -103,7 +127,7 @@ type round struct {
 }
 
 func oneRound(ctx context.Context, s side, d time.Duration) (round, error) {
-	m := &meter{hist: newHistogram()}
+	m := &meter{}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -112,9 +136,14 @@ func oneRound(ctx context.Context, s side, d time.Duration) (round, error) {
 	err := s.work(ctx, m)
 	took := time.Since(began)
 	runtime.ReadMemStats(&after)
+	syncs = s.syncs() - syncs
+	if err != nil {
+		return round{}, err
+	}
+	hist, err := m.histogram()
 	return round{
-		rate: float64(m.ops) / took.Seconds(), seconds: took.Seconds(), allocs: after.Mallocs - before.Mallocs,
-		syncs: s.syncs() - syncs, ops: m.ops, hist: m.hist,
+		rate: float64(m.ops()) / took.Seconds(), seconds: took.Seconds(), allocs: after.Mallocs - before.Mallocs,
+		syncs: syncs, ops: m.ops(), hist: hist,
 	}, err
 }
 
@@ -125,13 +154,20 @@ type named struct {
 }
 
 // compare has each side do a round, in turn, and asks them at the end for what they
-// hold. The first of their rounds warms up.
+// hold. The first of their rounds warms up. It closes them.
 func (b *bench) compare(ctx context.Context, sides ...named) (figures []Figure, err error) {
 	defer func() {
 		for _, s := range sides {
 			err = errors.Join(err, s.close())
 		}
 	}()
+	if b.alone {
+		for ; len(sides) > 1; sides = sides[:len(sides)-1] {
+			if err := sides[len(sides)-1].close(); err != nil {
+				return nil, err
+			}
+		}
+	}
 	done := make([]int64, len(sides))
 	rounds := make([][]round, len(sides))
 	for n := range b.rounds + 1 {
