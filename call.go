@@ -3,10 +3,11 @@ package dohost
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	goruntime "runtime"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/dohost/dohost/runtime"
 )
@@ -82,20 +83,28 @@ func instanceOf[O any](instance any) (*O, error) {
 	return nil, fmt.Errorf("dohost: the class is bound to %T, the namespace says *%v", instance, reflect.TypeFor[O]())
 }
 
-// methodNames remembers the names of methods by their code's address.
-var methodNames sync.Map // uintptr to string
+// methodNames remembers the names of methods by their code's address. The map is
+// replaced when it grows.
+var methodNames atomic.Pointer[map[uintptr]string]
 
 // methodName is the name of a method expression, for errors and metrics.
 func methodName(m any) string {
 	pc := reflect.ValueOf(m).Pointer()
-	if name, ok := methodNames.Load(pc); ok {
-		return name.(string)
+	known := methodNames.Load()
+	if known != nil {
+		if name, ok := (*known)[pc]; ok {
+			return name
+		}
 	}
 	name := "Call"
 	if f := goruntime.FuncForPC(pc); f != nil {
 		name = f.Name()[strings.LastIndexByte(f.Name(), '.')+1:]
 		name = strings.TrimSuffix(name, "-fm")
 	}
-	methodNames.Store(pc, name)
+	next := map[uintptr]string{pc: name}
+	if known != nil {
+		maps.Copy(next, *known)
+	}
+	methodNames.CompareAndSwap(known, &next) // or another comes first, and this one next time
 	return name
 }

@@ -50,13 +50,31 @@ func encode[T any](v T) (data []byte, err error) {
 	return data, err
 }
 
+// decoder reads values. A new one costs more than most values.
+type decoder struct {
+	r bytes.Reader
+	d *msgpack.Decoder
+}
+
+var decoders = sync.Pool{New: func() any {
+	return &decoder{d: msgpack.NewDecoder(bytes.NewReader(nil))}
+}}
+
+// buffers are for encodings that are on their way to a decoder.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 func decode[T any](data []byte) (v T, err error) {
 	if len(data) == 0 || data[0] != valueFormat {
 		return v, fmt.Errorf("%w: value of format %v, this version knows %d", ErrFormat, data[:min(len(data), 1)], valueFormat)
 	}
-	if err := msgpack.Unmarshal(data[1:], &v); err != nil {
+	d := decoders.Get().(*decoder)
+	d.r.Reset(data[1:])
+	d.d.Reset(&d.r)
+	if err := d.d.Decode(&v); err != nil { // the decoder is not used again
 		return v, fmt.Errorf("dohost: decode %T: %w", v, err)
 	}
+	d.r.Reset(nil)
+	decoders.Put(d)
 	return v, nil
 }
 
@@ -65,6 +83,10 @@ var flatTypes sync.Map // reflect.Type to bool
 
 // flat says that a copy of a T is independent of it.
 func flat[T any]() bool {
+	switch any((*T)(nil)).(type) {
+	case *struct{}, *bool, *string, *int, *int64, *uint64, *float64: // which are frequent
+		return true
+	}
 	t := reflect.TypeFor[T]()
 	if known, ok := flatTypes.Load(t); ok {
 		return known.(bool)

@@ -26,7 +26,12 @@ const kv = objectstore.SpaceKV
 //
 // Errors: [ErrFormat], and one for a value that is not a T.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
-	data, ok, err := s.rt.Get(ctx, kv, []byte(key))
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	data, ok, err := s.rt.Get(ctx, (*buf)[:0], kv, []byte(key))
+	if cap(data) <= maxKept {
+		*buf = data
+	}
 	if err != nil || !ok {
 		return v, false, err
 	}

@@ -197,3 +197,32 @@ func TestManyKeysWantTheTurn(t *testing.T) {
 		}
 	})
 }
+
+// TestValuesAreTheCallersOwn reads values one after the other, whose encodings come by
+// the same buffer.
+func TestValuesAreTheCallersOwn(t *testing.T) {
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		for key, v := range map[string]string{"a": "the first", "b": "THE LAST!"} {
+			if err := errors.Join(dohost.Put(ctx, s, key, v), dohost.Put(ctx, s, key+" bytes", []byte(v))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, func(ctx context.Context, s *dohost.Storage) {
+		raw, _, err := dohost.Get[msgpack.RawMessage](ctx, s, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes, _, err := dohost.Get[[]byte](ctx, s, "a bytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"b", "b bytes"} {
+			if _, _, err := dohost.Get[any](ctx, s, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(raw[1:]) != "the first" || string(bytes) != "the first" {
+			t.Errorf("%q and %q after others were read", raw, bytes)
+		}
+	})
+}

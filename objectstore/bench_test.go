@@ -20,7 +20,7 @@ type token chan struct{}
 func (c token) Release(error) { <-c }
 
 func increment(b *testing.B, l live, key []byte, buf []byte) {
-	v, ok, err := l.Get(SpaceKV, key)
+	v, ok, err := l.Get(nil, SpaceKV, key)
 	if err != nil {
 		b.Fatal(err)
 	}

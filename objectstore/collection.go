@@ -123,7 +123,7 @@ func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
 	if err := c.validate(key); err != nil {
 		return rowRecord{}, err
 	}
-	b, ok, err := s.Get(SpaceCollection, rowKey(c.Name, key)[1:])
+	b, ok, err := s.Get(nil, SpaceCollection, rowKey(c.Name, key)[1:])
 	if err != nil || !ok {
 		return rowRecord{}, err
 	}

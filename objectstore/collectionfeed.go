@@ -152,7 +152,7 @@ func (s *Segment) seekFeed(name string) (*feedEnds, error) {
 	}
 	base := feedKey(name)[1:]
 	f := &feedEnds{first: 1, next: 1}
-	header, ok, err := s.Get(SpaceCollection, base)
+	header, ok, err := s.Get(nil, SpaceCollection, base)
 	if err != nil || !ok {
 		return f, err
 	}
@@ -241,7 +241,7 @@ func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 		return false, nil
 	}
 	if f.firstAt.IsZero() {
-		v, ok, err := s.Get(SpaceCollection, changeKey(feed.Name, f.first)[1:])
+		v, ok, err := s.Get(nil, SpaceCollection, changeKey(feed.Name, f.first)[1:])
 		if err != nil {
 			return false, err
 		}

@@ -49,7 +49,7 @@ func (l *ledger) add(t failer) error {
 // check says what survived, after it has made sure that it is a prefix.
 func (l *ledger) check(t *testing.T) int {
 	t.Helper()
-	v, ok, err := l.Get(SpaceKV, []byte("x"))
+	v, ok, err := l.Get(nil, SpaceKV, []byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func wantAcknowledgedOnly(t *testing.T, fs *FS) {
 		t.Error("a failed store counts as cleanly closed")
 	}
 	s.live("c", "b").absent(t, "n")
-	v, _, err := s.live("c", "a").Get(SpaceKV, []byte("n"))
+	v, _, err := s.live("c", "a").Get(nil, SpaceKV, []byte("n"))
 	if err != nil || string(v) != "1" && string(v) != "2" {
 		t.Errorf("n is %q, %v", v, err)
 	}
@@ -117,7 +117,7 @@ func wantRefused(t *testing.T, a live, out Output) {
 	if outs := a.Discard(); len(outs) != 1 {
 		t.Errorf("a refused segment has %d outputs", len(outs))
 	}
-	_, _, err := a.Get(SpaceKV, []byte("n"))
+	_, _, err := a.Get(nil, SpaceKV, []byte("n"))
 	wantDown(t, "get", err)
 	_, _, err = a.Slot()
 	wantDown(t, "slot", err)

@@ -16,7 +16,7 @@ func (l live) next() live {
 
 func (l live) absent(t testing.TB, key string) {
 	t.Helper()
-	v, ok, err := l.Get(SpaceKV, []byte(key))
+	v, ok, err := l.Get(nil, SpaceKV, []byte(key))
 	if err != nil || ok {
 		t.Fatalf("Get(%q) = %q, %v, %v; want none", key, v, ok, err)
 	}

@@ -78,7 +78,7 @@ func TestExportImport(t *testing.T) {
 		}
 		o := s2.live(to.Class, to.Name)
 		for i := range c.rows {
-			v, ok, err := o.Get(SpaceKV, fmt.Appendf(nil, "%05d", i))
+			v, ok, err := o.Get(nil, SpaceKV, fmt.Appendf(nil, "%05d", i))
 			if err != nil || !ok || !bytes.Equal(v, bytes.Repeat([]byte{byte(i)}, c.size)) {
 				t.Fatalf("row %d: %d bytes, %v, %v", i, len(v), ok, err)
 			}

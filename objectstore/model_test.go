@@ -150,7 +150,7 @@ func (m *model) slot(t *rapid.T) {
 
 func (m *model) get(t *rapid.T) {
 	sp, key := spaces.Draw(t, "space"), anyKey.Draw(t, "key")
-	v, ok, err := m.o.Get(sp, []byte(key))
+	v, ok, err := m.o.Get(nil, sp, []byte(key))
 	want, wantOK := m.now.rows[string(sp)+key]
 	if err != nil || ok != wantOK || string(v) != want {
 		t.Fatalf("Get(%q) = %q, %v, %v; want %q, %v", key, v, ok, err, want, wantOK)
@@ -350,7 +350,7 @@ func (m *model) survived(t *rapid.T, floor int) {
 func (m *model) check(t *rapid.T) {
 	for _, rows := range []map[string]string{m.now.rows, m.versions[len(m.versions)-1].rows} {
 		for k := range rows {
-			v, ok, err := m.o.Get(Space(k[0]), []byte(k[1:]))
+			v, ok, err := m.o.Get(nil, Space(k[0]), []byte(k[1:]))
 			want, wantOK := m.now.rows[k]
 			if err != nil || ok != wantOK || string(v) != want {
 				t.Fatalf("Get(%q) = %q, %v, %v; want %q, %v", k, v, ok, err, want, wantOK)

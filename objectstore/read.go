@@ -11,9 +11,9 @@ import (
 // comes last, since a generation leaves memory after it is readable there. Landed is
 // what a busy object reads again and again; nothing older can hide it, and everything
 // newer is looked at before.
-func (r *Range) get(key []byte) ([]byte, bool, error) {
+func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	if err := r.store.refusal(); err != nil {
-		return nil, false, err
+		return dst, false, err
 	}
 	inRange := key[len(r.prefix):]
 	r.mu.Lock()
@@ -27,12 +27,12 @@ func (r *Range) get(key []byte) ([]byte, bool, error) {
 		}
 		defer r.mu.Unlock()
 		if w == nil {
-			return nil, false, nil
+			return dst, false, nil
 		}
-		return w.get()
+		return w.appendTo(dst)
 	}
 	r.mu.Unlock()
-	return r.store.load(key)
+	return r.store.load(dst, key)
 }
 
 // slot reads the alarm slot below the segment.
@@ -48,7 +48,7 @@ func (r *Range) slot() (Slot, bool, error) {
 		}
 	}
 	r.mu.Unlock()
-	v, ok, err := r.store.load(append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))
+	v, ok, err := r.store.load(nil, append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))
 	if !ok || err != nil {
 		return Slot{}, false, err
 	}
@@ -57,23 +57,22 @@ func (r *Range) slot() (Slot, bool, error) {
 }
 
 // load reads what Pebble has, which may not be durable yet.
-func (s *Store) load(key []byte) ([]byte, bool, error) {
+func (s *Store) load(dst, key []byte) ([]byte, bool, error) {
 	if !s.door.enter() {
-		return nil, false, s.refusal()
+		return dst, false, s.refusal()
 	}
 	defer s.door.leave()
-	return getCopy(s.db, key)
+	return appendGet(dst, s.db, key)
 }
 
-// getCopy reads a key of a database or snapshot into memory of its own.
-func getCopy(from pebble.Reader, key []byte) ([]byte, bool, error) {
+// appendGet appends to dst the value of a key of a database or snapshot.
+func appendGet(dst []byte, from pebble.Reader, key []byte) ([]byte, bool, error) {
 	v, closer, err := from.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
+		return dst, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("objectstore: reading: %w", err)
+		return dst, false, fmt.Errorf("objectstore: reading: %w", err)
 	}
-	out := append(make([]byte, 0, len(v)), v...)
-	return out, true, closer.Close()
+	return append(dst, v...), true, closer.Close()
 }

@@ -128,7 +128,7 @@ func (rec *record) setMark(r *Range, m markChange) error {
 
 // removeSlot removes the slot that Pebble has, and its index entries.
 func (rec *record) removeSlot(r *Range, g *generation) error {
-	v, ok, err := getCopy(rec.db, slotKey(r.id))
+	v, ok, err := appendGet(nil, rec.db, slotKey(r.id))
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func TestValuesAreCopies(t *testing.T) {
 	key[0], value[0] = 'x', 'x'
 	o.want(t, "k", "value")
 	for range 2 {
-		v, _, err := o.Get(SpaceKV, []byte("k"))
+		v, _, err := o.Get(nil, SpaceKV, []byte("k"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestCloseUnderReaders(t *testing.T) {
 		go func() {
 			var err error
 			for err == nil {
-				_, _, getErr := o.Get(SpaceKV, []byte("1"))
+				_, _, getErr := o.Get(nil, SpaceKV, []byte("1"))
 				_, scanErr := collect(o.Scan(Bounds{Space: SpaceKV}))
 				err = errors.Join(getErr, scanErr)
 			}

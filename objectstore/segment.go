@@ -62,25 +62,27 @@ func (s *Segment) key(sp Space, key []byte) []byte {
 	return s.scratch
 }
 
-// Get returns the value of a key as the segment sees it: its own writes, then
-// what was handed over, then what is durable. The slice is the caller's.
-func (s *Segment) Get(sp Space, key []byte) (value []byte, ok bool, err error) {
+// Get appends to dst, which may be nil, the value of a key as the segment sees it:
+// its own writes, then what was handed over, then what is durable. The slice is the
+// caller's.
+func (s *Segment) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, err error) {
 	k := s.key(sp, key)
 	r, below := s.g.lookup(k[len(s.r.prefix):])
 	switch {
 	case r != nil:
-		return r.get()
+		return r.appendTo(dst)
 	case !below:
-		return nil, false, nil
+		return dst, false, nil
 	}
-	return s.r.get(k)
+	return s.r.get(dst, k)
 }
 
-func (r *row) get() ([]byte, bool, error) {
+// appendTo appends the row's value, if it has one.
+func (r *row) appendTo(dst []byte) ([]byte, bool, error) {
 	if r.deleted {
-		return nil, false, nil
+		return dst, false, nil
 	}
-	return append(make([]byte, 0, len(r.value)), r.value...), true, nil
+	return append(dst, r.value...), true, nil
 }
 
 // Put writes a row. It copies key and value. With noWait no output waits for

@@ -121,7 +121,7 @@ func TestSavepoints(t *testing.T) {
 					t.Fatalf("rows %q, %v; want %q", got, err, want)
 				}
 				for k, want := range now.rows {
-					v, ok, err := o.Get(SpaceKV, []byte(k[1:]))
+					v, ok, err := o.Get(nil, SpaceKV, []byte(k[1:]))
 					if err != nil || !ok || string(v) != want {
 						t.Fatalf("Get(%q) = %q, %v, %v; want %q", k, v, ok, err, want)
 					}

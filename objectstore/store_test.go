@@ -72,7 +72,7 @@ func (l live) put(t failer, key, value string) {
 
 func (l live) want(t failer, key, value string) {
 	t.Helper()
-	v, ok, err := l.Get(SpaceKV, []byte(key))
+	v, ok, err := l.Get(nil, SpaceKV, []byte(key))
 	if err != nil || !ok || string(v) != value {
 		t.Fatalf("Get(%q) = %q, %v, %v; want %q", key, v, ok, err, value)
 	}

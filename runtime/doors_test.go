@@ -48,7 +48,7 @@ var doors = map[string]func(g *ghost) error{
 	"Emit":        func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
 	"Chunk":       func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
 	"Abort":       func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
-	"Get":         func(g *ghost) error { _, _, err := g.s.Get(g.ctx, kv, []byte("n")); return err },
+	"Get":         func(g *ghost) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
 	"Put":         func(g *ghost) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
 	"Delete":      func(g *ghost) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
 	"DeleteAll":   func(g *ghost) error { return g.s.DeleteAll(g.ctx) },

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,20 @@ const shardCount = 64
 type shard struct {
 	mu      sync.Mutex // order: before no other lock; released before an object's is taken
 	objects map[ID]*object
+	most    int // that the map has held: it keeps room for them
+}
+
+// minShrunk is the size below which a shard keeps the room that it has.
+const minShrunk = 64
+
+// removeLocked takes an object out, and gives room back that most of the objects which
+// it was for have left.
+func (s *shard) removeLocked(id ID) {
+	s.most = max(s.most, len(s.objects))
+	delete(s.objects, id)
+	if s.most > minShrunk && len(s.objects) < s.most/4 {
+		s.objects, s.most = maps.Collect(maps.All(s.objects)), len(s.objects)
+	}
 }
 
 // Host owns a store and the objects in it. All methods may be called from any
@@ -147,7 +162,7 @@ func (h *Host) forget(o *object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[o.id] == o {
-		delete(s.objects, o.id)
+		s.removeLocked(o.id)
 	}
 }
 

@@ -24,7 +24,7 @@ type counter struct {
 func newCounter(_ context.Context, s *State) (any, error) { return &counter{s: s}, nil }
 
 func (c *counter) get(ctx context.Context, key string) (int, error) {
-	v, ok, err := c.s.Get(ctx, objectstore.SpaceKV, []byte(key))
+	v, ok, err := c.s.Get(ctx, nil, objectstore.SpaceKV, []byte(key))
 	if err != nil || !ok {
 		return 0, err
 	}

@@ -414,6 +414,16 @@ func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
 		if each > 400 && !invariants.Enabled { // 24 of them are this test's
 			t.Error("that is too much")
 		}
+		for i := range objects {
+			h.Evict(id(fmt.Sprint(i)), StyleFence)
+		}
+		pass(10 * time.Minute) // the sweeper comes by where it had filed them
+		none, _ := wake(0, 0)
+		left := float64(int64(none)-int64(one)) / float64(objects)
+		t.Logf("%.1f bytes for each when they have been evicted", left)
+		if h.Live() != 0 || left > 8 && !invariants.Enabled {
+			t.Errorf("%d live objects, %.1f bytes left of each", h.Live(), left)
+		}
 	})
 }
 

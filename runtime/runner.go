@@ -1,6 +1,9 @@
 package runtime
 
-import "sync"
+import (
+	goruntime "runtime"
+	"sync"
+)
 
 // maxIdle is how many runners that have nothing to do a host keeps. A new goroutine
 // would have to grow its stack first, which costs more than an event that does little.
@@ -41,6 +44,9 @@ func (h *Host) run(j job) {
 		if !h.runners.rest(ch) {
 			return
 		}
+		// Those who are about to call go first: if one of them is there already when this
+		// goroutine comes back, it need not be put to sleep and woken.
+		goruntime.Gosched()
 	}
 }
 

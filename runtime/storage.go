@@ -11,14 +11,15 @@ import (
 // MaxBatch is how many keys one GetMany, PutMany or DeleteMany may name.
 const MaxBatch = 128
 
-// Get returns the value of a key as the turn sees it. The slice is the caller's.
-func (s *State) Get(ctx context.Context, sp objectstore.Space, key []byte) (value []byte, ok bool, err error) {
+// Get appends to dst, which may be nil, the value of a key as the turn sees it. The
+// slice is the caller's.
+func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key []byte) (value []byte, ok bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
-		return nil, false, err
+		return dst, false, err
 	}
 	defer t.done()
-	return s.life.segment.Get(sp, key)
+	return s.life.segment.Get(dst, sp, key)
 }
 
 // Put writes a key. It waits while the object, or the host, has too many bytes
@@ -55,7 +56,7 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 		return false, err
 	}
 	defer t.done()
-	_, existed, err = s.life.segment.Get(sp, key)
+	_, existed, err = s.life.segment.Get(nil, sp, key)
 	if err != nil || !existed {
 		return false, err
 	}

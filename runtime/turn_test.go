@@ -233,7 +233,7 @@ func TestMisuseIsNamed(t *testing.T) {
 		nothing := func(context.Context) error { return nil }
 		err := do(t.Context(), h, "a", "misuse", func(ctx context.Context, c *counter) error {
 			s, old = c.s, ctx
-			_, _, err := c.s.Get(context.Background(), kv, []byte("n"))
+			_, _, err := c.s.Get(context.Background(), nil, kv, []byte("n"))
 			want("a foreign context", err, ErrNoTurn, "")
 			err = Await(ctx, func(inner context.Context) error {
 				_, err := c.get(ctx, "n")
@@ -263,11 +263,11 @@ func TestMisuseIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = s.Get(old, kv, []byte("n"))
+		_, _, err = s.Get(old, nil, kv, []byte("n"))
 		want("after the event", err, ErrNoTurn, "the event has ended")
 		want("Await after the event", Await(old, nothing), ErrNoTurn, "the event has ended")
 		err = do(t.Context(), h, "b", "other", func(ctx context.Context, c *counter) error {
-			_, _, err := s.Get(ctx, kv, []byte("n"))
+			_, _, err := s.Get(ctx, nil, kv, []byte("n"))
 			return err
 		})
 		want("another object's turn", err, ErrNoTurn, "")

@@ -227,7 +227,7 @@ func wreck(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var alarm []byte
 	change(args[1], func(seg *objectstore.Segment) (err error) {
-		if alarm, _, err = seg.Get(meta, []byte(slot)); err != nil {
+		if alarm, _, err = seg.Get(nil, meta, []byte(slot)); err != nil {
 			return err
 		}
 		return seg.Delete(meta, []byte(slot), false)
