@@ -7,6 +7,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/runtime"
 )
 
 // underChaos is P3 with an eviction every ten calls on average, beside P3 without.
@@ -17,8 +18,12 @@ func underChaos(ctx context.Context, b *bench) error {
 	}
 	var ended atomic.Int64
 	h, err := b.open(dohost.Options{
-		Chaos:    dohost.Chaos{Rate: 0.1, Places: []eviction.Place{"end"}, Seed: b.seed},
-		Listener: dohost.Listener{Fenced: func(dohost.Ended) { ended.Add(1) }},
+		Chaos: dohost.Chaos{Rate: 0.1, Places: []eviction.Place{"end"}, Seed: b.seed},
+		Listener: dohost.Listener{Fenced: func(e dohost.Ended) {
+			if e.Why.Reason == runtime.ReasonChaos {
+				ended.Add(1)
+			}
+		}},
 	}, nil)
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"runtime/pprof"
 	"strings"
 	"time"
+
+	"github.com/dohost/dohost/internal/recovery"
 )
 
 // bench is a run of the program.
@@ -34,6 +36,7 @@ type experiment struct {
 
 // experiments are all that there are, in the order in which they are shown.
 var experiments = []experiment{
+	{"R", "eviction recovery: by a fence, SIGKILL and a restart (R1 to R5, P12)", recoveries},
 	{"P1", "durable increments, one hot object, 256 outstanding", hotObject},
 	{"P1a", "durable appends, one hot object, 256 outstanding", hotAppends},
 	{"P2", "durable increments, one object, one caller", oneCaller},
@@ -43,17 +46,14 @@ var experiments = []experiment{
 	{"P7", "memory of an idle live object", density},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
-	{"R1", "eviction recovery: fence to the next incarnation's first step", fenceRecovery},
-	{"R2", "eviction recovery: the same under load", loadedRecovery},
-	{"P12", "SIGKILL with an overdue alarm: process start to its handler", killRecovery},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P18", "opening a store with many objects", opening},
 	{"G", "cost of a call as the store grows", growth},
 }
 
 func main() {
-	if role := os.Getenv(childEnv); role != "" {
-		os.Exit(child(role))
+	if status, is := recovery.Child(context.Background()); is {
+		os.Exit(status)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:])

@@ -75,8 +75,14 @@ func (r *Row) bars() (template.HTML, error) {
 func (c *Curve) plot() (template.HTML, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Y.Min = 0
+	if !c.LinearX {
+		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	if c.LogY {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	} else {
+		p.Y.Min = 0
+	}
 	p.Legend.Top = true
 	for i, l := range c.Lines {
 		var xys plotter.XYs

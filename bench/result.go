@@ -58,6 +58,8 @@ type Target struct {
 type Curve struct {
 	ID, What string
 	X, Y     string
+	LinearX  bool `json:",omitempty"`
+	LogY     bool `json:",omitempty"`
 	Lines    []Line
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -30,6 +31,15 @@ func (v *faultyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	}
 	f, err := v.FS.Create(name, c)
 	return v.file(f, err, name)
+}
+
+// Open opens a file to be read. Of a log it counts the bytes.
+func (v *faultyFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := v.FS.Open(name, o...)
+	if err != nil || !strings.HasSuffix(name, ".log") {
+		return f, err
+	}
+	return &replayedFile{f, &v.f.logRead}, nil
 }
 
 func (v *faultyFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
@@ -158,4 +168,16 @@ func (f *faultyFile) syncing() error {
 		return f.f.sync()
 	}
 	return nil
+}
+
+// replayedFile is a log that is read when the store is opened.
+type replayedFile struct {
+	vfs.File
+	n *atomic.Int64
+}
+
+func (f *replayedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.n.Add(int64(n))
+	return n, err
 }

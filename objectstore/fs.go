@@ -3,6 +3,7 @@ package objectstore
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -13,6 +14,8 @@ import (
 type FS struct {
 	base vfs.FS
 	mem  *vfs.MemFS // nil for the disk
+
+	logRead atomic.Int64 // see LogRead
 
 	// crash keeps a clone from beginning while the memory file system is in an
 	// operation that takes its lock for reading twice: the clone would wait for the
@@ -59,6 +62,10 @@ func (f *FS) Syncs() int64 {
 	defer f.mu.Unlock()
 	return f.syncs
 }
+
+// LogRead counts the bytes that were read from write-ahead logs: opening a store that
+// was not closed replays them.
+func (f *FS) LogRead() int64 { return f.logRead.Load() }
 
 // FailSyncs makes every later sync of the write-ahead log fail with err; nil heals.
 func (f *FS) FailSyncs(err error) {

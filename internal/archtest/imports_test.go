@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/crashtest":     {"objectstore"},
+	"internal/recovery":      {".", "objectstore"},
 	"internal/simtest":       {".", "dohosttest"},
 	"internal/mutants":       {},
 }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/dohost/dohost/cli"
+	"github.com/dohost/dohost/internal/recovery"
+)
+
+// benchCmd measures on the user's own machine how long objects take to go on.
+type benchCmd struct {
+	Data    string        `help:"Folder on the disk that is meant, in which a temporary one is made; the system's own if empty, which may be memory." env:"DOHOST_BENCH_DATA"`
+	Seed    uint64        `help:"Draws which object is ended, and when a process." default:"1" env:"DOHOST_SEED"`
+	Objects int           `help:"Objects that are fenced, one at a time." default:"1000" env:"DOHOST_BENCH_OBJECTS"`
+	Fences  int           `help:"How often, at rest and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
+	Workers int           `help:"Objects in the middle of a step when their process ends." default:"64" env:"DOHOST_BENCH_WORKERS"`
+	Ends    int           `help:"Ends of a process, in each of three ways." default:"20" env:"DOHOST_BENCH_ENDS"`
+	Work    time.Duration `help:"About how long a process works before it is ended." default:"150ms" env:"DOHOST_BENCH_WORK"`
+}
+
+// Run is the command.
+func (c *benchCmd) Run(out io.Writer) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := os.MkdirTemp(c.Data, "dohost-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	o := recovery.Options{
+		Dir: dir, Seed: c.Seed, Objects: c.Objects, Fences: c.Fences, Workers: c.Workers, Ends: c.Ends, Work: c.Work,
+	}
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 { // somebody looks
+		o.Progress = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\033[K"+format, args...) }
+		defer fmt.Fprintln(os.Stderr)
+	}
+	ds, err := recovery.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "How long it takes until work goes on, in %s, seed %d\n\n%s", dir, c.Seed, recovery.Table(ds))
+	return nil
+}
+
+// benchCommand is how the program offers it.
+var benchCommand = cli.Command{
+	Name: "bench", Help: "Measure how long objects take to go on after an eviction, a SIGKILL and a restart, on this machine.", Value: &benchCmd{},
+}

@@ -1,0 +1,87 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// childEnv is the variable that makes a process one that is ended: it holds its orders.
+const childEnv = "DOHOST_RECOVERY_CHILD"
+
+// orders are what a child is told.
+type orders struct {
+	Dir     string
+	Workers int           // that go on by themselves
+	Pause   time.Duration // between two of their steps
+}
+
+// news is what a child tells, a line each.
+type news struct {
+	First    string    // the worker that has taken its first step in this process
+	At       time.Time // when
+	Replayed int64     // bytes of the log that were read to open the store
+	Armed    bool      // all workers are set going
+}
+
+// Child runs what a child process does, if this is one, and returns its exit status.
+func Child(ctx context.Context) (status int, is bool) {
+	text, is := os.LookupEnv(childEnv)
+	if !is {
+		return 0, false
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = o.work(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// work opens the store and lets the workers work until standard input ends, which closes
+// the host, or until the process is killed.
+func (o orders) work(ctx context.Context) (err error) {
+	out, err := openLedger(o.Dir)
+	if err != nil {
+		return err
+	}
+	out.tell, out.pause = json.NewEncoder(os.Stdout), o.Pause
+	fs := objectstore.DiskFS()
+	h, err := dohost.Open(filepath.Join(o.Dir, storeFolder), &dohost.Options{FS: fs, IdleAfter: -1}, class(out))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close(), out.err) }()
+	if err := out.news(news{Replayed: fs.LogRead()}); err != nil {
+		return err
+	}
+	for i := range o.Workers {
+		w := workers.Get(h, name(i))
+		if exists, err := h.Exists(ctx, w.ID()); err != nil || exists {
+			if err != nil {
+				return err
+			}
+			continue // it goes on by itself
+		}
+		if _, err := dohost.Call(ctx, w, (*worker).begin, time.Now()); err != nil {
+			return err
+		}
+	}
+	if err := out.news(news{Armed: true}); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}

@@ -1,0 +1,124 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// fenced is a host whose workers are ended, one at a time, and called again.
+type fenced struct {
+	*dohost.Host
+	objects int
+	out     *ledger
+	steps   int // that were taken
+}
+
+func openFenced(dir string, objects int) (*fenced, error) {
+	out, err := openLedger(dir)
+	if err != nil {
+		return nil, err
+	}
+	h, err := dohost.Open(filepath.Join(dir, storeFolder), &dohost.Options{IdleAfter: -1}, class(out))
+	if err != nil {
+		return nil, errors.Join(err, out.f.Close())
+	}
+	return &fenced{Host: h, objects: objects, out: out}, nil
+}
+
+func (f *fenced) close() error { return errors.Join(f.Close(), f.out.f.Close()) }
+
+// fence ends lives and calls: from the fence to the first line of the next life's method.
+func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time.Duration, err error) {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for range times {
+		w := workers.Get(f, name(draw.IntN(f.objects)))
+		if _, err := dohost.Call(ctx, w, (*worker).touch, 0); err != nil { // it is alive
+			return nil, err
+		}
+		began := time.Now()
+		if !f.Evict(w.ID(), dohost.Fence) {
+			return nil, fmt.Errorf("%v was not alive", w.ID())
+		}
+		at, err := dohost.Call(ctx, w, (*worker).step, 0)
+		if err != nil {
+			return nil, err
+		}
+		f.steps++
+		took = append(took, at.Sub(began))
+	}
+	return took, nil
+}
+
+// cold calls each worker once, in a host that was just opened: what it needs is in no
+// cache of the store.
+func (f *fenced) cold(ctx context.Context) (took []time.Duration, err error) {
+	for i := range f.objects {
+		began := time.Now()
+		at, err := dohost.Call(ctx, workers.Get(f, name(i)), (*worker).step, 0)
+		if err != nil {
+			return nil, err
+		}
+		f.steps++
+		took = append(took, at.Sub(began))
+	}
+	return took, nil
+}
+
+// loaded has callers of other objects beside fn, each in a closed loop.
+func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	var calls atomic.Int64
+	ended := make(chan error, callers)
+	for c := range callers {
+		go func() {
+			w := workers.Get(f, fmt.Sprintf("load%d", c))
+			for ctx.Err() == nil {
+				if _, err := dohost.Call(context.WithoutCancel(ctx), w, (*worker).step, 0); err != nil {
+					ended <- err
+					return
+				}
+				calls.Add(1)
+			}
+			ended <- nil
+		}()
+	}
+	err := fn()
+	stop()
+	for range callers {
+		err = errors.Join(err, <-ended)
+	}
+	var counted int64
+	for c := range callers {
+		n, cerr := dohost.Call(context.WithoutCancel(ctx), workers.Get(f, fmt.Sprintf("load%d", c)), (*worker).touch, 0)
+		err, counted = errors.Join(err, cerr), counted+int64(n)
+	}
+	if err == nil && counted != calls.Load() {
+		err = fmt.Errorf("the load has counted %d calls, and made %d", counted, calls.Load())
+	}
+	return err
+}
+
+// verify asks new incarnations for their steps.
+func (f *fenced) verify(ctx context.Context) error {
+	sum := 0
+	for i := range f.objects {
+		w := workers.Get(f, name(i))
+		f.Evict(w.ID(), dohost.Fence)
+		n, err := dohost.Call(ctx, w, (*worker).touch, 0)
+		if err != nil {
+			return err
+		}
+		sum += n
+	}
+	if sum != f.steps {
+		return fmt.Errorf("the objects have taken %d steps, want %d", sum, f.steps)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package recovery
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// process is a child that runs.
+type process struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *json.Decoder
+	began time.Time // before exec
+}
+
+func (o orders) start(ctx context.Context) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(ctx, self)}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.lines = json.NewDecoder(bufio.NewReader(out))
+	p.began = time.Now()
+	return p, p.cmd.Start()
+}
+
+// firsts reads until every worker has taken its first step, and returns when.
+func (p *process) firsts(workers int) (at []time.Time, replayed int64, err error) {
+	for armed := false; !armed || len(at) < workers; {
+		var n news
+		if err := p.lines.Decode(&n); err != nil {
+			return nil, 0, fmt.Errorf("%d of %d workers have gone on: %w", len(at), workers, err)
+		}
+		armed = armed || n.Armed
+		replayed += n.Replayed
+		if n.First != "" {
+			at = append(at, n.At)
+		}
+	}
+	return at, replayed, nil
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() error {
+	err := p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it was killed
+	return err
+}
+
+// close asks the process to end, and waits for it.
+func (p *process) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
+
+// ending is a way in which processes end, and the workers that are in the middle of
+// something then.
+type ending struct {
+	workers int
+	kill    bool          // else the host is closed
+	pause   time.Duration // between the steps of a worker; the next process starts after one
+}
+
+// run ends processes, so many times, one after the other on the same directory. It
+// measures to each worker's first step in the next process: from the order to end or,
+// with a pause, from the start of that process.
+func (e ending) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Bill, err error) {
+	draw := rand.New(rand.NewPCG(o.Seed, uint64(times)))
+	with := orders{Dir: dir, Workers: e.workers, Pause: e.pause}
+	var ended time.Time // the order to end the process before
+	var replayed int64
+	for n := range times + 1 {
+		p, err := with.start(ctx)
+		if err != nil {
+			return nil, b, err
+		}
+		at, read, err := p.firsts(e.workers)
+		if err != nil {
+			return nil, b, errors.Join(err, p.kill())
+		}
+		if n > 0 {
+			replayed += read
+			for _, t := range at {
+				took = append(took, max(0, t.Sub(ended)))
+			}
+		}
+		// In the middle of something, which is drawn.
+		time.Sleep(o.Work/2 + time.Duration(draw.Int64N(int64(o.Work))))
+		ended = time.Now()
+		if e.kill && n < times {
+			err = p.kill()
+		} else {
+			err = p.close()
+		}
+		if err != nil {
+			return nil, b, err
+		}
+		if e.pause > 0 { // until what was set is overdue
+			time.Sleep(e.pause)
+			ended = time.Now()
+		}
+		o.tell("%d of %d processes ended", n, times)
+	}
+	steps, err := stepsIn(ctx, dir, e.workers)
+	if err != nil {
+		return nil, b, err
+	}
+	b, err = account(dir, steps)
+	b.Ends, b.Replayed = times, replayed
+	return took, b, err
+}
+
+// stepsIn asks the workers of a store how many steps they have taken. They take no more.
+func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err error) {
+	out, err := openLedger(dir)
+	if err != nil {
+		return nil, err
+	}
+	out.over = true
+	h, err := dohost.Open(filepath.Join(dir, storeFolder), &dohost.Options{IdleAfter: -1}, class(out))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.Close(), out.f.Close()) }()
+	steps = map[string]int{}
+	for i := range n {
+		w := workers.Get(h, name(i))
+		steps[w.ID().Name], err = dohost.Call(ctx, w, (*worker).touch, 0)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}

@@ -1,0 +1,83 @@
+package recovery
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if status, is := Child(context.Background()); is {
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+// TestRunMeasuresWhatItSays runs everything once, on the disk and with processes that are
+// killed.
+func TestRunMeasuresWhatItSays(t *testing.T) {
+	ds, err := Run(t.Context(), Options{Dir: t.TempDir(), Seed: 1, Objects: 20, Fences: 30, Workers: 8, Ends: 3, Work: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"R1": 30, "R2": 30, "R3": 20, "P12": 3, "R4": 24, "R5": 24}
+	for _, d := range ds {
+		if len(d.Took) != want[d.ID] || d.At(50) <= 0 || d.At(100) < d.At(0) {
+			t.Errorf("%s: %d times, want %d; %v", d.ID, len(d.Took), want[d.ID], d.Took)
+		}
+		delete(want, d.ID)
+		b := d.Bill
+		if b == nil {
+			continue
+		}
+		if b.Ends != 3 || b.Steps == 0 || b.Lost != 0 || b.Doubled != 0 {
+			t.Errorf("%s: %+v", d.ID, *b)
+		}
+		if d.ID == "R4" && (b.Redelivered == 0 || b.Replayed == 0) {
+			t.Errorf("%d kills under load cut nothing off: %+v", b.Ends, *b)
+		}
+		if d.ID == "R5" && b.Redelivered > 0 {
+			t.Errorf("a host that was closed has cut something off: %+v", *b)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not measured: %v", want)
+	}
+}
+
+// TestTheBillFindsWhatWasLostOrDoubled gives it ledgers that say so.
+func TestTheBillFindsWhatWasLostOrDoubled(t *testing.T) {
+	sound := "b a 1\ne a 1\na a 1\nb a 2\ne a 2\na a 2\n"
+	for _, c := range []struct {
+		name   string
+		ledger string
+		want   Bill
+	}{
+		{"sound", sound, Bill{Steps: 2}},
+		{"cut off before the effect", sound + "b a 3\n", Bill{Steps: 2}},
+		{"repeated", sound + "b a 2\ne a 2\n", Bill{Steps: 2, Redelivered: 1, Repeated: 1}},
+		{"repeated before the effect", sound + "b a 1\n", Bill{Steps: 2, Redelivered: 1}},
+		{"acknowledged and gone", sound + "b a 3\ne a 3\na a 3\n", Bill{Steps: 2, Lost: 1}},
+		{"of another object", sound + "b b 1\ne b 1\na b 1\n", Bill{Steps: 2, Lost: 1}},
+		{"begun beyond what is there", sound + "b a 4\n", Bill{Steps: 2, Lost: 1}},
+		{"acknowledged twice", sound + "a a 1\n", Bill{Steps: 2, Doubled: 1}},
+		{"there without its effect", strings.Replace(sound, "e a 2\n", "", 1), Bill{Steps: 2, Doubled: 1}},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, ledgerFile), []byte(c.ledger), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := account(dir, map[string]int{"a": 2}); err != nil || b != c.want {
+			t.Errorf("%s: %+v, %v; want %+v", c.name, b, err, c.want)
+		}
+	}
+}
+
+func TestWrongOptionsAreRefused(t *testing.T) {
+	if _, err := Run(context.Background(), Options{Dir: t.TempDir(), Objects: 1, Fences: 1, Workers: 1, Work: time.Second}); err == nil || !strings.Contains(err.Error(), "0 ends") {
+		t.Error(err)
+	}
+}
