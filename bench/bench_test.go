@@ -45,8 +45,8 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 			t.Errorf("%s: nothing was checked", r.ID)
 		}
 	}
-	if rows, curves := len(b.result.Rows), len(b.result.Curves); rows < 14 || curves != 2 {
-		t.Errorf("%d rows, %d curves", rows, curves)
+	if rows, curves := len(b.result.Rows), len(b.result.Curves); rows < 14 || curves != 2 || len(b.result.Breakdowns) != 2 {
+		t.Errorf("%d rows, %d curves, %d breakdowns", rows, curves, len(b.result.Breakdowns))
 	}
 	if err := b.result.write(t.TempDir()); err != nil {
 		t.Error(err)

@@ -48,6 +48,7 @@ var experiments = []experiment{
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P18", "opening a store with many objects", opening},
+	{"B", "where the time of a durable call goes, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
 }
 

@@ -38,6 +38,9 @@ func (r *Results) markdown() string {
 		notes := append(row.Notes, "operations that were checked: "+strings.Join(checked, ", "))
 		fmt.Fprintf(&b, "- %s: %s.\n", row.ID, strings.Join(notes, "; "))
 	}
+	for _, d := range r.Breakdowns {
+		fmt.Fprintf(&b, "\n## %s", d.text())
+	}
 	for _, c := range r.Curves {
 		fmt.Fprintf(&b, "\n## %s: %s\n\n| %s |", c.ID, c.What, c.X)
 		for _, l := range c.Lines {

@@ -16,6 +16,8 @@ type Results struct {
 	For     time.Duration // of a round
 	Rows    []Row
 	Curves  []Curve
+	// Breakdowns are where the time of an operation goes.
+	Breakdowns []Breakdown
 }
 
 // Row is one thing that was measured.

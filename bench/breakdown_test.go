@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// TestABreakdownLeavesNothingOut has an operation that comes by two places.
+func TestABreakdownLeavesNothingOut(t *testing.T) {
+	var watch stopwatch
+	nothing := func() error { return nil }
+	op := func() error {
+		watch.at(runtime.Point{Place: runtime.PlaceSend})
+		watch.at(runtime.Point{Place: runtime.PlaceStart})
+		return nil
+	}
+	way := []mark{{runtime.PlaceSend, "there"}, {runtime.PlaceStart, "and there"}}
+	b, err := watch.measure("a walk", 100, way, nothing, op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum time.Duration
+	for _, p := range b.Parts {
+		sum += p.Mean
+	}
+	if len(b.Parts) != 3 || sum != b.Whole {
+		t.Errorf("%d parts, of %v in all; the whole is %v", len(b.Parts), sum, b.Whole)
+	}
+	for name, way := range map[string][]mark{
+		"a place that it does not come by": {{runtime.PlaceSend, "there"}, {runtime.PlaceSync, "to the disk"}},
+		"two in the other order":           {{runtime.PlaceStart, "and there"}, {runtime.PlaceSend, "there"}},
+	} {
+		slow := func() error { err := op(); watch[runtime.PlaceStart].Add(1000); return err }
+		if _, err := watch.measure(name, 100, way, nothing, slow); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
