@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 	"unsafe"
@@ -28,6 +29,7 @@ func density(ctx context.Context, b *bench) error {
 	h.evictAll(1000)
 	time.Sleep(rest)
 	before, goroutines := settled()
+	files := openFiles()
 	if err := fill(ctx, b, h, n, (*subject).touch, 0); err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func density(ctx context.Context, b *bench) error {
 		Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(n)}},
 		Target: Target{Text: "≤ 400 B, no goroutine", ValueMost: 400},
 		Notes: []string{
-			fmt.Sprintf("%d goroutines more with all of them live", running-goroutines),
+			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", running-goroutines, openFiles()-files),
 			fmt.Sprintf("a full collection takes %v with them", collection.Round(time.Millisecond)),
 		},
 	})
@@ -62,6 +64,12 @@ func density(ctx context.Context, b *bench) error {
 		Target: Target{Text: "0 B (below 1)", ValueMost: 1},
 	})
 	return nil
+}
+
+// openFiles counts those of the process; where the system does not tell, none.
+func openFiles() int {
+	files, _ := os.ReadDir("/proc/self/fd") // of another system
+	return len(files)
 }
 
 // settled is the heap when nothing is left to collect, and the number of goroutines.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,6 +25,9 @@ func opening(ctx context.Context, b *bench) error {
 	}
 	err = fill(ctx, b, h, b.objects, (*subject).add, 1)
 	if err := errors.Join(err, h.Close()); err != nil {
+		return err
+	}
+	if err := b.disk(h.dir); err != nil {
 		return err
 	}
 	var own, bare []float64
@@ -65,6 +70,33 @@ func opening(ctx context.Context, b *bench) error {
 		},
 		Target: Target{Text: "≤ 3 times the limit", Beside: limit, Most: 3},
 		Notes:  []string{"limit: pebble.Open of the same files", "the files are in the system's cache"},
+	})
+	return nil
+}
+
+// disk measures how much of the disk the objects take, without the log, which is made at
+// full length.
+func (b *bench) disk(dir string) error {
+	if err := quietly(dir); err != nil { // and what was in the log is in tables
+		return err
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "db", "*.sst"))
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, t := range tables {
+		info, err := os.Stat(t)
+		if err != nil {
+			return err
+		}
+		size += info.Size()
+	}
+	each := float64(size) / float64(b.objects)
+	b.add(Row{
+		ID: "S1", What: fmt.Sprintf("disk of an object with one small row, of %d", b.objects), Unit: "B",
+		Sides: []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(b.objects)}},
+		Notes: []string{fmt.Sprintf("%d tables, before they are compacted; keys of %d bytes, values of 3", len(tables), len((&raw{}).key(0, 0)))},
 	})
 	return nil
 }
