@@ -21,14 +21,16 @@ import (
 )
 
 type serveCmd struct {
-	Data      string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
-	Listen    string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
-	Admin     string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are (${default}); off for nowhere."`
-	Origin    []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects."`
-	Idle      time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s)."`
-	TimeScale float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
-	Grace     time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
-	Log       string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"text, json or off; debug, info, warn or error (${default})."`
+	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
+	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
+	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are (${default}); off for nowhere."`
+	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects."`
+	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s)."`
+	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
+	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
+	TimeScale  float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
+	Grace      time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
+	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"text, json or off; debug, info, warn or error (${default})."`
 
 	accessFlags
 	chaosFlags
@@ -52,6 +54,9 @@ func (c *serveCmd) sensible() error {
 	if err := errors.Join(filled("--data", "DOHOST_DATA", c.Data), filled("--listen", "DOHOST_LISTEN", c.Listen),
 		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data)); err != nil {
 		return err
+	}
+	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
+		return fmt.Errorf("--max-live %d, --heap-budget %d: want 0, or up to a memory that exists", c.MaxLive, c.HeapBudget)
 	}
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
@@ -98,7 +103,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	}
 	metrics := web.NewMetrics()
 	s.host, err = dohost.Open(c.Data, &dohost.Options{
-		IdleAfter: c.Idle, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
+		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
 	}, classes...)
 	if err != nil {
