@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"errors"
+	goruntime "runtime"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -59,6 +60,10 @@ func (c *committer) run() {
 // commit makes one record durable and lets go what waited for it. It returns
 // false if the store has failed.
 func (c *committer) commit() bool {
+	// Whoever can run now may hand over more, which then shares the sync. On one core
+	// nobody else would get to run before this goroutine waits for the disk, with a
+	// record of one.
+	goruntime.Gosched()
 	c.s.hook(StageTake, c.work.objects)
 	// What came during the hook belongs to this record.
 	c.s.queue.take(&c.work)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +256,32 @@ func TestAThousandCallsShareSyncs(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
+}
+
+// TestManyObjectsShareSyncsOnOneCore has callers of different objects, of which only one
+// can run at a time: each would find the committer waiting for it.
+func TestManyObjectsShareSyncsOnOneCore(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
+	fs := objectstore.NewMemFS()
+	h := open(t, fs, Options{})
+	const callers, calls = 64, 20
+	before := fs.Syncs()
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for range calls {
+				if _, err := add(t.Context(), h, fmt.Sprint(i), 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if syncs := fs.Syncs() - before; syncs > callers*calls/8 {
+		t.Errorf("%d syncs for %d calls", syncs, callers*calls)
+	} else {
+		t.Logf("%d syncs for %d calls", syncs, callers*calls)
+	}
 }
 
 // durable is the counter's value that a power cut would leave.
