@@ -30,6 +30,7 @@ type committer struct {
 	work  work   // taken from the queue and not done
 	rec   record // the one in flight; its lists are reused
 	spent []*generation
+	dead  int64 // what the deletions weigh since flushDead last flushed
 }
 
 // run commits until the store is closed or fails, and then closes the database.
@@ -76,6 +77,7 @@ func (c *committer) commit() bool {
 	if len(c.rec.parts) > 0 {
 		c.s.hook(StageDurable, c.rec.objects)
 		c.landed()
+		return c.flushDead()
 	}
 	return true
 }

@@ -79,6 +79,11 @@ func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
 	return c, nil
 }
 
+// nextRow moves an iterator to the next row. A key of this store is its own prefix, so this
+// is Next, but that it seeks past the older versions of a row in the memtable: Next walks
+// through them, and a counter has as many as it has counted.
+func nextRow(it *pebble.Iterator) bool { return it.NextPrefix() }
+
 // rowSink gets a row of a cursor. The slices are its own until it returns.
 type rowSink interface{ see(key, value []byte) }
 
@@ -107,6 +112,7 @@ func (c *cursor) close() error {
 	defer c.store.door.leave()
 	c.shut = true
 	c.store.cursors.remove(c)
+	c.store.opts.Reads.walked(c.it)
 	return c.it.Close()
 }
 

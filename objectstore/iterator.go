@@ -107,7 +107,7 @@ func (it *Iterator) merge() bool {
 // fill copies Pebble's next row. The copy outlives the engine's own memory, which
 // goes when the store closes.
 func (it *Iterator) fill() bool {
-	move := (*pebble.Iterator).Next
+	move := nextRow
 	switch {
 	case !it.started && it.reverse:
 		move = (*pebble.Iterator).Last

@@ -18,7 +18,7 @@ func (w *walker) see(key, value []byte) {
 	w.value = append(w.value[:0], value...)
 }
 
-func (w *walker) next() (bool, error) { return w.step((*pebble.Iterator).Next, w) }
+func (w *walker) next() (bool, error) { return w.step(nextRow, w) }
 
 func (w *walker) seek(key []byte) (bool, error) {
 	return w.step(func(it *pebble.Iterator) bool { return it.SeekGE(key) }, w)

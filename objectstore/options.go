@@ -59,6 +59,8 @@ type Options struct {
 	// Entropy is where the random part of a change log's id comes from; several goroutines
 	// read it at once. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
 	Entropy io.Reader
+	// Reads counts what the engine is asked for: a seam for tests. Nil counts nothing.
+	Reads *Reads
 	// OneObject lets a record hold the writes of one object only: a seam for tests that
 	// schedule the committer.
 	OneObject bool

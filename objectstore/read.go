@@ -62,11 +62,12 @@ func (s *Store) load(dst, key []byte) ([]byte, bool, error) {
 		return dst, false, s.refusal()
 	}
 	defer s.door.leave()
-	return appendGet(dst, s.db, key)
+	return s.appendGet(dst, s.db, key)
 }
 
 // appendGet appends to dst the value of a key of a database or snapshot.
-func appendGet(dst []byte, from pebble.Reader, key []byte) ([]byte, bool, error) {
+func (s *Store) appendGet(dst []byte, from pebble.Reader, key []byte) ([]byte, bool, error) {
+	s.opts.Reads.got()
 	v, closer, err := from.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return dst, false, nil

@@ -22,6 +22,7 @@ type record struct {
 	// changes are the alarm slots that the record changes, in the order of parts.
 	changes []AlarmChange
 	size    int64 // of the batch, in bytes
+	dead    int64 // what its deletions weigh
 }
 
 // part is one range's generation.
@@ -81,6 +82,7 @@ func (rec *record) row(prefix []byte, w *row, cleared bool) error {
 		if cleared {
 			return nil
 		}
+		rec.dead += tombstoneWeight
 		d := rec.batch.DeleteDeferred(n + len(w.key))
 		copy(d.Key[copy(d.Key, prefix):], w.key)
 		return d.Finish()
@@ -99,21 +101,40 @@ func (rec *record) deleteAll(r *Range) error {
 		return err
 	}
 	var keys [][]byte
-	for ok := it.First(); ok && len(keys) <= maxPointDeletes; ok = it.Next() {
+	for ok := it.First(); ok && len(keys) <= maxPointDeletes; ok = nextRow(it) {
 		keys = append(keys, append([]byte(nil), it.Key()...))
+		v := it.LazyValue()
+		rec.dead += int64(v.Len())
 	}
+	r.store.opts.Reads.walked(it)
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return err
 	}
 	if len(keys) > maxPointDeletes {
-		return rec.batch.DeleteRange(r.prefix, end, nil)
+		return rec.deleteRange(r.prefix, end)
 	}
 	for _, k := range keys {
-		if err := rec.batch.Delete(k, nil); err != nil {
+		if err := rec.delete(k); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// delete deletes a key.
+func (rec *record) delete(key []byte) error {
+	rec.dead += tombstoneWeight
+	return rec.batch.Delete(key, nil)
+}
+
+// deleteRange deletes many rows. The engine knows what it has of them on the disk.
+func (rec *record) deleteRange(start, end []byte) error {
+	size, err := rec.db.EstimateDiskUsage(start, end)
+	if err != nil {
+		return err
+	}
+	rec.dead += tombstoneWeight + int64(size)
+	return rec.batch.DeleteRange(start, end, nil)
 }
 
 func (rec *record) setMark(r *Range, m markChange) error {
@@ -121,14 +142,14 @@ func (rec *record) setMark(r *Range, m markChange) error {
 	case markSet:
 		return rec.batch.Set(importingKey(r.id), []byte{indexVersion}, nil)
 	case markCleared:
-		return rec.batch.Delete(importingKey(r.id), nil)
+		return rec.delete(importingKey(r.id))
 	}
 	return nil
 }
 
 // removeSlot removes the slot that Pebble has, and its index entries.
 func (rec *record) removeSlot(r *Range, g *generation) error {
-	v, ok, err := appendGet(nil, rec.db, slotKey(r.id))
+	v, ok, err := r.store.appendGet(nil, rec.db, slotKey(r.id))
 	if err != nil {
 		return err
 	}
@@ -144,16 +165,16 @@ func (rec *record) removeSlot(r *Range, g *generation) error {
 		rec.log.Error("alarm slot cannot be read, replacing it", "object", r.id.String(), "err", err)
 		return nil
 	}
-	if err := rec.batch.Delete(alarmKey(dueMS(old.Due), r.id), nil); err != nil {
+	if err := rec.delete(alarmKey(dueMS(old.Due), r.id)); err != nil {
 		return err
 	}
 	if old.AtBoot {
-		if err := rec.batch.Delete(bootKey(r.id), nil); err != nil {
+		if err := rec.delete(bootKey(r.id)); err != nil {
 			return err
 		}
 	}
 	if !g.slot.set {
-		return rec.batch.Delete(slotKey(r.id), nil)
+		return rec.delete(slotKey(r.id))
 	}
 	return nil
 }

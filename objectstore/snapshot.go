@@ -95,7 +95,7 @@ func (sn *Snapshot) get(key []byte) ([]byte, bool, error) {
 	if err := sn.gone(); err != nil {
 		return nil, false, err
 	}
-	return appendGet(nil, sn.at, key)
+	return sn.store.appendGet(nil, sn.at, key)
 }
 
 // gone returns an error once the snapshot or the store is closed.

@@ -121,7 +121,7 @@ func Open(dir string, o *Options) (*Store, error) {
 // begin reads what the last host left and starts a new host generation.
 func (c *committer) begin() error {
 	s := c.s
-	v, ok, err := appendGet(nil, s.db, []byte{keyHost})
+	v, ok, err := s.appendGet(nil, s.db, []byte{keyHost})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,12 @@ const bloomBitsPerKey = 10
 // writes wait for a flush.
 const MaxMemTables = 4
 
+// compactFrom has each table that a flush makes compacted into the level below: the engine
+// counts two for a layer of them. It trusts further flushes to bring a compaction about, and
+// in a host that has deleted much and then writes little they do not come: what it deleted
+// would keep the disk, and reads would walk over the deletions.
+const compactFrom = 2
+
 // Sizes of a store that nobody has tuned, in bytes.
 const (
 	Cache    = 64 << 20
@@ -34,6 +40,7 @@ func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func(
 		FormatMajorVersion:          Format,
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: MaxMemTables,
+		L0CompactionThreshold:       compactFrom,
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)

@@ -1,0 +1,251 @@
+package dohost_test
+
+import (
+	"context"
+	"fmt"
+	goruntime "runtime"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// priced is an object with an operation of each kind that has a price.
+type priced struct {
+	store *dohost.Storage
+	calls int
+}
+
+const priceds dohost.Namespace[priced] = "priced"
+
+var pricedClass = dohost.Bind(priceds, func(_ context.Context, st *dohost.State) (*priced, error) {
+	return &priced{store: st.Storage()}, nil
+}, dohost.OnAlarm(func(p *priced, _ context.Context, _ dohost.AlarmInfo) error {
+	p.calls++
+	return nil
+}))
+
+var things = dohost.Collection[int]{
+	Name:    "things",
+	Key:     func(v int) string { return fmt.Sprintf("%04d", v) },
+	Indexes: []dohost.Index[int]{{Name: "tenth", Of: func(v int) dohost.Key { return dohost.Key(fmt.Sprint(v % 10)) }}},
+}
+
+// Fill writes n rows and n things.
+func (p *priced) Fill(ctx context.Context, n int) (int, error) {
+	for i := range n {
+		if err := dohost.Put(ctx, p.store, fmt.Sprintf("row/%04d", i), i); err != nil {
+			return 0, err
+		}
+		if err := things.Insert(ctx, p.store, i); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// Touch counts in memory.
+func (p *priced) Touch(_ context.Context, n int) (int, error) {
+	p.calls += n
+	return p.calls, nil
+}
+
+func (p *priced) Get(ctx context.Context, _ int) (int, error) {
+	n, _, err := dohost.Get[int](ctx, p.store, "n")
+	return n, err
+}
+
+func (p *priced) Put(ctx context.Context, n int) (int, error) {
+	return n, dohost.Put(ctx, p.store, "n", n)
+}
+
+func (p *priced) Add(ctx context.Context, delta int) (int, error) {
+	n, err := p.Get(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	return p.Put(ctx, n+delta)
+}
+
+func (p *priced) Await(ctx context.Context, n int) (int, error) {
+	return dohost.Await(ctx, func(context.Context) (int, error) { return n, nil })
+}
+
+// List counts the first n rows.
+func (p *priced) List(ctx context.Context, n int) (int, error) {
+	rows, err := dohost.List[int](ctx, p.store, &dohost.ListOptions{Prefix: "row/", Limit: n})
+	return len(rows), err
+}
+
+// Query counts the first n things of a tenth of them.
+func (p *priced) Query(ctx context.Context, n int) (int, error) {
+	rows, err := things.List(ctx, p.store, &dohost.Query[int]{Index: "tenth", Equal: "7", Limit: n})
+	return len(rows), err
+}
+
+// price is what one operation costs the whole process, all goroutines together.
+type price struct {
+	allocs float64
+	syncs  float64
+	gets   float64 // look-ups in the engine
+	steps  float64 // entries that the engine's iterators came upon
+}
+
+// bill counts what a host costs.
+type bill struct {
+	fs    *objectstore.FS
+	reads objectstore.Reads
+}
+
+// open opens a host of priced objects.
+func (b *bill) open(t *testing.T) *dohost.Host {
+	t.Helper()
+	b.fs = objectstore.NewMemFS()
+	return open(t, &dohost.Options{
+		FS: b.fs, Tune: func(o *runtime.Options) { o.Store.Reads = &b.reads },
+	}, pricedClass)
+}
+
+// each returns the price of each of n operations that do does.
+func (b *bill) each(n int, do func()) price {
+	now := func() price {
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return price{float64(m.Mallocs), float64(b.fs.Syncs()), float64(b.reads.Gets.Load()), float64(b.reads.Steps.Load())}
+	}
+	from := now()
+	do()
+	to := now()
+	per := func(from, to float64) float64 { return (to - from) / float64(n) }
+	return price{per(from.allocs, to.allocs), per(from.syncs, to.syncs), per(from.gets, to.gets), per(from.steps, to.steps)}
+}
+
+// TestACallCostsWhatItDid holds what one call of an object with a thousand rows costs, one
+// caller calling at a time. The pools that calls live on are full: nothing is collected.
+func TestACallCostsWhatItDid(t *testing.T) {
+	n := 2000
+	if invariants.Enabled {
+		n = 200
+	}
+	for _, c := range []struct {
+		name  string
+		m     func(*priced, context.Context, int) (int, error)
+		arg   int
+		evict bool
+		want  price
+	}{
+		{"in memory", (*priced).Touch, 1, false, price{allocs: 3}},
+		{"await", (*priced).Await, 1, false, price{allocs: 5}},
+		{"get", (*priced).Get, 0, false, price{allocs: 4, gets: 1}},
+		{"put", (*priced).Put, 7, false, price{allocs: 6, syncs: 1}},
+		{"increment", (*priced).Add, 1, false, price{allocs: 9, syncs: 1}},
+		{"list of 20 rows", (*priced).List, 20, false, price{allocs: 59, steps: 20}},
+		{"query for 20 rows", (*priced).Query, 20, false, price{allocs: 123, gets: 20, steps: 20}},
+		{"wake", (*priced).Touch, 1, true, price{allocs: 13}},
+		{"wake and get", (*priced).Get, 0, true, price{allocs: 15, gets: 1}},
+		{"wake and list 20 rows", (*priced).List, 20, true, price{allocs: 69, steps: 20}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b bill
+			h := b.open(t)
+			s := priceds.Get(h, "a")
+			call := func(m func(*priced, context.Context, int) (int, error), arg int) {
+				if _, err := dohost.Call(t.Context(), s, m, arg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls := func(n int) {
+				for range n {
+					if c.evict && !h.Evict(s.ID(), dohost.Fence) {
+						t.Fatal("there was nothing to wake")
+					}
+					call(c.m, c.arg)
+				}
+			}
+			call((*priced).Put, 7)
+			call((*priced).Fill, 1000) // more than a busy object keeps of what it wrote last
+			defer debug.SetGCPercent(debug.SetGCPercent(-1))
+			calls(100)
+			got := b.each(n, func() { calls(n) })
+			t.Logf("%+v", got)
+			// What other goroutines do now and then is less than half an allocation a call.
+			if d := got.allocs - c.want.allocs; !invariants.Enabled && (d > 0.5 || d < -0.5) {
+				t.Errorf("%.2f allocations, want %v", got.allocs, c.want.allocs)
+			}
+			if got.allocs = c.want.allocs; got != c.want {
+				t.Errorf("cost %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestCallersShareASync has the disk busy with the first of a hundred calls while the others
+// come.
+func TestCallersShareASync(t *testing.T) {
+	for _, objects := range []int{1, 100} {
+		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b bill
+				h := b.open(t)
+				before := b.fs.Syncs()
+				release := b.fs.HoldSyncs()
+				var wg sync.WaitGroup
+				for i := range 100 {
+					wg.Go(func() {
+						s := priceds.Get(h, fmt.Sprint(i%objects))
+						if _, err := dohost.Call(t.Context(), s, (*priced).Add, 1); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				release()
+				wg.Wait()
+				if n := b.fs.Syncs() - before; n != 2 {
+					t.Errorf("100 calls cost %d syncs, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// TestAnAlarmCostsASyncToSetAndOneToFire has alarms ring one by one, of objects that
+// have to be woken.
+func TestAnAlarmCostsASyncToSetAndOneToFire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		var b bill
+		h := b.open(t)
+		synctest.Wait() // the scheduler has looked for alarms
+		at := time.Now().Add(time.Hour)
+		set := b.each(n, func() {
+			for i := range n {
+				id := priceds.Get(h, fmt.Sprint(i)).ID()
+				if err := h.SetAlarm(t.Context(), id, at.Add(time.Duration(i)*time.Second)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		time.Sleep(30 * time.Minute)
+		if h.LiveCount() > 0 {
+			t.Fatalf("%d objects need not be woken", h.LiveCount())
+		}
+		fire := b.each(n, func() {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+		})
+		set.allocs, fire.allocs = 0, 0
+		if want := (price{syncs: 1, gets: 1}); set != want {
+			t.Errorf("to set an alarm costs %+v, want %+v", set, want)
+		}
+		if want := (price{syncs: 1, gets: 5}); fire != want {
+			t.Errorf("to fire one costs %+v, want %+v", fire, want)
+		}
+	})
+}
