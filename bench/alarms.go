@@ -124,7 +124,7 @@ func spreadAlarms(ctx context.Context, b *bench) error {
 }
 
 func instantAlarms(ctx context.Context, b *bench) error {
-	n := b.objects
+	n := min(b.objects, 100_000)
 	bs := newBells(n)
 	h, err := b.open(dohost.Options{}, bs.ring)
 	if err != nil {

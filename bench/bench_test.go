@@ -45,7 +45,7 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 			t.Errorf("%s: nothing was checked", r.ID)
 		}
 	}
-	if rows, curves := len(b.result.Rows), len(b.result.Curves); rows < 14 || curves != 2 || len(b.result.Breakdowns) != 2 {
+	if rows, curves := len(b.result.Rows), len(b.result.Curves); rows < 30 || curves != 8 || len(b.result.Breakdowns) != 2 {
 		t.Errorf("%d rows, %d curves, %d breakdowns", rows, curves, len(b.result.Breakdowns))
 	}
 	if err := b.result.write(t.TempDir()); err != nil {
@@ -92,7 +92,12 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f, err := b.openFront()
+	if err != nil {
+		t.Fatal(err)
+	}
 	sides := map[string]side{
+		"requests":   &posting{reached: f, objects: 10},
 		"increments": &counting{host: h, objects: 10, callers: 4, method: (*subject).add},
 		"appends":    &counting{host: rows, objects: 10, callers: 4, method: (*subject).append, appends: true},
 	}
@@ -125,6 +130,7 @@ func TestVerdict(t *testing.T) {
 		return []Figure{{Side: ours, Value: value}, {Side: limit, Value: other}}
 	}
 	least, most := Target{Text: "t", Beside: limit, Least: 0.9}, Target{Text: "t", Beside: limit, Most: 3}
+	both := Target{Text: "t", Beside: limit, Least: 0.9, Times: 60}
 	for _, c := range []struct {
 		row  Row
 		want string
@@ -136,6 +142,10 @@ func TestVerdict(t *testing.T) {
 		{Row{Sides: beside(300, 100), Target: most}, "met"},
 		{Row{Sides: beside(301, 100), Target: most}, "not met"},
 		{Row{Sides: beside(94, 100), Target: most}, "broken limit"},
+		{Row{Sides: append(beside(90, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "met"},
+		{Row{Sides: append(beside(90, 100), Figure{Side: workerd, Value: 1.6}), Target: both}, "not met"},
+		{Row{Sides: append(beside(89, 100), Figure{Side: workerd, Value: 1.5}), Target: both}, "not met"},
+		{Row{Sides: beside(90, 100), Target: both}, "met"},
 		{Row{Sides: []Figure{{P50: 41, P99: 5}}, Target: Target{Text: "t", P50: 40}}, "not met"},
 		{Row{Sides: []Figure{{P50: 40, P99: 51}}, Target: Target{Text: "t", P50: 40, P99: 50}}, "not met"},
 		{Row{Sides: []Figure{{P50: 40, P99: 50}}, Target: Target{Text: "t", P50: 40, P99: 50}}, "met"},
@@ -155,8 +165,10 @@ func TestBadFlags(t *testing.T) {
 		"-run (":       "-run: error parsing regexp",
 		"-rounds 0":    "want at least 1 round",
 		"-for -1s":     "more than no time",
+		"-endure 0":    "more than no time",
 		"-objects 10":  "and 1000 objects",
 		"extra":        `"extra": want flags only`,
+		"-peer deno":   `-peer "deno": want workerd`,
 		"-data /no/do": "no such file or directory",
 	} {
 		if err := run(t.Context(), strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {

@@ -4,6 +4,7 @@
 //
 //	go run ./bench                 all of it
 //	go run ./bench -run 'P1|P3'    some
+//	go run ./bench -peer workerd   beside Cloudflare's runtime too, which npm installs
 //
 // A figure counts only if the work was done: after the rounds each side is asked for
 // what it holds, and a side that lost, skipped or doubled something has no figure. Syncs

@@ -22,8 +22,10 @@ type bench struct {
 	seed     uint64
 	rounds   int
 	duration time.Duration
-	objects  int  // that experiments with many of them have
-	alone    bool // without what dohost is compared with
+	objects  int           // that experiments with many of them have
+	endure   time.Duration // of the endurance run; zero: ten rounds
+	alone    bool          // without what dohost is compared with
+	peer     *peer         // or nil
 	result   Results
 }
 
@@ -41,13 +43,19 @@ var experiments = []experiment{
 	{"P1a", "durable appends, one hot object, 256 outstanding", hotAppends},
 	{"P2", "durable increments, one object, one caller", oneCaller},
 	{"P3", "durable increments, 1,000 objects, 64 outstanding", manyObjects},
+	{"P4", "durable increments over HTTP, one object, 64 connections", hotOverHTTP},
+	{"P4m", "durable increments over HTTP, 1,000 objects, 64 connections", manyOverHTTP},
 	{"P5", "in-memory call, uncontended round trip", inMemory},
 	{"P6", "cold wake: a call to an object on disk", coldWake},
+	{"P6h", "cold wake over HTTP", wakeOverHTTP},
 	{"P7", "memory of an idle live object", density},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
+	{"O1", "open loop at 50, 80 and 200 % of what the machine takes", overloadedMachine},
+	{"O2", "open loop at 50 and 200 % of what objects take", overloadedObjects},
 	{"P18", "opening a store with many objects", opening},
+	{"E1", "endurance: mixed work under chaos, for as long as -endure says", endurance},
 	{"B", "where the time of a durable call goes, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
 }
@@ -73,12 +81,14 @@ func run(ctx context.Context, args []string) error {
 	pattern := flags.String("run", "", "a regular `expression` for the ids of what to measure; all if empty")
 	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
 	dir := flags.String("data", "", "the `folder` for the stores, on the disk that is meant; a temporary one if empty")
+	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
 	profiles := flags.String("profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
 	b := &bench{}
 	flags.Uint64Var(&b.seed, "seed", 1, "draws what is drawn")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
 	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
 	flags.IntVar(&b.objects, "objects", 100_000, "how many objects the experiments with many have")
+	flags.DurationVar(&b.endure, "endure", 20*time.Second, "how long the endurance run takes")
 	flags.BoolVar(&b.alone, "alone", false, "leave out what dohost is compared with: for a profile of dohost")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -89,8 +99,14 @@ func run(ctx context.Context, args []string) error {
 		return err
 	case flags.NArg() > 0:
 		return fmt.Errorf("%q: want flags only", flags.Arg(0))
-	case b.rounds < 1 || b.duration <= 0 || b.objects < 1000:
-		return fmt.Errorf("-rounds %d, -for %v, -objects %d: want at least 1 round, more than no time and 1000 objects", b.rounds, b.duration, b.objects)
+	case b.rounds < 1 || b.duration <= 0 || b.endure <= 0 || b.objects < 1000:
+		return fmt.Errorf("-rounds %d, -for %v, -endure %v, -objects %d: want at least 1 round, more than no time and 1000 objects",
+			b.rounds, b.duration, b.endure, b.objects)
+	}
+	if *with != "" {
+		if b.peer, err = findPeer(ctx, *with); err != nil {
+			return err
+		}
 	}
 	if b.dir, err = os.MkdirTemp(*dir, "dohost-bench-"); err != nil {
 		return err
@@ -108,6 +124,9 @@ func run(ctx context.Context, args []string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+	}
+	if b.peer != nil {
+		b.result.Peer = b.peer.fact()
 	}
 	fmt.Print(b.result.table())
 	return b.result.write(*out)
@@ -174,9 +193,13 @@ func (r *Results) write(dir string) error {
 	if err != nil {
 		return err
 	}
+	text, err := r.markdown()
+	if err != nil {
+		return err
+	}
 	return errors.Join(
 		r.save(filepath.Join(dir, "results.json")),
-		os.WriteFile(filepath.Join(dir, "results.md"), []byte(r.markdown()), 0o644),
+		os.WriteFile(filepath.Join(dir, "results.md"), []byte(text), 0o644),
 		os.WriteFile(filepath.Join(dir, "report.html"), page, 0o644),
 	)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // markdown is results.md.
-func (r *Results) markdown() string {
+func (r *Results) markdown() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Results\n\nMade by the program from results.json; a test compares the two. How to read them is in [README.md](README.md).\n\n")
 	for _, line := range r.facts() {
@@ -42,20 +42,10 @@ func (r *Results) markdown() string {
 		fmt.Fprintf(&b, "\n## %s", d.text())
 	}
 	for _, c := range r.Curves {
-		fmt.Fprintf(&b, "\n## %s: %s\n\n| %s |", c.ID, c.What, c.X)
-		for _, l := range c.Lines {
-			fmt.Fprintf(&b, " %s (%s) |", l.Name, c.Y)
-		}
-		b.WriteString("\n|---|" + strings.Repeat("---|", len(c.Lines)) + "\n")
-		for i, p := range c.Lines[0].Points {
-			fmt.Fprintf(&b, "| %s |", number(p[0]))
-			for _, l := range c.Lines {
-				fmt.Fprintf(&b, " %s |", number(l.Points[i][1]))
-			}
-			b.WriteString("\n")
-		}
+		b.WriteString(c.table())
 	}
-	return b.String()
+	past, err := history()
+	return b.String() + past, err
 }
 
 // facts are what all figures depend on.
@@ -65,9 +55,13 @@ func (r *Results) facts() []string {
 	if m.Cgo {
 		cgo = "with cgo"
 	}
-	return []string{
+	facts := []string{
 		fmt.Sprintf("machine: %s, %d cores, GOMAXPROCS %d, %s, file system %s", m.Processor, m.Cores, m.GOMAXPROCS, m.System, m.FileSystem),
 		fmt.Sprintf("build: %s, %s, commit %s, %s", m.Go, cgo, m.Commit, m.Date),
 		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up", strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond)),
 	}
+	if r.Peer != "" {
+		facts = append(facts, "peer: "+r.Peer)
+	}
+	return facts
 }

@@ -28,7 +28,7 @@ func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
 			s.rang = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
 		}
 		return s, nil
-	}, dohost.OnAlarm((*subject).ring))
+	}, dohost.OnAlarm((*subject).ring), dohost.OnHTTP((*subject).show), dohost.Expose("add", (*subject).add))
 }
 
 // add counts one, durably, and returns the sum.

@@ -14,6 +14,7 @@ type Results struct {
 	Seed    uint64
 	Rounds  int           // of each side, beside the one that warms up
 	For     time.Duration // of a round
+	Peer    string        `json:",omitempty"` // which, and how its syncs were counted
 	Rows    []Row
 	Curves  []Curve
 	// Breakdowns are where the time of an operation goes.
@@ -50,6 +51,8 @@ type Target struct {
 	// must not exceed. Zero means no such bound.
 	Beside      string
 	Least, Most float64
+	// Times is the ratio to the peer that Value must have beside that, if there is one.
+	Times float64 `json:",omitempty"`
 	// ValueMost and ValueLeast bound the value itself, P50 and P99 what an operation may
 	// take.
 	ValueMost, ValueLeast float64
@@ -84,7 +87,7 @@ func (r *Row) ratio(side string) float64 {
 // verdict says whether the target is met.
 func (r *Row) verdict() string {
 	t, ours := r.Target, r.Sides[0]
-	ratio := r.ratio(t.Beside)
+	ratio, peer := r.ratio(t.Beside), r.ratio(workerd)
 	higher := t.Least > 0 // is better
 	switch {
 	case t.Text == "":
@@ -95,6 +98,7 @@ func (r *Row) verdict() string {
 		return "no " + t.Beside
 	case t.Least > 0 && ratio < t.Least, t.Most > 0 && ratio > t.Most,
 		t.ValueMost > 0 && ours.Value > t.ValueMost, t.ValueLeast > 0 && ours.Value < t.ValueLeast,
+		t.Times > 0 && peer > 0 && peer < t.Times,
 		t.P50 > 0 && ours.P50 > t.P50, t.P99 > 0 && ours.P99 > t.P99:
 		return "not met"
 	}

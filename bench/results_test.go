@@ -15,7 +15,11 @@ func TestResultsAreMadeOfTheirFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(text) != r.markdown() {
+	want, err := r.markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != want {
 		t.Error("results.md is not what results.json says: make both by go run ./bench -out bench")
 	}
 }

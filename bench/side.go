@@ -153,14 +153,17 @@ type named struct {
 	side
 }
 
+func closeAll(sides []named) (err error) {
+	for _, s := range sides {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
 // compare has each side do a round, in turn, and asks them at the end for what they
 // hold. The first of their rounds warms up. It closes them.
 func (b *bench) compare(ctx context.Context, sides ...named) (figures []Figure, err error) {
-	defer func() {
-		for _, s := range sides {
-			err = errors.Join(err, s.close())
-		}
-	}()
+	defer func() { err = errors.Join(err, closeAll(sides)) }()
 	if b.alone {
 		for ; len(sides) > 1; sides = sides[:len(sides)-1] {
 			if err := sides[len(sides)-1].close(); err != nil {
@@ -185,10 +188,18 @@ func (b *bench) compare(ctx context.Context, sides ...named) (figures []Figure, 
 		b.progress("round %d of %d", n, b.rounds)
 	}
 	for i, s := range sides {
+		f := summarize(rounds[i])
+		if o, ok := s.side.(outside); ok {
+			r, err := o.traced(ctx, b.duration)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			done[i] += r.ops
+			f.Syncs, f.Allocs = float64(r.syncs)/float64(max(1, r.ops)), 0
+		}
 		if err := s.verify(ctx, done[i]); err != nil {
 			return nil, fmt.Errorf("%s has no figure: %w", s.name, err)
 		}
-		f := summarize(rounds[i])
 		f.Side, f.Checked = s.name, done[i]
 		figures = append(figures, f)
 	}

@@ -121,21 +121,21 @@ func timed(open func() (closing func() error, err error)) (ms float64, err error
 	return float64(took.Nanoseconds()) / 1e6, closing()
 }
 
-// growth is the cost of calls and wakes, and of finding the next alarm, with ever more
-// objects on the disk and alarms stored.
+// growth is the cost of calls and wakes, and of opening the store, with ever more objects
+// on the disk and alarms stored.
 func growth(ctx context.Context, b *bench) error {
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
+	defer func() { _ = h.Close() }() // again, after a failure
 	calls := Line{Name: "durable increment of a live object, 1 caller"}
 	wakes := Line{Name: "cold wake and read"}
+	openings, heaps := Line{Name: "opening the store"}, Line{Name: "heap of a host that was just opened"}
 	far := time.Now().Add(1000 * time.Hour)
 	have := 0
 	for n := 1000; n <= b.objects; n *= 10 {
-		err := armAndAdd(ctx, b, h, have, n, far)
-		if err != nil {
+		if err := armAndAdd(ctx, b, h, have, n, far); err != nil {
 			return err
 		}
 		have = n
@@ -147,12 +147,45 @@ func growth(ctx context.Context, b *bench) error {
 		}
 		calls.Points = append(calls.Points, [2]float64{float64(n), call})
 		wakes.Points = append(wakes.Points, [2]float64{float64(n), wake})
+		ms, heap, err := reopened(h)
+		if err != nil {
+			return err
+		}
+		openings.Points = append(openings.Points, [2]float64{float64(n), ms})
+		heaps.Points = append(heaps.Points, [2]float64{float64(n), heap})
 	}
-	b.result.Curves = append(b.result.Curves, Curve{
-		ID: "G", What: "cost of a call, with as many objects on disk, each with an alarm in the future",
-		X: "objects and alarms stored", Y: "µs, p50", Lines: []Line{calls, wakes},
-	})
+	x := "objects and alarms stored"
+	b.result.Curves = append(b.result.Curves,
+		Curve{ID: "G", What: "cost of a call, with as many objects on disk, each with an alarm in the future", X: x, Y: "µs, p50", Lines: []Line{calls, wakes}},
+		Curve{ID: "P11", What: "start, with as many alarms in the future", X: x, Y: "ms", Lines: []Line{openings}},
+		Curve{ID: "P11", What: "memory after the start, with as many alarms in the future", X: x, Y: "MiB", Lines: []Line{heaps}})
 	return nil
+}
+
+// reopened closes the host and opens it again, several times: how many ms that takes,
+// and the heap in MiB afterwards.
+func reopened(h *host) (ms, heap float64, err error) {
+	var took []float64
+	for range openings / 3 {
+		if err := h.Close(); err != nil {
+			return 0, 0, err
+		}
+		if err := quietly(h.dir); err != nil {
+			return 0, 0, err
+		}
+		began := time.Now()
+		again, err := openIn(h.dir, dohost.Options{}, nil)
+		if err != nil {
+			return 0, 0, err
+		}
+		took = append(took, float64(time.Since(began).Nanoseconds())/1e6)
+		*h = *again
+	}
+	for h.Runtime().Work().Alarms == 0 { // until it has read those that are due next
+		time.Sleep(time.Millisecond)
+	}
+	bytes, _ := settled()
+	return median(took), bytes / (1 << 20), nil
 }
 
 // armAndAdd makes the objects from have to n, each with a number and an alarm.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -80,6 +81,16 @@ func (s *subject) first(ctx context.Context, _ int) (int, error) {
 	}
 	rows, err := dohost.List[int](ctx, s.st.Storage(), &dohost.ListOptions{Prefix: "row/"})
 	return len(rows), err
+}
+
+// show answers with what first returns.
+func (s *subject) show(w http.ResponseWriter, r *http.Request) {
+	n, err := s.first(r.Context(), 0)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprint(w, n)
 }
 
 func (s *waking) verify(_ context.Context, done int64) error {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Of the endurance run.
+const (
+	tenantCount  = 4000
+	keeperCount  = 32
+	mostRows     = 20              // of a tenant, before it is cleared
+	lifetimeMean = time.Second     // of an incarnation, before chaos ends it
+	ringEvery    = 2 * time.Second // of each tenant
+)
+
+// endurance has mixed work done for a long time, by objects that chaos ends all the
+// while, and says whether what the process takes grows.
+func endurance(ctx context.Context, b *bench) (err error) {
+	d := cmp.Or(b.endure, 10*b.duration)
+	e := &enduring{
+		n: min(tenantCount, b.objects/10), every: min(ringEvery, d), seed: b.seed, hist: newHistogram(),
+		options: dohost.Options{
+			IdleAfter: -1,
+			Chaos:     dohost.Chaos{Mean: min(lifetimeMean, d/2), Seed: b.seed},
+			// What fills is small, so that it is full before the middle third.
+			Tune: func(o *runtime.Options) { o.Store.MemTable, o.Store.Cache = 1<<20, 8<<20 },
+		},
+	}
+	e.options.Listener.Fenced = func(dohost.Ended) { e.ended.Add(1) }
+	e.bell = newWitness(e.n)
+	if e.dir, err = b.room(); err != nil {
+		return err
+	}
+	gs, err := e.run(ctx, b, d)
+	if err != nil {
+		return err
+	}
+	b.progress("looking at what is there")
+	rung, err := e.verify(ctx)
+	if err != nil {
+		return fmt.Errorf("no figure: %w", err)
+	}
+	what := fmt.Sprintf("mixed work under chaos for %v", d)
+	rate := float64(e.ops.Load()) / d.Seconds()
+	b.add(Row{
+		ID: "E1", What: what, Unit: paceUnit, Target: Target{Text: "nothing lost or doubled"},
+		Sides: []Figure{{
+			Side: ours, Value: rate, Rounds: []float64{rate}, Checked: e.ops.Load() + rung,
+			P50: time.Duration(e.hist.ValueAtQuantile(50)), P99: time.Duration(e.hist.ValueAtQuantile(99)),
+		}},
+		Notes: []string{
+			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, and DeleteAll at %d rows", keeperCount, e.n, mostRows),
+			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was asked; %d alarms", e.ended.Load(), e.unknown, rung),
+			"memtable 1 MiB, block cache 8 MiB",
+		},
+	})
+	row := level(gs)
+	row.ID, row.Sides[0].Checked = "E1a", e.ops.Load()+rung
+	b.add(row)
+	b.result.Curves = append(b.result.Curves, curves("E1", what, gs)...)
+	return nil
+}
+
+// enduring is a run of it.
+type enduring struct {
+	n       int
+	dir     string
+	every   time.Duration // between a tenant's alarms
+	seed    uint64
+	options dohost.Options
+	bell    *witness
+	want    []holding // of each tenant, as the last answer has it
+	ops     atomic.Int64
+	ended   atomic.Int64 // incarnations
+
+	mu      sync.Mutex // guards the rest
+	hist    *hdrhistogram.Histogram
+	unknown int
+}
+
+func (e *enduring) open() (*dohost.Host, error) {
+	o := e.options
+	return dohost.Open(e.dir, &o, tenantClass(e.every, e.bell))
+}
+
+// run has keepers at work, each with its own tenants, and somebody who looks at gauges.
+func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*gauge, err error) {
+	h, err := e.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	e.want = make([]holding, e.n)
+	err = fillBy(b, 0, e.n, func(i int) error {
+		draw := rand.New(rand.NewPCG(e.seed, uint64(i)))
+		k := &keeper{enduring: e, host: h}
+		in := beginning{After: time.Duration(draw.Int64N(int64(e.every))), Rows: 1 + draw.IntN(mostRows)}
+		return k.make(ctx, i, holding{Rows: in.Rows}, func(ctx context.Context, s dohost.Stub[tenant]) (holding, error) {
+			return dohost.Call(ctx, s, (*tenant).begin, in)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	settled()
+	gs = append(gauges(e.dir), e.pace())
+	until := time.Now().Add(d)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	_ = together(1+keeperCount, func(i int) (err error) {
+		defer func() {
+			if err != nil {
+				end(err) // the first is the cause of what others get
+			}
+		}()
+		if i == 0 {
+			return watch(ctx, gs, d)
+		}
+		k := &keeper{enduring: e, host: h, draw: rand.New(rand.NewPCG(e.seed, uint64(e.n+i)))}
+		for time.Now().Before(until) {
+			if err := k.step(ctx, i-1+keeperCount*k.draw.IntN(e.n/keeperCount)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return gs, context.Cause(ctx)
+}
+
+// paceUnit is that of what keepers do.
+const paceUnit = "operations/s"
+
+// pace is a gauge of the operations in a second since the last look.
+func (e *enduring) pace() *gauge {
+	last, before := time.Now(), e.ops.Load()
+	return &gauge{name: "operations", unit: paceUnit, read: func() (float64, error) {
+		now, ops := time.Now(), e.ops.Load()
+		rate := float64(ops-before) / max(now.Sub(last), time.Microsecond).Seconds()
+		last, before = now, ops
+		return rate, nil
+	}}
+}
+
+// verify opens the store again, without chaos, and says how many rings it holds.
+func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
+	e.options.Chaos = dohost.Chaos{}
+	h, err := e.open()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	for i := range e.want {
+		s := tenants.Get(h, name(i))
+		got, err := dohost.Call(ctx, s, (*tenant).rest, 0)
+		if err != nil {
+			return 0, err
+		}
+		if err := e.check(i, got); err != nil {
+			return 0, fmt.Errorf("%v: %w", s.ID(), err)
+		}
+		rung += int64(got.Rings)
+	}
+	if wrong := e.bell.wrong.Load(); wrong != nil {
+		return 0, errors.New(*wrong)
+	}
+	return rung, nil
+}
+
+// check says whether a tenant holds what its last answer said, and as many rings as were
+// witnessed.
+func (e *enduring) check(i int, got holding) error {
+	if want := e.want[i].kept(); got.kept() != want {
+		return fmt.Errorf("it holds %+v, want %+v", got.kept(), want)
+	}
+	r := e.bell.rings[name(i)]
+	least := r.durable.Load()
+	most := least + r.unknown.Load()
+	least = max(least, int64(e.want[i].Rings))
+	if n := int64(got.Rings); n < least || n > most {
+		return fmt.Errorf("it has counted %d rings, want %d to %d", n, least, most)
+	}
+	return nil
+}

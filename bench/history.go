@@ -1,0 +1,47 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// historyText is what earlier decisions bought, as it was measured then: a commit beside
+// the one before it, in turn on one machine, by this program.
+//
+//go:embed history.json
+var historyText []byte
+
+// decision is a commit that changed what an operation costs.
+type decision struct {
+	Commit string
+	What   string
+	Gains  map[string]float64 // by row: operations a second, beside those of the commit before
+}
+
+// history is results.md's table of decisions, for the rows that were measured.
+func history() (string, error) {
+	var h struct {
+		How       string
+		Rows      []string
+		Decisions []decision
+	}
+	if err := json.Unmarshal(historyText, &h); err != nil {
+		return "", fmt.Errorf("history.json: %w", err)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## What decisions bought\n\n%s\n\n| commit | what | %s |\n|---|---|%s\n", h.How, strings.Join(h.Rows, " | "), strings.Repeat("---|", len(h.Rows)))
+	for _, d := range h.Decisions {
+		fmt.Fprintf(&b, "| %s | %s |", d.Commit, d.What)
+		for _, id := range h.Rows {
+			if gain, ok := d.Gains[id]; ok {
+				fmt.Fprintf(&b, " %.2f |", gain)
+			} else {
+				b.WriteString(" - |")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String(), nil
+}

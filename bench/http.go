@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+// connections is how many there are, each with one request after the other.
+const connections = 64
+
+// reached is what answers HTTP: dohost behind a server, or the peer.
+type reached interface {
+	// address is where it listens.
+	address() string
+	// end ends the incarnation of the i-th object.
+	end(ctx context.Context, i int) error
+	// holds says whether so many objects hold on the disk what was counted.
+	holds(ctx context.Context, objects int, done int64) error
+	syncs() int64
+	close() error
+}
+
+// front is a host behind a server on loopback.
+type front struct {
+	*host
+	server http.Server
+	listen string
+	served chan error
+}
+
+func (b *bench) openFront() (*front, error) {
+	h, err := b.open(dohost.Options{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	f := &front{host: h, listen: l.Addr().String(), served: make(chan error, 1)}
+	f.server.Handler = web.Handler(h.Host, nil)
+	go func() { f.served <- f.server.Serve(l) }()
+	return f, nil
+}
+
+func (f *front) close() error {
+	err := f.server.Close()
+	if served := <-f.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return errors.Join(err, f.host.close())
+}
+
+func (f *front) address() string { return f.listen }
+
+func (f *front) end(_ context.Context, i int) error {
+	f.Evict(subjects.Get(f.host, name(i)).ID(), dohost.Fence)
+	return nil
+}
+
+func (f *front) holds(ctx context.Context, objects int, done int64) error {
+	return (&counting{host: f.host, objects: objects}).verify(ctx, done)
+}
+
+// line is a connection, for one request after the other. It is not net/http's client,
+// which would take as much of the machine as the server that it shares it with.
+type line struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  []byte
+}
+
+func dial(ctx context.Context, to reached) (*line, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", to.address())
+	if err != nil {
+		return nil, err
+	}
+	return &line{conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+// do makes a request to the i-th object, and reads all of the answer.
+func (l *line) do(method string, i int, rest, body string) (answer string, err error) {
+	l.out = fmt.Appendf(l.out[:0], "%s /objects/subject/%s/%s HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s", method, name(i), rest, len(body), body)
+	if _, err := l.conn.Write(l.out); err != nil {
+		return "", err
+	}
+	resp, err := http.ReadResponse(l.in, nil)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s %s of %s: %s: %s", method, rest, name(i), resp.Status, text)
+	}
+	return string(text), nil
+}
+
+// posting adds to objects over HTTP: each connection once at least.
+type posting struct {
+	reached
+	objects int
+	next    atomic.Int64
+}
+
+func (p *posting) work(ctx context.Context, m *meter) error {
+	return m.each(connections, func(_ int, w *worker) error {
+		l, err := dial(ctx, p)
+		if err != nil {
+			return err
+		}
+		for over := false; !over && err == nil; over = w.over() || ctx.Err() != nil {
+			began := time.Now()
+			if _, err = l.do(http.MethodPost, int(p.next.Add(1))%p.objects, "add", "1"); err == nil {
+				w.did(began)
+			}
+		}
+		return errors.Join(err, l.conn.Close())
+	})
+}
+
+func (p *posting) verify(ctx context.Context, done int64) error {
+	return p.holds(ctx, p.objects, done)
+}
+
+// visiting reads the rows of objects that were ended just before, over HTTP.
+type visiting struct {
+	reached
+	objects int
+	seed    uint64
+	rounds  uint64
+	woken   int64 // incarnations that had not been called before
+}
+
+func (v *visiting) work(ctx context.Context, m *meter) error {
+	v.rounds++
+	draw := rand.New(rand.NewPCG(v.seed, v.rounds))
+	w := m.worker()
+	l, err := dial(ctx, v)
+	if err != nil {
+		return err
+	}
+	defer l.conn.Close()
+	for over := false; !over; over = w.over() || ctx.Err() != nil {
+		i := draw.IntN(v.objects)
+		if err := v.end(ctx, i); err != nil {
+			return err
+		}
+		began := time.Now()
+		rows, err := l.do(http.MethodGet, i, "http/", "")
+		if err != nil {
+			return err
+		}
+		w.did(began)
+		if rows == fmt.Sprint(wakeRows) {
+			v.woken++
+		}
+	}
+	return nil
+}
+
+func (v *visiting) verify(_ context.Context, done int64) error {
+	if v.woken != done {
+		return fmt.Errorf("of %d requests %d found a new incarnation with all of its rows", done, v.woken)
+	}
+	return nil
+}
+
+// overHTTP compares sides that are reached so: with makes one.
+func (b *bench) overHTTP(ctx context.Context, r Row, objects, rows int, with func(reached) side) error {
+	f, err := b.openFront()
+	if err != nil {
+		return err
+	}
+	for range rows {
+		if err := fill(ctx, b, f.host, objects, (*subject).append, 1); err != nil {
+			return errors.Join(err, f.close())
+		}
+	}
+	sides := []named{{ours, with(f)}}
+	if b.peer != nil {
+		p, err := b.openPeer(ctx, objects, rows)
+		if err != nil {
+			return errors.Join(err, f.close())
+		}
+		sides = append(sides, named{workerd, outside{with(p), p}})
+	}
+	if r.Sides, err = b.compare(ctx, sides...); err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}
+
+func hotOverHTTP(ctx context.Context, b *bench) error {
+	return b.postings(ctx, Row{
+		ID: "P4", What: "durable increments over HTTP, 1 object, 64 connections",
+		Target: Target{Text: "≥ 8 × workerd", Beside: workerd, Least: 8},
+	}, 1)
+}
+
+func manyOverHTTP(ctx context.Context, b *bench) error {
+	return b.postings(ctx, Row{
+		ID: "P4m", What: "durable increments over HTTP, 1,000 objects, 64 connections",
+		Target: Target{Text: "≥ 15 × workerd", Beside: workerd, Least: 15},
+	}, 1000)
+}
+
+func (b *bench) postings(ctx context.Context, r Row, objects int) error {
+	r.Unit = "requests/s"
+	r.Notes = []string{"the clients share the machine with the server: ours its process too"}
+	return b.overHTTP(ctx, r, objects, 0, func(at reached) side {
+		return &posting{reached: at, objects: objects}
+	})
+}
+
+func wakeOverHTTP(ctx context.Context, b *bench) error {
+	const objects = 1000
+	return b.overHTTP(ctx, Row{
+		ID: "P6h", What: "cold wake over HTTP: a request that reads 20 rows of an object on disk", Unit: "requests/s",
+		Target: Target{Text: "p50 ≤ 0.3 ms", P50: 300 * time.Microsecond},
+		Notes:  []string{"1 connection; the object was ended before, workerd's by ctx.abort(), which is in the rate, and not in p50 and p99"},
+	}, objects, wakeRows, func(at reached) side {
+		return &visiting{reached: at, objects: objects, seed: b.seed}
+	})
+}

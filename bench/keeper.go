@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// keeper is a caller who knows what its tenants hold: nobody else calls them.
+type keeper struct {
+	*enduring
+	host *dohost.Host
+	draw *rand.Rand
+}
+
+// step does one thing with a tenant, and counts it.
+func (k *keeper) step(ctx context.Context, i int) error {
+	want := k.want[i]
+	var method func(*tenant, context.Context, int) (holding, error)
+	in := 1
+	switch n := k.draw.IntN(100); {
+	case n < 40:
+		method = (*tenant).add
+		want.Sum++
+	case n < 65 && want.Rows == mostRows:
+		method = (*tenant).clear
+		want.Rows, want.Versions = 0, [parcels]uint64{}
+	case n < 65:
+		method = (*tenant).append
+		want.Rows++
+	case n < 80:
+		method = (*tenant).stock
+		in = k.draw.IntN(parcels)
+		want.Versions[in]++
+	default:
+		method = (*tenant).look
+	}
+	began := time.Now()
+	err := k.make(ctx, i, want, func(ctx context.Context, s dohost.Stub[tenant]) (holding, error) {
+		return dohost.Call(ctx, s, method, in)
+	})
+	took := time.Since(began)
+	k.ops.Add(1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return errors.Join(err, record(k.hist, took, 1))
+}
+
+// mostTries is how often a keeper calls one tenant, whose lives end one after the other.
+const mostTries = 100
+
+// make makes a call after which the tenant holds what is wanted. If nobody knows whether
+// it ran, the tenant is asked, and the call is made again if it did not.
+func (k *keeper) make(ctx context.Context, i int, want holding, call func(context.Context, dohost.Stub[tenant]) (holding, error)) error {
+	s := tenants.Get(k.host, name(i))
+	before := k.want[i].kept()
+	asking := false
+	for range mostTries {
+		var got holding
+		err := ctx.Err()
+		if err != nil {
+			return err
+		}
+		if asking {
+			got, err = dohost.Call(ctx, s, (*tenant).look, 0)
+		} else {
+			got, err = call(ctx, s)
+		}
+		e, failed := errors.AsType[*dohost.Error](err)
+		switch {
+		case failed && e.Ran == dohost.RanNo && e.Retryable:
+		case failed && e.Ran == dohost.RanUnknown && errors.Is(err, dohost.ErrFenced):
+			if !asking {
+				k.lost()
+			}
+			asking = true
+		case err != nil:
+			return err
+		case got.Rings < k.want[i].Rings:
+			return fmt.Errorf("%v has counted %d rings, and had %d before", s.ID(), got.Rings, k.want[i].Rings)
+		case got.kept() == want.kept():
+			k.want[i] = got
+			return nil
+		case asking && got.kept() == before:
+			asking = false
+		default:
+			return fmt.Errorf("%v holds %+v, want %+v", s.ID(), got.kept(), want.kept())
+		}
+	}
+	return fmt.Errorf("%v has not answered %d calls", s.ID(), mostTries)
+}
+
+// lost counts a call with an unknown outcome.
+func (k *keeper) lost() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unknown++
+}
+
+// kept is what only its keeper changes.
+func (h holding) kept() holding {
+	h.Rings, h.Due = 0, 0
+	return h
+}

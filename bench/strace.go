@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// outside is a side in a process of the peer. What it allocates is not known here. Its
+// syncs are counted by strace, which slows it down: in a round of their own.
+type outside struct {
+	side
+	at *running
+}
+
+// traced is a round whose syncs are counted, or none if that cannot be done.
+func (o outside) traced(ctx context.Context, d time.Duration) (r round, err error) {
+	p := o.at.peer
+	if p.blind != "" {
+		return round{}, nil
+	}
+	table := filepath.Join(filepath.Dir(o.at.store), "strace.txt")
+	cmd := exec.CommandContext(ctx, p.strace, "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", table, "-p", strconv.Itoa(o.at.cmd.Process.Pid))
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return round{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return round{}, err
+	}
+	said := bufio.NewReader(stderr)
+	if line, _ := said.ReadString('\n'); !strings.Contains(line, " attached") {
+		p.blind = "strace said " + strings.TrimSpace(line)
+		_ = cmd.Wait() // it has said why it ended
+		return round{}, nil
+	}
+	r, err = oneRound(ctx, o.side, d)
+	err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
+	_, _ = io.Copy(io.Discard, said) // how it detaches
+	_ = cmd.Wait()                   // it was interrupted
+	if err != nil {
+		return r, err
+	}
+	text, err := os.ReadFile(table)
+	if err != nil {
+		return r, err
+	}
+	r.syncs, err = countedCalls(string(text))
+	return r, err
+}
+
+// countedCalls adds up the fourth column of strace's table, in the lines of syncs. There
+// is no table if there was no call.
+func countedCalls(table string) (n int64, err error) {
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasSuffix(fields[len(fields)-1], "sync") {
+			continue
+		}
+		calls, err := strconv.ParseInt(fields[3], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("strace wrote %q: %w", line, err)
+		}
+		n += calls
+	}
+	return n, nil
+}
