@@ -63,9 +63,9 @@ func (a *aging) again(t *testing.T, n int, do func(o live, i int)) {
 	}
 }
 
-func (o live) deleteAll(t *testing.T) {
+func (l live) deleteAll(t *testing.T) {
 	t.Helper()
-	if err := o.DeleteAll(); err != nil {
+	if err := l.DeleteAll(); err != nil {
 		t.Fatal(err)
 	}
 }
