@@ -19,11 +19,7 @@ type encoder struct {
 }
 
 var encoders = sync.Pool{New: func() any {
-	e := new(encoder)
-	e.e = msgpack.NewEncoder(&e.b)
-	e.e.UseCompactInts(true)
-	e.e.SetSortMapKeys(true)
-	return e
+	return &encoder{e: msgpack.NewEncoder(nil)}
 }}
 
 // maxKept is the largest buffer that an encoder keeps, in bytes.
@@ -35,6 +31,9 @@ func encoded[T any](v T, use func([]byte) error) error {
 	e := encoders.Get().(*encoder)
 	e.b.Reset()
 	e.b.WriteByte(valueFormat)
+	e.e.Reset(&e.b) // with what the last value's own EncodeMsgpack has set
+	e.e.UseCompactInts(true)
+	e.e.SetSortMapKeys(true)
 	if err := e.e.Encode(v); err != nil { // the encoder is not used again
 		return fmt.Errorf("dohost: encode %T: %w", v, err)
 	}

@@ -226,3 +226,46 @@ func TestValuesAreTheCallersOwn(t *testing.T) {
 		}
 	})
 }
+
+// tagged sets what is to hold for its own encoding only.
+type tagged struct{ N int }
+
+// EncodeMsgpack encodes the number.
+func (g tagged) EncodeMsgpack(e *msgpack.Encoder) error {
+	e.SetCustomStructTag("json")
+	e.SetOmitEmpty(true)
+	e.UseArrayEncodedStructs(true)
+	e.UseCompactInts(false)
+	return e.EncodeInt(int64(g.N))
+}
+
+// DecodeMsgpack decodes the number.
+func (g *tagged) DecodeMsgpack(d *msgpack.Decoder) (err error) {
+	d.SetCustomStructTag("json")
+	g.N, err = d.DecodeInt()
+	return err
+}
+
+// TestAValueDoesNotChangeHowOthersAreEncoded writes one that does so, and then another.
+func TestAValueDoesNotChangeHowOthersAreEncoded(t *testing.T) {
+	type plain struct {
+		Foo int `json:"foo"`
+	}
+	inStore(t, func(ctx context.Context, s *dohost.Storage) {
+		for i := range 100 { // whichever encoder they get
+			key := fmt.Sprint(i)
+			if err := errors.Join(dohost.Put(ctx, s, key, tagged{i}), dohost.Put(ctx, s, key+" plain", plain{i})); err != nil {
+				t.Fatal(err)
+			}
+			g, _, err := dohost.Get[tagged](ctx, s, key)
+			p, _, perr := dohost.Get[plain](ctx, s, key+" plain")
+			if err != nil || perr != nil || g.N != i || p.Foo != i {
+				t.Fatalf("%v, %v; %v, %v; want %d", g, err, p, perr, i)
+			}
+			raw, _, err := dohost.Get[msgpack.RawMessage](ctx, s, key+" plain")
+			if want := append([]byte("\x81\xa3Foo"), byte(i)); err != nil || string(raw) != string(want) {
+				t.Fatalf("%x, %v; want %x", raw, err, want)
+			}
+		}
+	})
+}

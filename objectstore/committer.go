@@ -157,7 +157,7 @@ func (c *committer) collect() (size int) {
 	return size
 }
 
-// landed drops a durable record from memory and releases what waited for it.
+// landed takes note that a record is durable and releases what waited for it.
 func (c *committer) landed() {
 	s := c.s
 	var freed, segments int64
@@ -188,8 +188,9 @@ func (c *committer) landed() {
 }
 
 // land takes note that a generation is durable, and returns one that nobody looks at any
-// more: the one that had landed before or, if it is too large to be kept, itself. Its outputs may leave: the committer releases them, unless somebody
-// is releasing already, behind whose outputs they queue.
+// more: the one that had landed before or, if it is too large to be kept, itself. Its
+// outputs may leave: the committer releases them, unless somebody is releasing already,
+// behind whose outputs they queue.
 func (p *part) land() (spent *generation) {
 	r := p.r
 	r.mu.Lock()

@@ -1,5 +1,7 @@
 package objectstore
 
+import "time"
+
 // tombstoneWeight is what a deletion weighs besides the bytes that it is known to hide.
 const tombstoneWeight = 2 << 10
 
@@ -17,6 +19,8 @@ func (c *committer) flushDead() bool {
 	}
 	c.dead = 0
 	defer c.s.dieOfPanic()
+	c.s.recordSince.Store(int64(time.Since(c.s.opened)) + 1) // the log before is closed: a disk that stalls is noticed
+	defer c.s.recordSince.Store(0)
 	if _, err := c.s.db.AsyncFlush(); err != nil {
 		c.s.fail(err)
 		return false

@@ -32,7 +32,6 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	}
 	h.callAt(ctx, id, c.Op, PlaceSend)
 	if err := h.send(id, ev); err != nil {
-		h.answers.Put(ev.done) // nobody else has seen it
 		return refusal(id, c.Op, err)
 	}
 	err, came := ev.wait(ctx, id)

@@ -54,6 +54,7 @@ func (o *object) claim() (bool, error) {
 	case o.life != nil || !o.restingLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id)
 	}
+	o.rng = nil // it remembers what landed last; what is imported comes another way
 	o.waking = true
 	return true, nil
 }

@@ -72,3 +72,38 @@ func TestAHalfImportedObjectDoesNotRun(t *testing.T) {
 		}
 	})
 }
+
+// TestAnImportIsSeenByAnObjectThatWasJustDeleted has the object remember what it wrote
+// last when the import comes.
+func TestAnImportIsSeenByAnObjectThatWasJustDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		if _, err := add(t.Context(), h, "from", 7); err != nil {
+			t.Fatal(err)
+		}
+		sn, err := h.Store().Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var export bytes.Buffer
+		err = sn.Export(id("from"), &export)
+		sn.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t.Context(), h, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		err = do(t.Context(), h, "a", "delete", func(ctx context.Context, c *counter) error { return c.s.DeleteAll(ctx) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := h.Import(t.Context(), id("a"), &export); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := add(t.Context(), h, "a", 1); err != nil || n != 8 {
+			t.Errorf("add = %d, %v; want 8", n, err)
+		}
+	})
+}

@@ -67,7 +67,9 @@ func (p *process) firsts(workers int) (at []time.Time, replayed int64, err error
 // kill ends the process as kill -9 does.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // it was killed
+	if werr := p.cmd.Wait(); werr == nil {
+		return errors.Join(err, errors.New("the process ended by itself before it was killed"))
+	}
 	return err
 }
 

@@ -36,8 +36,9 @@ func TestRunMeasuresWhatItSays(t *testing.T) {
 		if b.Ends != 3 || b.Steps == 0 || b.Lost != 0 || b.Doubled != 0 {
 			t.Errorf("%s: %+v", d.ID, *b)
 		}
-		if d.ID == "R4" && (b.Redelivered == 0 || b.Replayed == 0) {
-			t.Errorf("%d kills under load cut nothing off: %+v", b.Ends, *b)
+		// A host that was closed has its log replayed too, but has cut nothing off.
+		if b.Replayed == 0 {
+			t.Errorf("%s: no log was read: %+v", d.ID, *b)
 		}
 		if d.ID == "R5" && b.Redelivered > 0 {
 			t.Errorf("a host that was closed has cut something off: %+v", *b)
