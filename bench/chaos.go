@@ -40,7 +40,7 @@ func underChaos(ctx context.Context, b *bench) error {
 	if side.unknown.Load() > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d calls with an unknown outcome", side.unknown.Load()))
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("%d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
+	r.Notes = append(r.Notes, fmt.Sprintf("after an event has ended; E1 evicts everywhere. %d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
 	b.add(r)
 	return nil
 }

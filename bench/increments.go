@@ -48,10 +48,12 @@ func (c *counting) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// verify adds up what new incarnations find on the disk. A call that ended with an
+// verify adds up what is found on the disk. A call that ended with an
 // unknown outcome may have counted, or not.
 func (c *counting) verify(ctx context.Context, done int64) error {
-	c.evictAll(c.objects)
+	if err := c.reopen(); err != nil {
+		return err
+	}
 	var sum int64
 	for i := range c.objects {
 		s := subjects.Get(c.host, name(i))

@@ -128,6 +128,20 @@ func openIn(dir string, o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)
 	return &host{h, fs, dir}, nil
 }
 
+// reopen closes the host and opens it again, without chaos: what answers then is what is
+// on the disk.
+func (h *host) reopen() error {
+	if err := h.Close(); err != nil {
+		return err
+	}
+	again, err := openIn(h.dir, dohost.Options{}, nil)
+	if err != nil {
+		return err
+	}
+	*h = *again
+	return nil
+}
+
 func (h *host) syncs() int64 { return h.fs.Syncs() }
 
 func (h *host) close() error { return h.Close() }

@@ -208,7 +208,9 @@ func (t *traffic) call(ctx context.Context) (answered bool, err error) {
 
 // verify asks new incarnations of all objects for what is on the disk.
 func (t *traffic) verify(ctx context.Context, done int64) error {
-	t.evictAll(len(t.stubs))
+	if err := t.reopen(); err != nil {
+		return err
+	}
 	var sum int64
 	for i, s := range t.stubs {
 		n, err := dohost.Call(ctx, s, (*subject).get, 0)
