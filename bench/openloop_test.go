@@ -75,7 +75,7 @@ func TestRefusedCallsDidNotRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer func() { _ = h.Close() }() // the one that is open then
 	o := &offering{traffic: newTraffic(h, 1, (*subject).addSlowly), callers: 1000, rate: 20_000}
 	r, err := oneRound(t.Context(), o, b.duration)
 	if err != nil {
