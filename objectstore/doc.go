@@ -16,7 +16,8 @@
 // generations of all ranges that have one into a record, makes that durable, drops
 // the generations from memory and releases their outputs. One record is in flight
 // at a time. While it is, hand-overs gather in the next one: an object that
-// overwrites a key a thousand times during one sync costs one row.
+// overwrites a key a thousand times during one sync costs one row. Before it takes a
+// record the committer yields once, so that what can be handed over now is in it.
 //
 // # What holds
 //
@@ -32,6 +33,15 @@
 // and an iterator copies the part in memory first and opens Pebble's iterator
 // second, so a row is seen in one place at least. After a DeleteAll the layers
 // below it are not read.
+//
+// What landed. The generation that became durable last stays with the range, if it
+// is small, and reads of single keys look at it before Pebble, which has the same.
+// It belongs to what the range wrote itself: whoever writes to the object by another
+// way, as an import does, must go on with a new Range.
+//
+// Age. What is deleted is walked over until it is compacted away. The committer has
+// the memtable flushed when the deletions in it weigh as much as it holds, and each
+// flushed table is compacted into the level below: so much is walked over at most.
 //
 // Outputs. An output waits for everything the object handed over before it, by
 // whatever life, and not for what comes later. It joins the newest undurable

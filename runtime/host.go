@@ -60,10 +60,10 @@ type Host struct {
 	shards    [shardCount]shard
 
 	phase   atomic.Int32
-	active  atomic.Int64 // events queued, running and suspended, and tasks to come
-	answers sync.Pool    // of empty channels by which answers come
-	running atomic.Int64 // runners that have something to do
+	answers sync.Pool // of empty channels by which answers come
 	runners runners
+	active  atomic.Int64  // events queued, running and suspended, and tasks to come
+	running atomic.Int64  // runners that have something to do
 	calm    chan struct{} // capacity 1: one of the two has come to zero
 	idle    *sync.Cond    // for those who wait until a turn is not in use; misuse only
 	lives   atomic.Int64  // objects with a life in memory
