@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,6 +35,7 @@ func callCost(t *testing.T) float64 {
 			t.Fatal(err)
 		}
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties the pools
 	for range 100 {
 		call()
 	}
@@ -86,7 +89,17 @@ func TestPointsCostNothingWhereNobodyAsks(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	own, err := exec.Command(os.Args[0], "-test.run=^TestAllocsOfACall$", "-test.v").CombinedOutput()
-	if m := line.FindSubmatch(own); err != nil || m == nil || string(m[1]) != string(other[1]) {
-		t.Errorf("%v: with points: %s\nwithout: %s", err, own, other[0])
+	m := line.FindSubmatch(own)
+	if err != nil || m == nil {
+		t.Fatalf("%v\n%s", err, own)
+	}
+	with, werr := strconv.ParseFloat(string(m[1]), 64)
+	less, lerr := strconv.ParseFloat(string(other[1]), 64)
+	slack := 0.0
+	if invariants.Enabled {
+		slack = 1 // the race detector has pools drop what they are given, at random
+	}
+	if werr != nil || lerr != nil || with > less+slack {
+		t.Errorf("a call allocates %v times with points, %v without", with, less)
 	}
 }
