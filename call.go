@@ -27,52 +27,58 @@ import (
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
 	var none Out
 	host := s.at.Runtime()
-	byRef := host.ByReference(s.id.Class)
-	arg, err := carry(in, byRef)
-	if err != nil {
+	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
+	var err error
+	if c.arg, err = carry(in, c.byRef); err != nil {
 		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanNo}
 	}
-	var result carried[Out]
-	err = host.Do(ctx, s.id, runtime.Call{
-		Op:   methodName(m),
-		Size: len(arg.data),
-		Fn: func(ctx context.Context, instance any) error {
-			o, err := instanceOf[O](instance)
-			if err != nil {
-				return err
-			}
-			in, err := arg.get()
-			if err != nil {
-				return err
-			}
-			out, err := m(o, ctx, in)
-			if err != nil {
-				return err
-			}
-			result, err = carry(out, byRef)
-			return err
-		},
-	})
-	if err != nil {
+	if err := host.Do(ctx, s.id, runtime.Call{Op: methodName(m), Size: len(c.arg.data), Handler: c}); err != nil {
 		return none, err
 	}
-	out, err := result.get()
+	out, err := c.result.get()
 	if err != nil {
 		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanYes}
 	}
 	return out, nil
 }
 
+// invocation is a call of a method, with what crosses to the object and back. After an
+// error of the host it may still be in use there.
+type invocation[O, In, Out any] struct {
+	method func(*O, context.Context, In) (Out, error)
+	byRef  bool
+	arg    carried[In]
+	result carried[Out]
+}
+
+// Handle calls the method.
+func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error {
+	o, err := instanceOf[O](instance)
+	if err != nil {
+		return err
+	}
+	in, err := c.arg.get()
+	if err != nil {
+		return err
+	}
+	out, err := c.method(o, ctx, in)
+	if err != nil {
+		return err
+	}
+	c.result, err = carry(out, c.byRef)
+	return err
+}
+
 // Do runs fn with the object, as [Call] runs a method. What fn shares with its
 // caller is the caller's to guard: fn may run on after Do has returned with an error.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
-	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Fn: func(ctx context.Context, instance any) error {
+	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Handler: runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, o)
-	}})
+	})})
 }
 
 // instanceOf gives a wrong type in a Namespace an error instead of a panic.

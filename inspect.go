@@ -141,17 +141,17 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	case at.UTC().Year() > 9999:
 		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is after the year 9999", at)}, Ran: RanNo}
 	}
-	return h.rt.Do(ctx, id, runtime.Call{Op: op, Fn: func(ctx context.Context, _ any) error {
+	return h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx).SetAlarm(ctx, at)
-	}})
+	})})
 }
 
 // DeleteAlarm removes an object's alarm from outside, as an event of the object,
 // which wakes it.
 func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
-	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Fn: func(ctx context.Context, _ any) error {
+	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx).DeleteAlarm(ctx)
-	}})
+	})})
 }
 
 // Import makes the object out of what [Host.Export] wrote, whatever it was called

@@ -16,7 +16,7 @@ import (
 // has at most one delivery of an object out.
 func (h *Host) deliver(d alarm.Delivery) {
 	a := d.Alarm
-	ev := &event{op: "alarm", kind: kindAlarm, alarm: a, raise: d.Raise, suspect: d.Suspects}
+	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, raise: d.Raise, suspect: d.Suspects}}
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
 		if errors.Is(err, ErrNoClass) {

@@ -11,17 +11,29 @@ type Call struct {
 	Op string
 	// Size is the number of bytes of the encoded payload, zero if it is not encoded.
 	Size int
-	// Fn runs while the object's turn is held. It may run to its end after the
+	// Handler runs while the object's turn is held. It may run to its end after the
 	// caller has gone.
-	Fn func(ctx context.Context, instance any) error
+	Handler Handler
 }
+
+// Handler is what an event does with its object. An interface, so that a call can keep
+// its argument, its result and what runs in one place.
+type Handler interface {
+	Handle(ctx context.Context, instance any) error
+}
+
+// Func is a function as a Handler.
+type Func func(ctx context.Context, instance any) error
+
+// Handle calls the function.
+func (f Func) Handle(ctx context.Context, instance any) error { return f(ctx, instance) }
 
 // Do delivers a call to the object id and returns when its answer may leave: when
 // everything that the object wrote before is durable. Inside a turn it is an
 // Await: the turn is passed on, and the call is sent once what the caller's
 // object wrote is durable.
 //
-// The error is nil or an *Error, which says whether Fn ran.
+// The error is nil or an *Error, which says whether the Handler ran.
 func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	ev := h.newCall(ctx, c)
 	if t := turnOf(ctx); t != nil {
@@ -48,7 +60,7 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 	if !ok {
 		done = make(chan error, 1)
 	}
-	ev := &event{op: c.Op, size: c.Size, fn: c.Fn, done: done}
+	ev := &event{op: c.Op, size: c.Size, handler: c.Handler, done: done}
 	ev.turn.ev = ev
 	ev.parent = eventOf(ctx)
 	if ev.parent != nil {
@@ -65,13 +77,13 @@ func refusal(id ID, op string, err error) error {
 
 // send enqueues ev at the object id, which it brings into memory if need be.
 func (h *Host) send(id ID, ev *event) error {
-	class, ok := h.classes[id.Class]
-	if !ok {
-		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
-	}
 	for {
 		o := h.lookup(id)
 		if o == nil {
+			class, ok := h.classes[id.Class]
+			if !ok {
+				return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+			}
 			if err := id.Validate(); err != nil {
 				return err
 			}

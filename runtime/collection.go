@@ -81,7 +81,7 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 	}
 }
 
-func nextRow(t *turn, givenUp uint64, it *objectstore.RowIterator) (bool, error) {
+func nextRow(t *turn, givenUp uint32, it *objectstore.RowIterator) (bool, error) {
 	if err := t.use(); err != nil {
 		return false, err
 	}

@@ -71,7 +71,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 		o.host.zombieEnded(ev)
 	}
 	o.last = o.host.now()
-	return o.startLocked(l, l.lane.passLocked())
+	return o.startLocked(l, l.lane.passLocked(), o.last)
 }
 
 // failConstructor ends a life whose constructor failed, or took too long, unless

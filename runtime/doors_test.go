@@ -101,7 +101,7 @@ var doors = map[string]func(g *ghost) error{
 		return do(context.WithoutCancel(g.ctx), g.h, "b", "ghost", func(ctx context.Context, _ *counter) error { return g.fn(ctx) })
 	},
 	"Send": func(g *ghost) error {
-		sent, err := g.h.Send(g.ctx, id("b"), Call{Op: "ghost", Fn: func(ctx context.Context, _ any) error { return g.fn(ctx) }})
+		sent, err := g.h.Send(g.ctx, id("b"), Call{Op: "ghost", Handler: Func(func(ctx context.Context, _ any) error { return g.fn(ctx) })})
 		if err != nil {
 			return err
 		}

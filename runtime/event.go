@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -26,55 +27,65 @@ const (
 )
 
 // event is one thing delivered to an object. One allocation: it is also its
-// turn's home, its context and its output.
+// turn's home, its context and its output. It is not used again: code that was left
+// behind may still have its context.
 type event struct {
 	turn turn
 
 	// Fixed when it is made.
-	op             string
-	kind           eventKind
-	size           int    // bytes of its encoded payload
-	parent         *event // the event that called, for the chain
-	depth          int
-	fn             func(ctx context.Context, instance any) error
-	obj            *object
-	alarm          objectstore.Alarm // kindAlarm
-	raise, suspect bool              // kindAlarm: see alarm.Delivery
-	only           *life             // kindBackground: the life that it belongs to
+	kind      eventKind
+	depth     uint8 // of calls from event to event
+	prompt    bool  // its answer may be expected at once; set when it is enqueued
+	op        string
+	size      int    // bytes of its encoded payload
+	parent    *event // the event that called, for the chain
+	handler   Handler
+	obj       *object
+	only      *life // kindBackground: the life that it belongs to
+	*delivery       // kindAlarm
 
 	// Set when it starts, by the granting side before the runner sees it.
 	life *life
 	seq  uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
-	err    error     // of the handler, or why its last segment was refused
-	waited bool      // kindAlarm: the scheduler knows that it has given the turn up
-	last   *turn     // with which it ends, once its code has: its own, or one in its place
-	run    *alarmRun // kindAlarm: if the handler ran
-
-	raising atomic.Int32 // kindAlarm: see cutOff
+	err  error // of the handler, or why its last segment was refused
+	last *turn // with which it ends, once its code has: its own, or one in its place
 
 	// points counts the visits to each place; nil unless the policy asks.
 	points *visits
 
 	// Guarded by obj.mu.
 	left       bool // its caller has gone before it started, or it was refused late
+	dropAlarm  bool // Abort asked for the alarm to be dropped
+	zombie     bool // counted as running in an ended life
 	prev, succ *event
 	queued     time.Duration
 	begun      time.Duration
-	dropAlarm  bool // Abort asked for the alarm to be dropped
-	zombie     bool // counted as running in an ended life
-
-	// Owned by the runner between lives, and then by that of the life.
-	compared bool   // kindAlarm: with the slot, before the constructor
-	moved    bool   // kindAlarm: the constructor left the slot with another generation,
-	movedTo  uint64 // this one (zero: none), and does not overtake its own delivery by it
 
 	sent     atomic.Pointer[object] // in whose queue it was put
 	handed   atomic.Bool            // its last segment was handed over: the output answers
 	answered atomic.Bool
-	ended    atomic.Bool // kindAlarm: the delivery's end is taken care of
-	done     chan error  // capacity 1; nil for events nobody waits for
+	done     chan error // capacity 1; nil for events nobody waits for
+}
+
+// delivery is what an event has that delivers an alarm.
+type delivery struct {
+	// Fixed when it is made.
+	alarm          objectstore.Alarm
+	raise, suspect bool // see alarm.Delivery
+
+	// Owned by the runner between lives, and then by that of the life.
+	compared bool   // with the slot, before the constructor
+	moved    bool   // the constructor left the slot with another generation,
+	movedTo  uint64 // this one (zero: none), and does not overtake its own delivery by it
+
+	// Owned by the event's own goroutine.
+	waited bool      // the scheduler knows that it has given the turn up
+	run    *alarmRun // if the handler ran
+
+	raising atomic.Int32 // see cutOff
+	ended   atomic.Bool  // the delivery's end is taken care of
 }
 
 // answer tells the caller, once.
@@ -115,6 +126,15 @@ func (ev *event) lost(err error) error {
 // wait returns the event's answer, or leaves it behind when ctx ends. If it came, its
 // channel is empty, and stays so.
 func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
+	if ev.prompt {
+		// Who yields once is spared to be put to sleep and woken for it.
+		goruntime.Gosched()
+		select {
+		case err := <-ev.done:
+			return err, true
+		default:
+		}
+	}
 	select {
 	case err := <-ev.done:
 		return err, true
@@ -182,7 +202,7 @@ func (o *object) handle(ev *event) {
 		o.at(ev, PlaceAlarm)
 		o.handleAlarm(ev)
 	} else {
-		ev.err = ev.fn((*eventCtx)(ev), l.instance)
+		ev.err = ev.handler.Handle((*eventCtx)(ev), l.instance)
 	}
 	last := ev.end()
 	l.segment.Emit(ev)
@@ -220,8 +240,8 @@ func (o *object) finish(ev *event) (next *turn) {
 	if o.alarm == ev {
 		o.alarm = nil
 	}
-	o.last = o.host.now()
-	next = o.startLocked(l, l.lane.passLocked())
+	o.last, o.prompt = o.host.now(), ev.answered.Load()
+	next = o.startLocked(l, l.lane.passLocked(), o.last)
 	o.mu.Unlock()
 	o.host.eventEnded(ev)
 	if counted {
@@ -230,8 +250,8 @@ func (o *object) finish(ev *event) (next *turn) {
 	return next
 }
 
-// startLocked makes a granted fresh turn the life's running event.
-func (o *object) startLocked(l *life, t *turn) *turn {
+// startLocked makes a granted fresh turn the life's running event, if there is one.
+func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
 	invariants.Held(&o.mu)
 	if t == nil {
 		return nil
@@ -245,7 +265,7 @@ func (o *object) startLocked(l *life, t *turn) *turn {
 	o.events++
 	ev.seq = o.events
 	ev.life = l
-	ev.begun = o.host.now()
+	ev.begun = now
 	t.fresh = false
 	o.host.count(ev)
 	l.linkLocked(ev)

@@ -47,7 +47,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 // from now on its Awaits pass the turn on only to turns of its own.
 func (l *life) excludeLocked(t *turn) {
 	invariants.Held(&l.obj.mu)
-	l.exclusive, l.opener = t.ev, t
+	l.exclusive, l.opener, t.opened = t.ev, t, true
 	l.exclusives = l.obj.host.now()
 	t.lane = &lane{holder: t}
 }
@@ -77,7 +77,7 @@ func (l *life) includeLocked(t *turn) (next *turn) {
 	l.lane.holder = inner.holder
 	inner.closeLocked(&l.lane)
 	if l.lane.holder == nil {
-		return l.obj.startLocked(l, l.lane.passLocked())
+		return l.obj.startLocked(l, l.lane.passLocked(), l.obj.host.now())
 	}
 	l.lane.holder.lane = &l.lane
 	return nil

@@ -65,7 +65,7 @@ func id(name string) ID { return ID{Class: "counter", Name: name} }
 
 // do calls fn on the counter of that name.
 func do(ctx context.Context, h *Host, name, op string, fn func(context.Context, *counter) error) error {
-	return h.Do(ctx, id(name), Call{Op: op, Fn: func(ctx context.Context, o any) error { return fn(ctx, o.(*counter)) }})
+	return h.Do(ctx, id(name), Call{Op: op, Handler: Func(func(ctx context.Context, o any) error { return fn(ctx, o.(*counter)) })})
 }
 
 // add adds to the counter of that name and returns its new value.

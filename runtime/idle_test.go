@@ -390,7 +390,7 @@ func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
 		})
 		wake := func(from, to int) (bytes uint64, goroutines int) {
 			for i := from; i < to; i++ {
-				if err := h.Do(t.Context(), id(fmt.Sprint(i)), Call{Op: "touch", Fn: func(context.Context, any) error { return nil }}); err != nil {
+				if err := h.Do(t.Context(), id(fmt.Sprint(i)), Call{Op: "touch", Handler: Func(func(context.Context, any) error { return nil })}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -513,7 +513,7 @@ func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
 func TestACallerThatLeavesLeavesNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
-		ev := h.newCall(t.Context(), Call{Op: "x", Fn: func(context.Context, any) error { return nil }})
+		ev := h.newCall(t.Context(), Call{Op: "x", Handler: Func(func(context.Context, any) error { return nil })})
 		ev.answer(nil)
 		if err := h.send(id("a"), ev); err != nil {
 			t.Fatal(err)

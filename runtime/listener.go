@@ -138,7 +138,7 @@ func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 
 // eventEnded tells of an event whose goroutine has left the object's code.
 func (h *Host) eventEnded(ev *event) {
-	if ev.run != nil {
+	if ev.kind == kindAlarm && ev.run != nil {
 		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
 	}
 	if h.lis.EventEnded != nil {

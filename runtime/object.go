@@ -28,6 +28,7 @@ type object struct {
 	waiting queue  // events for the next life
 	waking  bool   // a runner is between lives
 	gone    bool   // no longer in the table
+	prompt  bool   // the last event's answer waited for nothing
 	count   int    // events queued, running and suspended
 	bytes   int    // encoded payloads of queued events
 	events  uint64 // started so far
@@ -77,6 +78,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 		o.alarm = ev
 	}
 	run := o.queueLocked(&ev.turn)
+	ev.prompt = o.prompt && run.wanted
 	o.releaseLocked(run)
 	return nil
 }
@@ -151,7 +153,7 @@ func (o *object) queueLocked(t *turn) launch {
 		t.lane = &l.lane
 		if l.lane.holder == nil {
 			l.lane.grantLocked(t)
-			o.startLocked(l, t)
+			o.startLocked(l, t, t.ev.queued)
 			return launch{wanted: true, turn: t}
 		}
 		l.lane.push(t)
@@ -191,7 +193,7 @@ func (o *object) unqueueLocked(ev *event) {
 	o.count--
 	o.bytes -= ev.size
 	o.host.calmer(&o.host.active)
-	ev.fn = nil
+	ev.handler = nil
 }
 
 // rangeLocked returns the range of the object's life, which it makes if the object

@@ -216,10 +216,10 @@ func (s *script) letGo() {
 func (s *script) call(t *testing.T, caller, object string, todo []string) {
 	go func() {
 		var result string
-		err := s.h.Do(t.Context(), ID{Class: "c", Name: object}, Call{Op: caller, Fn: func(ctx context.Context, o any) (err error) {
+		err := s.h.Do(t.Context(), ID{Class: "c", Name: object}, Call{Op: caller, Handler: Func(func(ctx context.Context, o any) (err error) {
 			result, err = s.do(ctx, o.(*counter), todo)
 			return err
-		}})
+		})})
 		var answer string
 		if e, ok := errors.AsType[*Error](err); ok { // its handler may still run
 			answer = fmt.Sprintf("%s -> %v (ran: %v)", caller, e.Err, e.Ran)
@@ -250,10 +250,10 @@ func (s *script) do(ctx context.Context, c *counter, todo []string) (result stri
 		case "keep": // a gate, with the turn, deaf to its context
 			<-s.gate(arg)
 		case "ask": // another object for what the rest of the lines come to
-			err = s.h.Do(ctx, ID{Class: "c", Name: arg}, Call{Op: "ask", Fn: func(ctx context.Context, o any) (err error) {
+			err = s.h.Do(ctx, ID{Class: "c", Name: arg}, Call{Op: "ask", Handler: Func(func(ctx context.Context, o any) (err error) {
 				result, err = s.do(ctx, o.(*counter), todo[i+1:])
 				return err
-			}})
+			})})
 			return result, err
 		case "alarm":
 			var in time.Duration

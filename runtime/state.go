@@ -132,7 +132,7 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 	}
 	ev := &event{op: op, kind: kindBackground, only: s.life}
 	ev.turn.ev = ev
-	ev.fn = func(ctx context.Context, _ any) error { return fn(ctx) }
+	ev.handler = Func(func(ctx context.Context, _ any) error { return fn(ctx) })
 	s.life.obj.host.active.Add(1) // so that Close waits for it to begin
 	s.life.segment.Emit((*start)(ev))
 	return nil

@@ -107,7 +107,7 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 	}
 }
 
-func (s *State) step(t *turn, givenUp uint64, it *objectstore.Iterator) (Row, bool, error) {
+func (s *State) step(t *turn, givenUp uint32, it *objectstore.Iterator) (Row, bool, error) {
 	if err := t.use(); err != nil {
 		return Row{}, false, err
 	}

@@ -42,8 +42,12 @@ type turn struct {
 	busy  atomic.Uint32
 
 	// Owned by whoever uses the turn.
-	tx      *transaction // innermost of those that are open
-	givenUp uint64       // times
+	givenUp uint32 // times
+	opened  bool   // an Exclusive section; written with obj.mu
+
+	fresh bool // not yet started: a runner must start it; guarded by the object's lock
+
+	tx *transaction // innermost of those that are open; owned by whoever uses the turn
 
 	// Fixed once the turn has been given up for the first time. Room for a gate's
 	// signal that comes late, after a fence, and for a grant.
@@ -53,9 +57,8 @@ type turn struct {
 	seen atomic.Uint64
 
 	// Guarded by the object's lock.
-	lane  *lane
-	next  *turn
-	fresh bool // not yet started: a runner must start it
+	lane *lane
+	next *turn
 }
 
 // use claims the turn for one operation of this life. Done gives it back.
@@ -122,10 +125,12 @@ func (t *turn) end() *turn {
 	for ; t.tx != nil; t.tx = t.tx.outer {
 		rollBack(t.ev.life.segment, t.tx.save)
 	}
-	o := t.ev.obj
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t.ev.life.includeLocked(t) // held is its holder: there is no next
+	if t.opened {
+		o := t.ev.obj
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		t.ev.life.includeLocked(t) // held is its holder: there is no next
+	}
 	return held
 }
 

@@ -122,10 +122,10 @@ func TestEventsStartInTheOrderOfArrival(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var started []int
 		for i := range 500 {
-			sent, err := h.Send(t.Context(), id("a"), Call{Op: "note", Fn: func(context.Context, any) error {
+			sent, err := h.Send(t.Context(), id("a"), Call{Op: "note", Handler: Func(func(context.Context, any) error {
 				started = append(started, i)
 				return nil
-			}})
+			})})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func TestLimitsOfTheQueue(t *testing.T) {
 		goDo(t.Context(), h, "a", "hold", func(context.Context, *counter) error { <-hold; return nil })
 		synctest.Wait()
 		sized := func(n int) error {
-			sent, err := h.Send(t.Context(), id("a"), Call{Op: "sized", Size: n, Fn: func(context.Context, any) error { return nil }})
+			sent, err := h.Send(t.Context(), id("a"), Call{Op: "sized", Size: n, Handler: Func(func(context.Context, any) error { return nil })})
 			if err == nil {
 				go func() { <-sent.Done() }()
 			}
