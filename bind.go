@@ -50,8 +50,7 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 		Name:    string(ns),
 		Methods: map[string]runtime.Method{},
 		New: func(ctx context.Context, rt *runtime.State) (any, error) {
-			s := &State{rt: rt, storage: Storage{rt}}
-			return construct(ctx, s)
+			return construct(ctx, (*State)(rt))
 		},
 	}}
 	if construct == nil {

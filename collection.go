@@ -136,7 +136,7 @@ func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64)
 		return 0, err
 	}
 	b := c.bytes()
-	return s.rt.PutRow(ctx, &b, w)
+	return s.rt().PutRow(ctx, &b, w)
 }
 
 // Insert writes a new row. Errors: [ErrRowExists].
@@ -197,7 +197,7 @@ func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, vers
 // Delete removes a row and says whether it was there.
 func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (existed bool, err error) {
 	b := c.bytes()
-	return s.rt.DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
+	return s.rt().DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
 }
 
 // DeleteIf removes a row that has the version that the caller saw.
@@ -205,14 +205,14 @@ func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (exi
 // Errors: [ErrNoRow], [ErrConflict].
 func (c *Collection[T]) DeleteIf(ctx context.Context, s *Storage, key string, version uint64) error {
 	b := c.bytes()
-	_, err := s.rt.DeleteRow(ctx, &b, []byte(key), version)
+	_, err := s.rt().DeleteRow(ctx, &b, []byte(key), version)
 	return err
 }
 
 // Get returns the row of a key.
 func (c *Collection[T]) Get(ctx context.Context, s *Storage, key string) (row Row[T], ok bool, err error) {
 	b := c.bytes()
-	r, ok, err := s.rt.GetRow(ctx, &b, []byte(key))
+	r, ok, err := s.rt().GetRow(ctx, &b, []byte(key))
 	if err != nil || !ok {
 		return Row[T]{}, false, err
 	}
@@ -286,7 +286,7 @@ func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.S
 			return
 		}
 		b, n := c.bytes(), 0
-		for r, err := range s.rt.Rows(ctx, &b, rq) {
+		for r, err := range s.rt().Rows(ctx, &b, rq) {
 			var row Row[T]
 			if err == nil {
 				row, err = rowOf[T](r)
@@ -335,7 +335,7 @@ func (c *Collection[T]) Count(ctx context.Context, s *Storage, q *Query[T]) (n i
 	}
 	if q == nil || q.Where == nil {
 		b := c.bytes()
-		return s.rt.CountRows(ctx, &b, rq)
+		return s.rt().CountRows(ctx, &b, rq)
 	}
 	for _, err := range c.All(ctx, s, q) {
 		if err != nil {

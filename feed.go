@@ -100,11 +100,11 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 	if limit <= 0 {
 		limit = readLimit
 	}
-	found, err := s.rt.ReadFeed(ctx, f.Name, after, limit)
+	found, err := s.rt().ReadFeed(ctx, f.Name, after, limit)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	_, end, err := s.rt.FeedEnds(ctx, f.Name)
+	_, end, err := s.rt().FeedEnds(ctx, f.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +125,18 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 //
 // Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
-	return s.rt.WaitFeed(ctx, f.Name, after)
+	return s.rt().WaitFeed(ctx, f.Name, after)
 }
 
 // Start returns the position before the first entry that is there.
 func (f *Feed) Start(ctx context.Context, s *Storage) (Position, error) {
-	start, _, err := s.rt.FeedEnds(ctx, f.Name)
+	start, _, err := s.rt().FeedEnds(ctx, f.Name)
 	return start, err
 }
 
 // End returns the position behind the last entry, durable or not.
 func (f *Feed) End(ctx context.Context, s *Storage) (Position, error) {
-	_, end, err := s.rt.FeedEnds(ctx, f.Name)
+	_, end, err := s.rt().FeedEnds(ctx, f.Name)
 	return end, err
 }
 

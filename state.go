@@ -11,35 +11,34 @@ import (
 // background tasks. It ends with the incarnation. Methods that take a context want
 // one that holds the object's turn, unless they say otherwise, and return
 // [ErrNoTurn], [ErrTurnBusy] or [ErrFenced].
-type State struct {
-	rt      *runtime.State
-	storage Storage
-}
+type State runtime.State
+
+func (s *State) rt() *runtime.State { return (*runtime.State)(s) }
 
 // Runtime returns the host underneath, for services and tools. Any goroutine.
-func (s *State) Runtime() *runtime.Host { return s.rt.Host() }
+func (s *State) Runtime() *runtime.Host { return s.rt().Host() }
 
 // ID returns the object's class and name. Any goroutine.
-func (s *State) ID() ID { return s.rt.ID() }
+func (s *State) ID() ID { return s.rt().ID() }
 
 // Storage returns the object's storage. Any goroutine; its methods want the turn.
-func (s *State) Storage() *Storage { return &s.storage }
+func (s *State) Storage() *Storage { return (*Storage)(s) }
 
 // SetAlarm sets the object's one alarm in place of what was set. A time in the past
 // means now. The alarm is part of what the event writes; it survives restarts, fires
 // without a request, never early, and at least once: see [OnAlarm].
 //
 // Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
-func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt.SetAlarm(ctx, at) }
+func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
 // unless one was set meanwhile; between a failure and its retry there is.
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
-	return s.rt.GetAlarm(ctx)
+	return s.rt().GetAlarm(ctx)
 }
 
 // DeleteAlarm removes the alarm. A handler that runs goes on, and is not tried again.
-func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt.DeleteAlarm(ctx) }
+func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt().DeleteAlarm(ctx) }
 
 // Go runs fn as an event of its own, once what this event writes is durable, and
 // not at all if that is rolled back or lost. It keeps the object in memory and ends
@@ -48,18 +47,18 @@ func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt.DeleteAlarm
 //
 // Errors: [ErrOverloaded] when the object has Options.MaxEvents background tasks.
 func (s *State) Go(ctx context.Context, name string, fn func(context.Context) error) error {
-	return s.rt.Go(ctx, name, fn)
+	return s.rt().Go(ctx, name, fn)
 }
 
 // Emit lets f leave the object: it is called with nil once everything handed over
 // before is durable, in order with the object's other outputs, or with an error if
 // it must not leave. It must be constant work, must not block and must not call the
 // object. A context of this incarnation without the turn will do.
-func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt.Emit(ctx, f) }
+func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt().Emit(ctx, f) }
 
 // Pin keeps the object in memory, idle as it may be, until release is called or the
 // incarnation ends. why shows in Pins. Any goroutine; release any number of times.
-func (s *State) Pin(why string) (release func()) { return s.rt.Pin(why) }
+func (s *State) Pin(why string) (release func()) { return s.rt().Pin(why) }
 
 // AbortOptions says what else Abort does.
 type AbortOptions struct {
@@ -79,5 +78,5 @@ type AbortOptions struct {
 // Errors: the [*Fenced] that says why the incarnation has ended, by this Abort or
 // before it; [ErrNoTurn].
 func (s *State) Abort(ctx context.Context, cause error, o *AbortOptions) error {
-	return s.rt.Abort(ctx, cause, o != nil && o.DropAlarm)
+	return s.rt().Abort(ctx, cause, o != nil && o.DropAlarm)
 }

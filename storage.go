@@ -18,7 +18,9 @@ import (
 // What reads and writes wants a ctx that holds the turn of the storage's object, and
 // returns [ErrNoTurn], [ErrTurnBusy] or [ErrFenced] besides the errors it names. A
 // write that returns an error has written nothing.
-type Storage struct{ rt *runtime.State }
+type Storage runtime.State
+
+func (s *Storage) rt() *runtime.State { return (*runtime.State)(s) }
 
 const kv = objectstore.SpaceKV
 
@@ -28,7 +30,7 @@ const kv = objectstore.SpaceKV
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	data, ok, err := s.rt.Get(ctx, (*buf)[:0], kv, []byte(key))
+	data, ok, err := s.rt().Get(ctx, (*buf)[:0], kv, []byte(key))
 	if cap(data) <= maxKept {
 		*buf = data
 	}
@@ -58,7 +60,7 @@ func PutNoWait[T any](ctx context.Context, s *Storage, key string, v T) error {
 }
 
 func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) error {
-	return encoded(v, func(data []byte) error { return s.rt.Put(ctx, kv, []byte(key), data, noWait) })
+	return encoded(v, func(data []byte) error { return s.rt().Put(ctx, kv, []byte(key), data, noWait) })
 }
 
 // GetMany returns the values of up to 128 keys, which it reads in the order in which
@@ -113,7 +115,7 @@ func batchLimit(n int) error {
 //
 // Errors: a [*LimitError] for the segment.
 func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
-	return s.rt.Delete(ctx, kv, []byte(key), false)
+	return s.rt().Delete(ctx, kv, []byte(key), false)
 }
 
 // DeleteMany removes up to 128 keys, in the order in which they are named, and
@@ -146,14 +148,14 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 // DeleteAll removes everything that the object has stored, its alarm included.
 //
 // Errors: [ErrInTransaction].
-func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt.DeleteAll(ctx) }
+func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
 // Sync makes what the event wrote history and returns when all that the object has
 // written is durable, PutNoWait included. The turn is held meanwhile.
 //
 // Errors: [ErrInTransaction].
 func (s *Storage) Sync(ctx context.Context) error {
-	if runtime.StateOf(ctx) != s.rt {
+	if runtime.StateOf(ctx) != s.rt() {
 		return ErrNoTurn
 	}
 	return runtime.Sync(ctx)
@@ -184,7 +186,7 @@ type Item[T any] struct {
 // Errors: those of [Get], [ErrTurnOver].
 func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
-		for row, err := range s.rt.Scan(ctx, o.bounds()) {
+		for row, err := range s.rt().Scan(ctx, o.bounds()) {
 			var it Item[T]
 			if err == nil {
 				it.Key = string(row.Key)

@@ -43,7 +43,7 @@ func (o *object) handleAlarm(ev *event) {
 		return
 	}
 	if !ev.isFor(slot, ok) {
-		o.host.lis.alarmStale(ev.alarm)
+		o.host().lis.alarmStale(ev.alarm)
 		return
 	}
 	if ev.raise && slot.Generation == ev.alarm.Generation {
@@ -109,7 +109,7 @@ func (o *object) settleRun(ev *event) {
 // a segment over, and be refused.
 func (ev *event) endDelivery(again bool) {
 	if ev.ended.CompareAndSwap(false, true) {
-		ev.obj.host.scheduler.Done(ev.alarm, again)
+		ev.obj.host().scheduler.Done(ev.alarm, again)
 	}
 }
 
@@ -136,7 +136,7 @@ type raisedRun event
 func (r *raisedRun) Release(err error) {
 	ev := (*event)(r)
 	if err == nil {
-		ev.obj.host.scheduler.Counted(ev.alarm)
+		ev.obj.host().scheduler.Counted(ev.alarm)
 	}
 	if ev.raising.Swap(raisingNot) == raisingCutOff {
 		ev.endDelivery(true)

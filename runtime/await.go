@@ -156,14 +156,14 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host.now())
+	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host().now())
 	o.mu.Unlock()
 	if next != nil {
-		o.host.spawn(o, next)
+		o.host().spawn(o, next)
 	}
 	if t.ev.kind == kindAlarm && !t.ev.waited {
 		t.ev.waited = true
-		o.host.scheduler.Waits(t.ev.alarm)
+		o.host().scheduler.Waits(t.ev.alarm)
 	}
 	return nil
 }

@@ -297,7 +297,7 @@ func TestABusySuspectIsLeftForTheEnd(t *testing.T) {
 			log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
 		slot := objectstore.Slot{Due: time.Now().Add(time.Hour), Generation: h.store.NewAlarmGeneration(), Attempt: 1, Raised: true}
 		err := do(t.Context(), h, "a", "set", func(_ context.Context, c *counter) error {
-			c.s.life.segment.SetSlot(slot)
+			c.s.life().segment.SetSlot(slot)
 			return nil
 		})
 		if err != nil {

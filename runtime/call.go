@@ -69,31 +69,25 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 	return ev
 }
 
-// refusal is the error of a call that never entered a queue.
-func refusal(id ID, op string, err error) error {
-	ev := event{op: op, obj: &object{id: id}}
-	return ev.failure(err, RanNo)
-}
-
 // send enqueues ev at the object id, which it brings into memory if need be.
 func (h *Host) send(id ID, ev *event) error {
+	class, ok := h.classes[id.Class]
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	}
 	for {
-		o := h.lookup(id)
+		o := class.lookup(id.Name)
 		if o == nil {
-			class, ok := h.classes[id.Class]
-			if !ok {
-				return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
-			}
 			if err := id.Validate(); err != nil {
 				return err
 			}
-			o = h.objectOf(id, class)
+			o = class.objectOf(id.Name)
 		}
 		err := o.enqueue(ev, ev.parent != nil || ev.kind != kindCall)
 		if err != errGone {
 			return err
 		}
-		h.forget(o)
+		class.forget(o)
 	}
 }
 

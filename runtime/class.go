@@ -53,6 +53,8 @@ func (h *Host) Method(class, name string) (Method, error) {
 // class is a class as a host has it.
 type class struct {
 	Class
+	host *Host
+	table
 	mu  sync.Mutex                                 // of those who change ops
 	ops atomic.Pointer[map[string]context.Context] // contexts with the labels of an operation
 }

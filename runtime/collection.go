@@ -17,7 +17,7 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 		return row, false, err
 	}
 	defer t.done()
-	return s.life.segment.GetRow(c, key)
+	return s.life().segment.GetRow(c, key)
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
@@ -32,9 +32,9 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 	if err := s.throttle(); err != nil {
 		return 0, err
 	}
-	version, err = s.life.segment.PutRow(c, w)
+	version, err = s.life().segment.PutRow(c, w)
 	if err == nil {
-		s.life.feedGrows(c.Feed.Name)
+		s.life().feedGrows(c.Feed.Name)
 	}
 	return version, err
 }
@@ -47,9 +47,9 @@ func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []
 		return false, err
 	}
 	defer t.done()
-	existed, err = s.life.segment.DeleteRow(c, key, expect)
+	existed, err = s.life().segment.DeleteRow(c, key, expect)
 	if existed {
-		s.life.feedGrows(c.Feed.Name)
+		s.life().feedGrows(c.Feed.Name)
 	}
 	return existed, err
 }
@@ -65,7 +65,7 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 			return
 		}
 		givenUp := t.givenUp
-		it := s.life.segment.QueryRows(c, q)
+		it := s.life().segment.QueryRows(c, q)
 		t.done()
 		defer it.Close()
 		for {
@@ -100,7 +100,7 @@ func (s *State) CountRows(ctx context.Context, c *objectstore.Collection, q obje
 		return 0, err
 	}
 	defer t.done()
-	return s.life.segment.CountRows(c, q)
+	return s.life().segment.CountRows(c, q)
 }
 
 // FeedEnds returns the positions before the first and behind the last entry of a
@@ -111,7 +111,7 @@ func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectsto
 		return start, end, err
 	}
 	defer t.done()
-	return s.life.segment.FeedEnds(feed)
+	return s.life().segment.FeedEnds(feed)
 }
 
 // ReadFeed returns up to limit entries of a feed behind a position: durable ones,
@@ -122,7 +122,7 @@ func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Pos
 		return nil, err
 	}
 	defer t.done()
-	return s.life.segment.ReadFeed(feed, after, limit)
+	return s.life().segment.ReadFeed(feed, after, limit)
 }
 
 // WaitFeed returns when ReadFeed has an entry behind a position. Unless it has one
@@ -162,17 +162,17 @@ func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Po
 		return false, nil, err
 	}
 	defer t.done()
-	ready, pending, err := s.life.segment.FeedGrown(feed, after)
+	ready, pending, err := s.life().segment.FeedGrown(feed, after)
 	if err != nil || ready || pending {
 		return ready, nil, err
 	}
-	if s.life.waiting == nil {
-		s.life.waiting = make(map[string]wakeReaders)
+	if s.life().waiting == nil {
+		s.life().waiting = make(map[string]wakeReaders)
 	}
-	w, ok := s.life.waiting[feed]
+	w, ok := s.life().waiting[feed]
 	if !ok {
 		w = make(wakeReaders)
-		s.life.waiting[feed] = w
+		s.life().waiting[feed] = w
 	}
 	return false, w, nil
 }

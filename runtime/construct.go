@@ -19,7 +19,7 @@ const (
 
 // construct runs the constructor of l and returns the next turn to run.
 func (o *object) construct(l *life, ev *event) (next *turn) {
-	o.host.waking(l)
+	o.host().waking(l)
 	returned := false
 	defer func() {
 		if returned {
@@ -29,14 +29,14 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 		ev.end()
 		next = o.constructed(l, ev, p)
 		if p.Value == nil && next != nil {
-			o.host.spawn(o, next)
+			o.host().spawn(o, next)
 		}
 	}()
 	o.class.label(ev.op)
 	o.at(ev, PlaceConstruct)
 	err := l.cause()
 	if err == nil {
-		l.instance, err = o.class.New((*eventCtx)(ev), &l.state)
+		l.instance, err = o.class.New((*eventCtx)(ev), (*State)(l))
 		ev.end()
 	}
 	if err == nil {
@@ -50,14 +50,14 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 // constructed ends the constructor's event. After an error, unless a fence was
 // first, the queued events fail and the next life waits.
 func (o *object) constructed(l *life, ev *event, err error) *turn {
-	if failure := o.host.store.Err(); err != nil && failure != nil {
+	if failure := o.host().store.Err(); err != nil && failure != nil {
 		drop(l.segment, ErrFenced)
 		o.fence(l, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
 	} else if err != nil {
 		drop(l.segment, ErrFenced)
 		o.failConstructor(l, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
 	} else {
-		o.host.live(l)
+		o.host().live(l)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,9 +68,9 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.zombie {
-		o.host.zombieEnded(ev)
+		o.host().zombieEnded(ev)
 	}
-	o.last = o.host.now()
+	o.last = o.host().now()
 	return o.startLocked(l, l.lane.passLocked(), o.last)
 }
 
@@ -109,7 +109,7 @@ func (o *object) failLocked(l *life, err error) []*event {
 	if b := o.backOff; b != nil {
 		wait = min(2*b.wait, backoffMost)
 	}
-	o.backOff = &backOff{wait, o.host.now() + wait, fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)}
+	o.backOff = &backOff{wait, o.host().now() + wait, fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)}
 	return l.lane.takeFreshLocked()
 }
 

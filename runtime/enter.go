@@ -66,7 +66,7 @@ func enter(ctx context.Context) (*turn, error) {
 	t.lane = away.t.lane
 	o.count++
 	ev.life.entered++
-	o.host.active.Add(1)
+	o.host().active.Add(1)
 	queued := t.queueLocked()
 	o.mu.Unlock()
 	if queued {
@@ -86,12 +86,12 @@ func (t *turn) retire() {
 	t.state.Store(turnOver)
 	if t.ev.life.entered--; !t.ev.life.dead.Load() {
 		o.count--
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 	}
-	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host.now())
+	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host().now())
 	o.mu.Unlock()
 	if next != nil {
-		o.host.spawn(o, next)
+		o.host().spawn(o, next)
 	}
 }
 

@@ -117,7 +117,7 @@ func (ev *event) lost(err error) error {
 	if cause := ev.life.cause(); cause != nil {
 		return cause
 	}
-	if failure := ev.obj.host.store.Err(); failure != nil {
+	if failure := ev.obj.host().store.Err(); failure != nil {
 		return &Fenced{Reason: ReasonStore, Err: failure}
 	}
 	return err
@@ -172,7 +172,7 @@ func (o *object) run(t *turn) (next *turn) {
 		o.crashed(ev, p)
 		next = o.finish(ev)
 		if p.Value == nil && next != nil {
-			o.host.spawn(o, next) // this goroutine ends here
+			o.host().spawn(o, next) // this goroutine ends here
 		}
 	}()
 	o.class.label(ev.op)
@@ -235,17 +235,17 @@ func (o *object) finish(ev *event) (next *turn) {
 	if counted {
 		o.count--
 	} else {
-		o.host.zombieEnded(ev)
+		o.host().zombieEnded(ev)
 	}
 	if o.alarm == ev {
 		o.alarm = nil
 	}
-	o.last, o.prompt = o.host.now(), ev.answered.Load()
+	o.last, o.prompt = o.host().now(), ev.answered.Load()
 	next = o.startLocked(l, l.lane.passLocked(), o.last)
 	o.mu.Unlock()
-	o.host.eventEnded(ev)
+	o.host().eventEnded(ev)
 	if counted {
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 	}
 	return next
 }
@@ -258,8 +258,8 @@ func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
 	}
 	ev := t.ev
 	if l.segment == nil {
-		l.rng = o.rangeLocked(l.epoch)
-		l.segment = l.rng.NewSegment(l.epoch)
+		l.rng = o.rangeLocked(l.epoch())
+		l.segment = l.rng.NewSegment(l.epoch())
 	}
 	o.bytes -= ev.size
 	o.events++
@@ -267,7 +267,7 @@ func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
 	ev.life = l
 	ev.begun = now
 	t.fresh = false
-	o.host.count(ev)
+	o.host().count(ev)
 	l.linkLocked(ev)
 	return t
 }

@@ -48,7 +48,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 func (l *life) excludeLocked(t *turn) {
 	invariants.Held(&l.obj.mu)
 	l.exclusive, l.opener, t.opened = t.ev, t, true
-	l.exclusives = l.obj.host.now()
+	l.exclusives = l.obj.host().now()
 	t.lane = &lane{holder: t}
 }
 
@@ -58,7 +58,7 @@ func (l *life) closeExclusive(t *turn) {
 	next := l.includeLocked(t)
 	o.mu.Unlock()
 	if next != nil {
-		o.host.spawn(o, next)
+		o.host().spawn(o, next)
 	}
 }
 
@@ -77,7 +77,7 @@ func (l *life) includeLocked(t *turn) (next *turn) {
 	l.lane.holder = inner.holder
 	inner.closeLocked(&l.lane)
 	if l.lane.holder == nil {
-		return l.obj.startLocked(l, l.lane.passLocked(), l.obj.host.now())
+		return l.obj.startLocked(l, l.lane.passLocked(), l.obj.host().now())
 	}
 	l.lane.holder.lane = &l.lane
 	return nil

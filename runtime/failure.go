@@ -180,7 +180,14 @@ func (ev *event) failure(err error, ran Ran) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Op: ev.op, ID: ev.obj.id, Err: err, Ran: ran}
+	return failure(ev.obj.id(), ev.op, err, ran)
+}
+
+// refusal is the error of a call that never entered a queue.
+func refusal(id ID, op string, err error) error { return failure(id, op, err, RanNo) }
+
+func failure(id ID, op string, err error, ran Ran) error {
+	e := &Error{Op: op, ID: id, Err: err, Ran: ran}
 	switch {
 	case ran == RanYes:
 		e.Remote = true

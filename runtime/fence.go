@@ -34,7 +34,7 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	if style == StyleCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
-	o.host.ended(o, l, why, style) // heard before its consequences
+	o.host().ended(o, l, why, style) // heard before its consequences
 	l.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)
@@ -81,15 +81,15 @@ func (l *life) unfinishedLocked() []*event {
 	for ev := l.started; ev != nil; ev = ev.succ {
 		ev.zombie = true
 		evs = append(evs, ev)
-		o.host.zombieBorn(ev)
+		o.host().zombieBorn(ev)
 		if ev.kind != kindConstruct {
 			o.count--
-			o.host.calmer(&o.host.active)
+			o.host().calmer(&o.host().active)
 		}
 	}
 	for range l.entered {
 		o.count--
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 	}
 	return evs
 }

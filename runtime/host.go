@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,28 +22,6 @@ const (
 	phaseClosed        // everything is fenced
 )
 
-const shardCount = 64
-
-// shard is a part of the object table.
-type shard struct {
-	mu      sync.Mutex // order: before no other lock; released before an object's is taken
-	objects map[ID]*object
-	most    int // that the map has held: it keeps room for them
-}
-
-// minShrunk is the size below which a shard keeps the room that it has.
-const minShrunk = 64
-
-// removeLocked takes an object out, and gives room back that most of the objects which
-// it was for have left.
-func (s *shard) removeLocked(id ID) {
-	s.most = max(s.most, len(s.objects))
-	delete(s.objects, id)
-	if s.most > minShrunk && len(s.objects) < s.most/4 {
-		s.objects, s.most = maps.Collect(maps.All(s.objects)), len(s.objects)
-	}
-}
-
 // Host owns a store and the objects in it. All methods may be called from any
 // goroutine.
 type Host struct {
@@ -53,11 +30,10 @@ type Host struct {
 	lis       *Listener
 	store     *objectstore.Store
 	classes   map[string]*class
+	bound     []*class // the same, in order
 	scheduler *alarm.Scheduler
 	sweeper   *sweeper
 	start     time.Time
-	seed      maphash.Seed
-	shards    [shardCount]shard
 
 	phase   atomic.Int32
 	answers sync.Pool // of empty channels by which answers come
@@ -67,7 +43,7 @@ type Host struct {
 	calm    chan struct{} // capacity 1: one of the two has come to zero
 	idle    *sync.Cond    // for those who wait until a turn is not in use; misuse only
 	lives   atomic.Int64  // objects with a life in memory
-	sampled atomic.Uint64 // shards looked at for victims
+	sampled atomic.Uint64 // shards looked at for victims, of all classes
 
 	mu      sync.Mutex
 	err     error               // why the store failed
@@ -82,7 +58,7 @@ type Host struct {
 // alarms. Errors: objectstore's, and one for a class that is bound twice.
 func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
-		opts: opts.withDefaults(), classes: map[string]*class{}, seed: maphash.MakeSeed(), start: time.Now(),
+		opts: opts.withDefaults(), classes: map[string]*class{}, start: time.Now(),
 		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
 		calm: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
@@ -95,10 +71,8 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		if h.classes[c.Name] != nil {
 			return nil, fmt.Errorf("dohost: class %q is bound twice", c.Name)
 		}
-		h.classes[c.Name] = &class{Class: *c}
-	}
-	for i := range h.shards {
-		h.shards[i].objects = map[ID]*object{}
+		bound := &class{Class: *c, host: h, table: table{seed: maphash.MakeSeed()}}
+		h.classes[c.Name], h.bound = bound, append(h.bound, bound)
 	}
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
@@ -130,41 +104,6 @@ func (h *Host) Runtime() *Host { return h }
 
 // Store returns the host's store, for looking.
 func (h *Host) Store() *objectstore.Store { return h.store }
-
-func (h *Host) shardOf(id ID) *shard {
-	return &h.shards[maphash.Comparable(h.seed, id)%shardCount]
-}
-
-// objectOf returns the table entry of id, which it makes if there is none.
-func (h *Host) objectOf(id ID, c *class) *object {
-	s := h.shardOf(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.objects[id]
-	if o == nil {
-		o = &object{host: h, class: c, id: id}
-		s.objects[id] = o
-	}
-	return o
-}
-
-// lookup returns the table entry of id, or nil if the object is not in memory.
-func (h *Host) lookup(id ID) *object {
-	s := h.shardOf(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects[id]
-}
-
-// forget takes an object that is gone out of the table.
-func (h *Host) forget(o *object) {
-	s := h.shardOf(o.id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.objects[o.id] == o {
-		s.removeLocked(o.id)
-	}
-}
 
 // Evict ends the incarnation of id, if it has one, and says whether it had.
 func (h *Host) Evict(id ID, style Style) bool {
@@ -282,7 +221,7 @@ func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
 func (h *Host) fenceAll(why *Fenced) {
 	os := h.all()
 	if h.opts.Policy.At != nil { // in the same order each time
-		slices.SortFunc(os, func(a, b *object) int { return strings.Compare(a.id.String(), b.id.String()) })
+		slices.SortFunc(os, func(a, b *object) int { return strings.Compare(a.id().String(), b.id().String()) })
 	}
 	for _, o := range os {
 		o.mu.Lock()
@@ -290,20 +229,6 @@ func (h *Host) fenceAll(why *Fenced) {
 		o.mu.Unlock()
 		o.fence(l, why, StyleFence)
 	}
-}
-
-// all lists the objects in memory.
-func (h *Host) all() []*object {
-	var os []*object
-	for i := range h.shards {
-		s := &h.shards[i]
-		s.mu.Lock()
-		for _, o := range s.objects {
-			os = append(os, o)
-		}
-		s.mu.Unlock()
-	}
-	return os
 }
 
 // unwindTime is how long Close waits for fenced handlers to return.
@@ -325,7 +250,7 @@ func (h *Host) Zombies() []string {
 	defer h.mu.Unlock()
 	var zs []string
 	for ev := range h.zombies {
-		zs = append(zs, ev.obj.id.String()+" "+ev.op)
+		zs = append(zs, ev.obj.id().String()+" "+ev.op)
 	}
 	return zs
 }

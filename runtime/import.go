@@ -23,7 +23,7 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	h.active.Add(1) // so that Close waits for it
 	defer h.calmer(&h.active)
 	for h.phase.Load() == phaseOpen {
-		o := h.objectOf(id, class)
+		o := class.objectOf(id.Name)
 		claimed, err := o.claim()
 		switch {
 		case claimed:
@@ -32,7 +32,7 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 		case err != errGone:
 			return err
 		}
-		h.forget(o)
+		class.forget(o)
 	}
 	return ErrClosed
 }
@@ -44,7 +44,7 @@ func (o *object) claim() (bool, error) {
 	l := o.life
 	o.mu.Unlock()
 	if l != nil {
-		o.host.evictIdle(o, l, ReasonEvicted)
+		o.host().evictIdle(o, l, ReasonEvicted)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,7 +52,7 @@ func (o *object) claim() (bool, error) {
 	case o.gone:
 		return false, errGone
 	case o.life != nil || !o.restingLocked():
-		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id)
+		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())
 	}
 	o.rng = nil // it remembers what landed last; what is imported comes another way
 	o.waking = true

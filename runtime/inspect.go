@@ -54,10 +54,10 @@ func (o *object) inspect() (Info, bool) {
 	if o.gone || (o.life == nil && o.count == 0 && !o.waking) {
 		return Info{}, false
 	}
-	now := o.host.now()
-	info := Info{ID: o.id, Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
+	now := o.host().now()
+	info := Info{ID: o.id(), Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
 	if l := o.life; l != nil {
-		info.Epoch, info.Age = l.epoch, now-l.born
+		info.Epoch, info.Age = l.epoch(), now-l.born
 		if l.underway != nil {
 			info.Queued += l.lane.queued()
 			for ev := l.started; ev != nil; ev = ev.succ {

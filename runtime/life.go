@@ -13,9 +13,9 @@ import (
 // long as code of its own has not unwound.
 type life struct {
 	// Fixed at birth; read by anyone.
-	obj   *object
-	epoch objectstore.Epoch
-	born  time.Duration // on the host's clock
+	obj    *object
+	number uint64        // the epoch's, in this host
+	born   time.Duration // on the host's clock
 
 	// dead is set, once, under obj.mu; why is written before it.
 	dead atomic.Bool
@@ -23,7 +23,6 @@ type life struct {
 
 	// Owned by whoever holds the turn. No lock: the turn is the lock.
 	instance any
-	state    State
 
 	// ctx ends with the life. It is made when somebody first asks for it, so
 	// that an object whose code never waits for its end does not carry one.
@@ -57,6 +56,11 @@ type underway struct {
 	watchedAt   uint64 // at which of its segments,
 	watchedFrom time.Duration
 	reported    bool
+}
+
+// epoch tells the life from every other, of earlier hosts too.
+func (l *life) epoch() objectstore.Epoch {
+	return objectstore.Epoch{Host: l.obj.host().store.Generation(), Life: l.number}
 }
 
 // stirLocked is for a life that gets something to do.
@@ -111,13 +115,13 @@ func (l *life) handOver(t *turn) error {
 	l.obj.at(t.ev, PlaceHandOver)
 	if l.dead.Load() {
 		if l.segment.Dirty() {
-			l.obj.host.refused(l)
+			l.obj.host().refused(l)
 		}
 		drop(l.segment, l.why)
 		return l.why
 	}
 	if err := l.rng.HandOver(l.segment); err != nil {
-		l.obj.host.refused(l)
+		l.obj.host().refused(l)
 		if cause := l.cause(); cause != nil {
 			err = cause
 		}
@@ -145,12 +149,12 @@ func (l *life) emit(out objectstore.Output) error {
 			o.mu.Unlock()
 			return err
 		}
-		rng := o.rangeLocked(l.epoch)
+		rng := o.rangeLocked(l.epoch())
 		o.mu.Unlock()
 		if rng == tried {
 			return l.orFenced()
 		}
-		seg := rng.NewSegment(l.epoch)
+		seg := rng.NewSegment(l.epoch())
 		seg.Emit(out)
 		if rng.HandOver(seg) == nil {
 			return nil

@@ -121,18 +121,18 @@ func (l *Listener) alarmEnded(a objectstore.Alarm, r *alarmRun, err error) {
 
 func (h *Host) waking(l *life) {
 	h.lives.Add(1)
-	h.lis.waking(l.obj.id, l.epoch)
+	h.lis.waking(l.obj.id(), l.epoch())
 }
 
-func (h *Host) live(l *life) { call2(h.lis.Live, l.obj.id, l.epoch) }
+func (h *Host) live(l *life) { call2(h.lis.Live, l.obj.id(), l.epoch()) }
 
-func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id, l.epoch) }
+func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id(), l.epoch()) }
 
 // ended accounts for a life that has ended.
 func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 	h.lives.Add(-1)
 	if h.lis.Fenced != nil {
-		h.lis.Fenced(Ended{ID: o.id, Epoch: l.epoch, Why: why, Style: style, Age: h.now() - l.born})
+		h.lis.Fenced(Ended{ID: o.id(), Epoch: l.epoch(), Why: why, Style: style, Age: h.now() - l.born})
 	}
 }
 
@@ -142,7 +142,7 @@ func (h *Host) eventEnded(ev *event) {
 		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
 	}
 	if h.lis.EventEnded != nil {
-		h.lis.EventEnded(Event{ID: ev.obj.id, Epoch: ev.life.epoch, Op: ev.op, Took: h.now() - ev.begun, Err: ev.err})
+		h.lis.EventEnded(Event{ID: ev.obj.id(), Epoch: ev.life.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err})
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 // for as long as it has queued events or undurable writes.
 type object struct {
 	// Fixed.
-	host  *Host
 	class *class
-	id    ID
+	name  string
 
 	// rng holds the undurable writes of all lives. Nil at rest. Guarded by mu, and read
 	// without it by a runner between lives; code of a life has its own pointer to it.
@@ -29,6 +28,8 @@ type object struct {
 	waking  bool   // a runner is between lives
 	gone    bool   // no longer in the table
 	prompt  bool   // the last event's answer waited for nothing
+	touched bool   // in the sweeper's list
+	filed   bool   // in the sweeper's wheel
 	count   int    // events queued, running and suspended
 	bytes   int    // encoded payloads of queued events
 	events  uint64 // started so far
@@ -37,30 +38,32 @@ type object struct {
 	repairs *slotEdit // slot writes that the next runner makes before a life
 	backOff *backOff  // nil unless the constructor failed last
 
-	last    time.Duration // when the last event ended, on the host's clock
-	touched bool          // in the sweeper's list
-	filed   bool          // in the sweeper's wheel
+	last time.Duration // when the last event ended, on the host's clock
 }
+
+func (o *object) host() *Host { return o.class.host }
+
+func (o *object) id() ID { return ID{Class: o.class.Name, Name: o.name} }
 
 // enqueue adds a fresh event. inside is set for events that come from an object's
 // own code or from the runtime, which a closing host still takes.
 func (o *object) enqueue(ev *event, inside bool) error {
-	now := o.host.now()
+	now := o.host().now()
 	if now < 0 || now > never/10 {
 		return errForeignTime
 	}
 	// Before the phase is looked at. Close sets that first, and then looks at this: one
 	// of the two sees the other.
-	o.host.active.Add(1)
+	o.host().active.Add(1)
 	o.mu.Lock()
 	if o.gone {
 		o.mu.Unlock()
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
 		o.releaseLocked(launch{}) // it may have come into memory for this
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 		return err
 	}
 	ev.obj = o
@@ -68,7 +71,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	if ev.answered.Load() { // its caller has gone; see abandon
 		ev.left = true
 		o.releaseLocked(launch{})
-		o.host.calmer(&o.host.active)
+		o.host().calmer(&o.host().active)
 		return nil
 	}
 	ev.queued = now
@@ -91,7 +94,7 @@ func (o *object) releaseLocked(run launch) {
 	o.touched = true
 	o.mu.Unlock()
 	if touch {
-		o.host.sweeper.touch(o)
+		o.host().sweeper.touch(o)
 	}
 	run.begin(o)
 }
@@ -105,14 +108,14 @@ type launch struct {
 // begin gets the object's runner going, without the lock.
 func (l launch) begin(o *object) {
 	if l.wanted {
-		o.host.spawn(o, l.turn)
+		o.host().spawn(o, l.turn)
 	}
 }
 
 // admitLocked says why an event may not enter the queue.
 func (o *object) admitLocked(ev *event, inside bool) error {
 	invariants.Held(&o.mu)
-	h := o.host
+	h := o.host()
 	if ev.only != nil && ev.only != o.life {
 		return ErrFenced
 	}
@@ -192,7 +195,7 @@ func (o *object) unqueueLocked(ev *event) {
 	ev.left = true
 	o.count--
 	o.bytes -= ev.size
-	o.host.calmer(&o.host.active)
+	o.host().calmer(&o.host().active)
 	ev.handler = nil
 }
 
@@ -201,7 +204,7 @@ func (o *object) unqueueLocked(ev *event) {
 func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 	invariants.Held(&o.mu)
 	if o.rng == nil {
-		o.rng = o.host.store.Range(o.id)
+		o.rng = o.host().store.Range(o.id())
 		o.rng.Begin(e)
 	}
 	return o.rng

@@ -16,7 +16,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	if l == nil || l.underway == nil {
 		return nil, nil
 	}
-	lim := o.host.opts.Limits
+	lim := o.host().opts.Limits
 	if l.exclusive != nil && lim.Exclusive > 0 && now-l.exclusives > lim.Exclusive {
 		return &Fenced{Reason: ReasonExclusive, by: l.exclusive}, nil
 	}
@@ -53,18 +53,18 @@ func (l *life) longTurnLocked(now time.Duration) *LongTurn {
 		return nil
 	}
 	held := now - l.watchedFrom
-	if l.reported || l.obj.host.opts.Limits.Turn < 0 || held < l.obj.host.opts.Limits.Turn {
+	if l.reported || l.obj.host().opts.Limits.Turn < 0 || held < l.obj.host().opts.Limits.Turn {
 		return nil
 	}
 	l.reported = true
-	return &LongTurn{ID: l.obj.id, Op: t.ev.op, Held: held} // its stack is looked for without the lock
+	return &LongTurn{ID: l.obj.id(), Op: t.ev.op, Held: held} // its stack is looked for without the lock
 }
 
 // overageLocked takes events out of the queue that have waited too long.
 func (o *object) overageLocked(now time.Duration) []*event {
 	invariants.Held(&o.mu)
 	var old []*event
-	limit := o.host.opts.MaxAge
+	limit := o.host().opts.MaxAge
 	if limit < 0 {
 		limit = math.MaxInt64
 	}
@@ -92,7 +92,7 @@ func (l *life) pin(why string) func() {
 	if l.dead.Load() {
 		return func() {}
 	}
-	p := &hold{why: why, since: o.host.now()}
+	p := &hold{why: why, since: o.host().now()}
 	if l.holds == nil {
 		l.holds = map[*hold]struct{}{}
 	}
@@ -106,8 +106,8 @@ func (l *life) pin(why string) func() {
 			if len(l.holds) == 0 {
 				l.holds = nil
 			}
-			o.last = o.host.now()
-			o.host.sweeper.rouse() // there may be too many objects
+			o.last = o.host().now()
+			o.host().sweeper.rouse() // there may be too many objects
 		})
 	}
 }
@@ -116,26 +116,4 @@ func (l *life) pin(why string) func() {
 type hold struct {
 	why   string
 	since time.Duration
-}
-
-// sample returns all objects if they are few, else one each of sampleSize shards;
-// the order of a map is random enough.
-func (h *Host) sample() []*object {
-	if h.lives.Load() <= 4*sampleSize {
-		return h.all()
-	}
-	os := make([]*object, 0, sampleSize)
-	for range shardCount {
-		s := &h.shards[h.sampled.Add(1)%shardCount]
-		s.mu.Lock()
-		for _, o := range s.objects {
-			os = append(os, o)
-			break
-		}
-		s.mu.Unlock()
-		if len(os) == sampleSize {
-			break
-		}
-	}
-	return os
 }

@@ -94,13 +94,13 @@ func (o *object) at(ev *event, p Place) {
 
 // visit asks the policy, and ends the life if it says so.
 func (o *object) visit(l *life, p Point) {
-	p.ID = o.id
+	p.ID = o.id()
 	if l != nil {
-		p.Life = l.epoch.Host<<40 | l.epoch.Life
-		p.Age = o.host.now() - l.born
+		p.Life = l.epoch().Host<<40 | l.epoch().Life
+		p.Age = o.host().now() - l.born
 		p.Over = l.dead.Load()
 	}
-	style := o.host.opts.Policy.At(p)
+	style := o.host().opts.Policy.At(p)
 	if l != nil && style != StyleNone && p.Place.Ends() {
 		o.fence(l, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, style)
 	}
@@ -120,8 +120,8 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	}
 	at := Point{ID: id, Op: op, Place: p, Ctx: ctx}
 	if ev := eventOf(ctx); ev != nil && ev.points != nil {
-		at.From, at.Event, at.N = ev.obj.id, ev.seq, ev.points[p].Add(1)
-		at.Life = ev.life.epoch.Host<<40 | ev.life.epoch.Life
+		at.From, at.Event, at.N = ev.obj.id(), ev.seq, ev.points[p].Add(1)
+		at.Life = ev.life.epoch().Host<<40 | ev.life.epoch().Life
 	}
 	h.opts.Policy.At(at)
 }

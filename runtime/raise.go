@@ -56,11 +56,11 @@ func (r *raising) Release(err error) { r.landed <- err }
 
 func (h *Host) raiseOne(r *raising, c *class) {
 	for {
-		o := h.objectOf(r.alarm.ID, c)
+		o := c.objectOf(r.alarm.ID.Name)
 		if o.raise(r) {
 			return
 		}
-		h.forget(o)
+		c.forget(o)
 	}
 }
 
@@ -79,11 +79,11 @@ func (o *object) raise(r *raising) bool {
 		return true
 	}
 	if o.rng == nil {
-		o.rng = o.host.store.Range(o.id)
+		o.rng = o.host().store.Range(o.id())
 	}
 	o.waking = true
 	o.mu.Unlock()
-	epoch := o.host.store.NewEpoch()
+	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
 	seg := o.rng.NewSegment(epoch)
 	var err error

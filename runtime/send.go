@@ -41,5 +41,5 @@ func StateOf(ctx context.Context) *State {
 	if ev == nil {
 		return nil
 	}
-	return &ev.life.state
+	return (*State)(ev.life)
 }

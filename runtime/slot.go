@@ -90,7 +90,7 @@ func (o *object) overtaken(ev *event) {
 	if !o.takeOut(ev) {
 		return
 	}
-	o.host.lis.alarmStale(ev.alarm)
+	o.host().lis.alarmStale(ev.alarm)
 	if ev.ended.CompareAndSwap(false, true) {
 		o.between(ev.alarm, func(*objectstore.Segment) error { return nil })
 	}
@@ -99,10 +99,10 @@ func (o *object) overtaken(ev *event) {
 // between hands a segment over between two lives, with the end of a delivery as
 // its output.
 func (o *object) between(delivered objectstore.Alarm, write func(*objectstore.Segment) error) {
-	epoch := o.host.store.NewEpoch()
+	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
 	seg := o.rng.NewSegment(epoch)
-	out := &deliveryEnd{o.host, delivered}
+	out := &deliveryEnd{o.host(), delivered}
 	err := write(seg)
 	if err == nil {
 		seg.Emit(out)
@@ -116,7 +116,7 @@ func (o *object) between(delivered objectstore.Alarm, write func(*objectstore.Se
 
 // settle writes a failed run into the slot: the next attempt, or the end of it.
 func (o *object) settle(seg *objectstore.Segment, slot objectstore.Slot, drop bool) {
-	next, again := alarm.Failed(slot, time.Now(), jitter(o.id, slot), o.host.store.NewAlarmGeneration())
+	next, again := alarm.Failed(slot, time.Now(), jitter(o.id(), slot), o.host().store.NewAlarmGeneration())
 	if again && !drop {
 		seg.SetSlot(next)
 	} else {

@@ -16,22 +16,24 @@ type ID = objectstore.ID
 // context want one that holds the turn of this incarnation, unless they say
 // otherwise, and return ErrNoTurn, ErrTurnBusy or an error for which
 // errors.Is(err, ErrFenced) holds.
-type State struct{ life *life }
+type State life
+
+func (s *State) life() *life { return (*life)(s) }
 
 // ID returns the object's class and name.
-func (s *State) ID() ID { return s.life.obj.id }
+func (s *State) ID() ID { return s.life().obj.id() }
 
 // Epoch returns the number of this incarnation. Any goroutine.
-func (s *State) Epoch() objectstore.Epoch { return s.life.epoch }
+func (s *State) Epoch() objectstore.Epoch { return s.life().epoch() }
 
 // Host returns the host that the object lives in. Any goroutine.
-func (s *State) Host() *Host { return s.life.obj.host }
+func (s *State) Host() *Host { return s.life().obj.host() }
 
 // access claims the turn for one operation.
 func (s *State) access(ctx context.Context) (*turn, error) {
 	t := turnOf(ctx)
-	if t == nil || t.ev.life != s.life {
-		if err := s.life.cause(); err != nil {
+	if t == nil || t.ev.life != s.life() {
+		if err := s.life().cause(); err != nil {
 			return nil, err
 		}
 		return nil, ErrNoTurn
@@ -48,8 +50,8 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.life.obj.at(t.ev, PlaceStorage)
-	if err := s.life.cause(); err != nil {
+	s.life().obj.at(t.ev, PlaceStorage)
+	if err := s.life().cause(); err != nil {
 		t.done()
 		return nil, err
 	}
@@ -65,8 +67,8 @@ func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
 	if err := checkAlarmTime(at); err != nil {
 		return err
 	}
-	if s.life.obj.class.Alarm == nil {
-		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.life.obj.id.Class)
+	if s.life().obj.class.Alarm == nil {
+		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.life().obj.id().Class)
 	}
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -76,7 +78,7 @@ func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
-	s.life.segment.SetSlot(objectstore.Slot{Due: at, Generation: s.life.obj.host.store.NewAlarmGeneration()})
+	s.life().segment.SetSlot(objectstore.Slot{Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration()})
 	return nil
 }
 
@@ -95,7 +97,7 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
-	s.life.segment.ClearSlot()
+	s.life().segment.ClearSlot()
 	return nil
 }
 
@@ -107,8 +109,8 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 		return time.Time{}, false, err
 	}
 	defer t.done()
-	slot, ok, err := s.life.segment.Slot()
-	if err != nil || !ok || slot.Generation == s.life.ringing {
+	slot, ok, err := s.life().segment.Slot()
+	if err != nil || !ok || slot.Generation == s.life().ringing {
 		return time.Time{}, false, err
 	}
 	return slot.Due, true, nil
@@ -126,15 +128,15 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 		return err
 	}
 	defer t.done()
-	if s.life.tasks.Add(1) > int64(s.life.obj.host.opts.MaxEvents) {
-		s.life.tasks.Add(-1)
-		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, s.life.obj.host.opts.MaxEvents)
+	if s.life().tasks.Add(1) > int64(s.life().obj.host().opts.MaxEvents) {
+		s.life().tasks.Add(-1)
+		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, s.life().obj.host().opts.MaxEvents)
 	}
-	ev := &event{op: op, kind: kindBackground, only: s.life}
+	ev := &event{op: op, kind: kindBackground, only: s.life()}
 	ev.turn.ev = ev
 	ev.handler = Func(func(ctx context.Context, _ any) error { return fn(ctx) })
-	s.life.obj.host.active.Add(1) // so that Close waits for it to begin
-	s.life.segment.Emit((*start)(ev))
+	s.life().obj.host().active.Add(1) // so that Close waits for it to begin
+	s.life().segment.Emit((*start)(ev))
 	return nil
 }
 
@@ -143,7 +145,7 @@ type start event
 
 // Release enqueues the task, unless the life has ended.
 func (s *start) Release(err error) {
-	ev, h := (*event)(s), s.only.obj.host
+	ev, h := (*event)(s), s.only.obj.host()
 	if err == nil {
 		// Refused when the life has ended, or the host; there is nobody to tell.
 		err = s.only.obj.enqueue(ev, true)
@@ -163,8 +165,8 @@ func (s *start) Release(err error) {
 // handed over so far. With it, Emit waits for an operation of another goroutine: a
 // handler may have left one behind, and have its last words to say.
 func (s *State) Emit(ctx context.Context, f func(error)) error {
-	if ev := eventOf(ctx); ev == nil || ev.life != s.life {
-		if err := s.life.cause(); err != nil {
+	if ev := eventOf(ctx); ev == nil || ev.life != s.life() {
+		if err := s.life().cause(); err != nil {
 			return err
 		}
 		return ErrNoTurn
@@ -177,14 +179,14 @@ func (s *State) Emit(ctx context.Context, f func(error)) error {
 		t.claim()
 		held := t.heldErr() == nil
 		if held {
-			s.life.segment.Emit(out)
+			s.life().segment.Emit(out)
 		}
 		t.done()
 		if held {
 			return nil
 		}
 	}
-	return s.life.emit(out)
+	return s.life().emit(out)
 }
 
 // emission is the output of an Emit.
@@ -215,27 +217,27 @@ func (e *emissionPoint) Release(err error) {
 // (api/actor-state.c++).
 func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	ev := eventOf(ctx)
-	if ev == nil || ev.life != s.life {
-		if cause := s.life.cause(); cause != nil {
+	if ev == nil || ev.life != s.life() {
+		if cause := s.life().cause(); cause != nil {
 			return cause
 		}
 		return ErrNoTurn
 	}
-	s.life.obj.mu.Lock()
+	s.life().obj.mu.Lock()
 	ev.dropAlarm = dropAlarm
-	s.life.obj.mu.Unlock()
+	s.life().obj.mu.Unlock()
 	why := &Fenced{Reason: ReasonAborted, Err: err, by: ev}
 	if ev.kind == kindConstruct {
-		s.life.obj.failConstructor(s.life, why) // or it would be tried again at once
+		s.life().obj.failConstructor(s.life(), why) // or it would be tried again at once
 	} else {
-		s.life.obj.fence(s.life, why, StyleFence)
+		s.life().obj.fence(s.life(), why, StyleFence)
 	}
-	return s.life.cause()
+	return s.life().cause()
 }
 
 // Pin keeps the object from being evicted for idleness or memory until release is
 // called or the incarnation ends. Release may be called any number of times, from
 // any goroutine.
 func (s *State) Pin(why string) (release func()) {
-	return s.life.pin(why)
+	return s.life().pin(why)
 }

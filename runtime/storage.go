@@ -19,7 +19,7 @@ func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key [
 		return dst, false, err
 	}
 	defer t.done()
-	return s.life.segment.Get(dst, sp, key)
+	return s.life().segment.Get(dst, sp, key)
 }
 
 // Put writes a key. It waits while the object, or the host, has too many bytes
@@ -34,17 +34,17 @@ func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte
 	if err := s.throttle(); err != nil {
 		return err
 	}
-	return s.life.segment.Put(sp, key, value, noWait)
+	return s.life().segment.Put(sp, key, value, noWait)
 }
 
 func (s *State) throttle() error {
-	if !s.life.rng.Full() {
+	if !s.life().rng.Full() {
 		return nil
 	}
-	s.life.throttled.Store(true)
-	defer s.life.throttled.Store(false)
-	if err := s.life.rng.Throttle(s.life.context()); err != nil {
-		return s.life.orFenced()
+	s.life().throttled.Store(true)
+	defer s.life().throttled.Store(false)
+	if err := s.life().rng.Throttle(s.life().context()); err != nil {
+		return s.life().orFenced()
 	}
 	return nil
 }
@@ -56,11 +56,11 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 		return false, err
 	}
 	defer t.done()
-	_, existed, err = s.life.segment.Get(nil, sp, key)
+	_, existed, err = s.life().segment.Get(nil, sp, key)
 	if err != nil || !existed {
 		return false, err
 	}
-	return true, s.life.segment.Delete(sp, key, noWait)
+	return true, s.life().segment.Delete(sp, key, noWait)
 }
 
 // DeleteAll removes everything that the object has stored, the alarm included.
@@ -74,7 +74,7 @@ func (s *State) DeleteAll(ctx context.Context) error {
 	if t.tx != nil {
 		return ErrInTransaction
 	}
-	return s.life.segment.DeleteAll()
+	return s.life().segment.DeleteAll()
 }
 
 // Row is a key and its value.
@@ -91,7 +91,7 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 			return
 		}
 		givenUp := t.givenUp
-		it := s.life.segment.Scan(b)
+		it := s.life().segment.Scan(b)
 		t.done()
 		defer it.Close()
 		for {

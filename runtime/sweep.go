@@ -172,7 +172,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	}
 	switch {
 	case resting && l == nil:
-		s.host.forget(o)
+		o.class.forget(o)
 	case !resting:
 		s.touch(o)
 	}
@@ -198,7 +198,7 @@ func (o *object) restLocked(s *sweeper) {
 
 func (o *object) fileLocked(s *sweeper) {
 	invariants.Held(&o.mu)
-	after := s.host.opts.Policy.Idle(o.life.epoch.Life, o.events)
+	after := s.host.opts.Policy.Idle(o.life.epoch().Life, o.events)
 	if after < 0 || after > never {
 		return
 	}
@@ -225,7 +225,7 @@ func (s *sweeper) idle(o *object, now time.Duration) {
 		o.releaseLocked(launch{})
 		return
 	}
-	after := s.host.opts.Policy.Idle(l.epoch.Life, o.events)
+	after := s.host.opts.Policy.Idle(l.epoch().Life, o.events)
 	if len(l.holds) > 0 {
 		o.last = now
 	}
@@ -260,7 +260,7 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 	forget, run := o.gone, o.wakeLocked()
 	o.mu.Unlock()
 	if forget {
-		h.forget(o)
+		o.class.forget(o)
 	}
 	run.begin(o)
 	return true
@@ -308,7 +308,7 @@ const sampleSize = 16
 
 // shedOne evicts the least recently used of a sample of idle objects.
 func (h *Host) shedOne() bool {
-	for range 2 * shardCount {
+	for range 2 * h.shardsInAll() {
 		var oldest *object
 		var life *life
 		var last time.Duration

@@ -8,7 +8,7 @@ func (o *object) wake() *turn {
 	for {
 		o.mu.Lock()
 		if o.rng == nil {
-			o.rng = o.host.store.Range(o.id)
+			o.rng = o.host().store.Range(o.id())
 		}
 		edits, delivery := o.repairs, o.alarm
 		o.repairs = nil
@@ -56,13 +56,13 @@ func (o *object) headLocked() *turn {
 // heldBackLocked says why no life may begin now.
 func (o *object) heldBackLocked() error {
 	invariants.Held(&o.mu)
-	if o.host.phase.Load() == phaseClosed {
+	if o.host().phase.Load() == phaseClosed {
 		return ErrClosed
 	}
-	if o.host.store.Importing(o.id) {
+	if o.host().store.Importing(o.id()) {
 		return ErrHalfImported
 	}
-	if b := o.backOff; b != nil && o.host.now() < b.until {
+	if b := o.backOff; b != nil && o.host().now() < b.until {
 		return b.err
 	}
 	return nil
@@ -97,12 +97,11 @@ func (o *object) takeOut(ev *event) bool {
 // constructor in an exclusive section.
 func (o *object) beginLocked(first *event) (*life, *event) {
 	invariants.Held(&o.mu)
-	l := &life{obj: o, epoch: o.host.store.NewEpoch(), born: o.host.now()}
+	l := &life{obj: o, number: o.host().store.NewEpoch().Life, born: o.host().now()}
 	l.stirLocked()
 	l.rng = o.rng
-	l.segment = l.rng.NewSegment(l.epoch)
-	l.state.life = l
-	o.rng.Begin(l.epoch)
+	l.segment = l.rng.NewSegment(l.epoch())
+	o.rng.Begin(l.epoch())
 	o.life = l
 	o.waking = false
 	l.lane.queue, o.waiting = o.waiting, queue{}
@@ -111,8 +110,8 @@ func (o *object) beginLocked(first *event) (*life, *event) {
 	}
 	ev := &event{op: "constructor", kind: kindConstruct, obj: o, parent: first.parent, depth: first.depth, life: l}
 	ev.turn.ev = ev
-	ev.begun = o.host.now()
-	o.host.count(ev)
+	ev.begun = o.host().now()
+	o.host().count(ev)
 	ev.turn.lane = &l.lane
 	l.lane.grantLocked(&ev.turn)
 	l.excludeLocked(&ev.turn)
