@@ -444,24 +444,49 @@ func timersSampled() (n int64) {
 	return n
 }
 
-func TestWhatIsShedCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		day := Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }}
-		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 10, Policy: day})
-		for i := range 2000 {
-			if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
-				t.Fatal(err)
+// TestWhatHasGoneCostsNothing looks at the wheel, which has a place for each idle object
+// until it is due, that is for a day: of those that were shed, and of those that were
+// evicted otherwise, it keeps no more than of those that live.
+func TestWhatHasGoneCostsNothing(t *testing.T) {
+	for _, shed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			o := Options{Policy: Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }}}
+			if shed {
+				o.MaxLive = 10
 			}
-			if i%100 == 0 {
-				time.Sleep(3 * time.Second)
+			h := open(t, objectstore.NewMemFS(), o)
+			for i := range 2000 {
+				if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
+					t.Fatal(err)
+				}
+				if i%100 == 0 {
+					pass(3 * time.Second)
+				}
 			}
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := len(h.all()); n > 10 || h.sweeper.filed > 10 {
-			t.Errorf("%d objects in the table and %d in the wheel, for %d live", n, h.sweeper.filed, h.Live())
-		}
-	})
+			pass(time.Minute)
+			for i := range 1990 {
+				if !shed {
+					h.Evict(id(fmt.Sprint(i)), StyleFence)
+				}
+			}
+			pass(time.Minute)
+			filed, gone := 0, 0
+			for _, os := range h.sweeper.wheel {
+				filed += len(os)
+				for _, o := range os {
+					if o.gone {
+						gone++
+					}
+				}
+			}
+			if len(h.all()) != 10 || filed != gone+10 || gone > 10 {
+				t.Errorf("shed %v: %d objects in the table, %d in the wheel, %d of them gone", shed, len(h.all()), filed, gone)
+			}
+			if h.sweeper.filed != filed || h.sweeper.gone.Load() != int64(gone) {
+				t.Errorf("shed %v: counted %d and %d, want %d and %d", shed, h.sweeper.filed, h.sweeper.gone.Load(), filed, gone)
+			}
+		})
+	}
 }
 
 func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost/internal/invariants"
@@ -26,6 +27,8 @@ type sweeper struct {
 	touched []*object // had something to do since the last look
 	asleep  bool      // the goroutine waits for the wheel, or for a touch
 	roused  bool      // it is to look again in a second
+
+	gone atomic.Int64 // objects in the wheel that are no longer in the table
 
 	// Owned by the goroutine.
 	wheel map[int64][]*object // by second on the host's clock
@@ -133,6 +136,9 @@ func (s *sweeper) sweep() {
 		}
 	}
 	s.shed()
+	if 2*s.gone.Load() > int64(s.filed) {
+		s.compact()
+	}
 }
 
 // look checks the limits of an object that had something to do, and files it if
@@ -182,7 +188,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 func (o *object) restLocked(s *sweeper) {
 	invariants.Held(&o.mu)
 	if o.life == nil {
-		o.gone = true
+		o.goLocked()
 		return
 	}
 	if o.life.underway != nil && o.life.segment.Empty() {
@@ -193,6 +199,15 @@ func (o *object) restLocked(s *sweeper) {
 	}
 	if !o.filed {
 		o.fileLocked(s)
+	}
+}
+
+// goLocked is for an object that is about to leave the table.
+func (o *object) goLocked() {
+	invariants.Held(&o.mu)
+	o.gone = true
+	if o.filed {
+		o.host().sweeper.gone.Add(1)
 	}
 }
 
@@ -216,7 +231,12 @@ const never = 100 * 365 * 24 * time.Hour
 func (s *sweeper) idle(o *object, now time.Duration) {
 	o.mu.Lock()
 	o.filed = false
-	if o.gone || o.touched {
+	if o.gone {
+		s.gone.Add(-1)
+		o.mu.Unlock()
+		return
+	}
+	if o.touched {
 		o.mu.Unlock()
 		return // it is filed again once it is at rest
 	}
@@ -256,7 +276,9 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 	l.end()
 	o.mu.Lock()
 	o.waking = false
-	o.gone = !o.touched // its entry in the wheel means nothing then
+	if !o.touched {
+		o.goLocked()
+	}
 	forget, run := o.gone, o.wakeLocked()
 	o.mu.Unlock()
 	if forget {
@@ -281,13 +303,11 @@ func (s *sweeper) shed() {
 			break
 		}
 	}
-	if n > 0 {
-		s.compact()
-	}
 }
 
 // compact takes the objects that are gone out of the wheel, which would keep their
-// memory until they come due.
+// memory until they come due. It looks at the whole wheel: that is for when they are half
+// of it.
 func (s *sweeper) compact() {
 	for at, os := range s.wheel {
 		left := slices.DeleteFunc(os, func(o *object) bool {
@@ -295,8 +315,9 @@ func (s *sweeper) compact() {
 			defer o.mu.Unlock()
 			return o.gone
 		})
+		s.gone.Add(int64(len(left) - len(os)))
 		s.filed -= len(os) - len(left)
-		if s.wheel[at] = left; len(left) == 0 {
+		if s.wheel[at] = slices.Clone(left); len(left) == 0 {
 			delete(s.wheel, at)
 		}
 	}
