@@ -19,6 +19,7 @@ type Call struct {
 // Handler is what an event does with its object. An interface, so that a call can keep
 // its argument, its result and what runs in one place.
 type Handler interface {
+	// Handle runs with the instance, holding the turn.
 	Handle(ctx context.Context, instance any) error
 }
 

@@ -39,6 +39,10 @@ type object struct {
 	backOff *backOff  // nil unless the constructor failed last
 
 	last time.Duration // when the last event ended, on the host's clock
+
+	// first is the first life since the object came into memory, in most cases the only
+	// one: it needs no allocation of its own. It is not used again.
+	first life
 }
 
 func (o *object) host() *Host { return o.class.host }

@@ -3,6 +3,7 @@ package runtime
 import (
 	"hash/maphash"
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -14,62 +15,102 @@ type table struct {
 	shards [shardCount]shard
 }
 
-// shard is a part of a table.
+// shard is a part of a table. Objects are found by the hash of their name, which the
+// collector, other than the name, need not follow.
 type shard struct {
-	mu      sync.Mutex // order: before no other lock; released before an object's is taken
-	objects map[string]*object
-	most    int // that the map has held: it keeps room for them
+	mu       sync.Mutex // order: before no other lock; released before an object's is taken
+	objects  map[uint64]*object
+	collided map[string]*object // whose hash another had when they came
+	most     int                // that objects has held: it keeps room for them
 }
 
 // minShrunk is the size below which a shard keeps the room that it has.
 const minShrunk = 64
 
+func (s *shard) getLocked(hash uint64, name string) *object {
+	if o := s.objects[hash]; o != nil && o.name == name {
+		return o
+	}
+	return s.collided[name]
+}
+
+func (s *shard) putLocked(hash uint64, o *object) {
+	switch {
+	case s.objects == nil:
+		s.objects = map[uint64]*object{hash: o}
+	case s.objects[hash] == nil:
+		s.objects[hash] = o
+	case s.collided == nil:
+		s.collided = map[string]*object{o.name: o}
+	default:
+		s.collided[o.name] = o
+	}
+}
+
 // removeLocked takes an object out, and gives room back that most of the objects which
 // it was for have left.
-func (s *shard) removeLocked(name string) {
+func (s *shard) removeLocked(hash uint64, o *object) {
+	if s.collided[o.name] == o {
+		delete(s.collided, o.name)
+		return
+	}
+	if s.objects[hash] != o {
+		return
+	}
 	s.most = max(s.most, len(s.objects))
-	delete(s.objects, name)
+	delete(s.objects, hash)
 	if s.most > minShrunk && len(s.objects) < s.most/4 {
 		s.objects, s.most = maps.Collect(maps.All(s.objects)), len(s.objects)
 	}
 }
 
-func (t *table) shardOf(name string) *shard {
-	return &t.shards[maphash.String(t.seed, name)%shardCount]
+// allLocked yields the objects, in no order.
+func (s *shard) allLocked(yield func(*object) bool) {
+	for _, o := range s.objects {
+		if !yield(o) {
+			return
+		}
+	}
+	for _, o := range s.collided {
+		if !yield(o) {
+			return
+		}
+	}
+}
+
+// of returns the shard of a name, and its hash.
+func (t *table) of(name string) (*shard, uint64) {
+	hash := maphash.String(t.seed, name)
+	return &t.shards[hash%shardCount], hash
 }
 
 // objectOf returns the table entry of a name, which it makes if there is none.
 func (c *class) objectOf(name string) *object {
-	s := c.shardOf(name)
+	s, hash := c.of(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.objects[name]
+	o := s.getLocked(hash, name)
 	if o == nil {
 		o = &object{class: c, name: name}
-		if s.objects == nil {
-			s.objects = map[string]*object{}
-		}
-		s.objects[name] = o
+		s.putLocked(hash, o)
 	}
 	return o
 }
 
 // lookup returns the table entry of a name, or nil if the object is not in memory.
 func (t *table) lookup(name string) *object {
-	s := t.shardOf(name)
+	s, hash := t.of(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.objects[name]
+	return s.getLocked(hash, name)
 }
 
 // forget takes an object that is gone out of the table.
 func (t *table) forget(o *object) {
-	s := t.shardOf(o.name)
+	s, hash := t.of(o.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.objects[o.name] == o {
-		s.removeLocked(o.name)
-	}
+	s.removeLocked(hash, o)
 }
 
 // lookup returns the table entry of id, or nil if the object is not in memory.
@@ -87,9 +128,7 @@ func (h *Host) all() []*object {
 		for i := range c.shards {
 			s := &c.shards[i]
 			s.mu.Lock()
-			for _, o := range s.objects {
-				os = append(os, o)
-			}
+			os = slices.AppendSeq(os, s.allLocked)
 			s.mu.Unlock()
 		}
 	}
@@ -110,7 +149,7 @@ func (h *Host) sample() []*object {
 		n := int(h.sampled.Add(1) % uint64(h.shardsInAll()))
 		s := &h.bound[n/shardCount].shards[n%shardCount]
 		s.mu.Lock()
-		for _, o := range s.objects {
+		for o := range s.allLocked {
 			os = append(os, o)
 			break
 		}

@@ -97,7 +97,11 @@ func (o *object) takeOut(ev *event) bool {
 // constructor in an exclusive section.
 func (o *object) beginLocked(first *event) (*life, *event) {
 	invariants.Held(&o.mu)
-	l := &life{obj: o, number: o.host().store.NewEpoch().Life, born: o.host().now()}
+	l := &o.first
+	if l.obj != nil {
+		l = new(life)
+	}
+	l.obj, l.number, l.born = o, o.host().store.NewEpoch().Life, o.host().now()
 	l.stirLocked()
 	l.rng = o.rng
 	l.segment = l.rng.NewSegment(l.epoch())
