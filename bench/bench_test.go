@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/goleak"
 
 	"github.com/dohost/dohost/internal/recovery"
@@ -24,13 +26,15 @@ func TestMain(m *testing.M) {
 
 // small is a bench that takes no time and measures nothing of worth.
 func small(t *testing.T) *bench {
-	return &bench{dir: t.TempDir(), seed: 1, rounds: 1, duration: 5 * time.Millisecond, objects: 1000}
+	return &bench{
+		dir: t.TempDir(), seed: 1, rounds: 1, duration: 5 * time.Millisecond, objects: 1000, rest: time.Millisecond,
+	}
 }
 
 // TestEveryExperimentDoesItsWork runs those that do not wait for the clock: each checks
 // that what it counted was done.
 func TestEveryExperimentDoesItsWork(t *testing.T) {
-	waits := map[string]bool{"P7": true, "P9": true, "P10": true, "P12": true}
+	waits := map[string]bool{"P9": true, "P10": true}
 	b := small(t)
 	for _, e := range experiments {
 		if waits[e.id] {
@@ -40,13 +44,20 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 			t.Errorf("%s: %v", e.id, err)
 		}
 	}
+	var ids []string
 	for _, r := range b.result.Rows {
+		ids = append(ids, r.ID)
 		if r.Sides[0].Checked == 0 {
 			t.Errorf("%s: nothing was checked", r.ID)
 		}
 	}
-	if rows, curves := len(b.result.Rows), len(b.result.Curves); rows < 30 || curves != 8 || len(b.result.Breakdowns) != 2 {
-		t.Errorf("%d rows, %d curves, %d breakdowns", rows, curves, len(b.result.Breakdowns))
+	const want = "R1 R1b R2 R3 P12 R4 R5 P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P11 P11m P17 P17a " +
+		"O1a O1b O1c O1d O1e O1f O2a O2b O2c O2d O2e S1 P18 E1 E1a"
+	if got := strings.Join(ids, " "); got != want {
+		t.Errorf("the rows are %s, want %s", got, want)
+	}
+	if curves, breakdowns := len(b.result.Curves), len(b.result.Breakdowns); curves != 8 || breakdowns != 2 {
+		t.Errorf("%d curves, %d breakdowns", curves, breakdowns)
 	}
 	if err := b.result.write(t.TempDir()); err != nil {
 		t.Error(err)
@@ -75,7 +86,8 @@ func (l *liar) close() error { return nil }
 
 // A side that lost what it was asked to do has no figure.
 func TestASideThatLosesHasNoFigure(t *testing.T) {
-	if fs, err := small(t).compare(t.Context(), named{"liar", &liar{}}); err == nil || err.Error() != "liar has no figure: nothing is there" {
+	fs, err := small(t).compare(t.Context(), named{"liar", &liar{}})
+	if err == nil || err.Error() != "liar has no figure: nothing is there" {
 		t.Errorf("%v, %v", fs, err)
 	}
 }
@@ -102,7 +114,9 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 		"appends":    &counting{host: rows, objects: 10, callers: 4, method: (*subject).append, appends: true},
 	}
 	for name, r := range map[string]*raw{
-		"raw": {objects: 10, callers: 4}, "raw rows": {objects: 10, callers: 4, appends: true}, "pipeline": {objects: 1, depth: 8},
+		"raw":      {objects: 10, callers: 4},
+		"raw rows": {objects: 10, callers: 4, appends: true},
+		"pipeline": {objects: 1, depth: 8},
 	} {
 		if err := r.open(b); err != nil {
 			t.Fatal(err)
@@ -122,6 +136,84 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 		if err := s.close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The limit of increments holds one number for each object: the last.
+func TestTheLimitNoticesAnOldNumber(t *testing.T) {
+	b := small(t)
+	for name, r := range map[string]*raw{"callers": {objects: 10, callers: 4}, "pipeline": {objects: 1, depth: 8}} {
+		if err := r.open(b); err != nil {
+			t.Fatal(err)
+		}
+		done, err := oneRound(t.Context(), r, b.duration)
+		if err == nil {
+			err = r.verify(t.Context(), done.ops)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := r.db.Set(r.key(0, 0), value(r.counts[0]-1), pebble.NoSync); err != nil {
+			t.Error(err)
+		}
+		if err := r.verify(t.Context(), done.ops); err == nil {
+			t.Errorf("%s: the last number but one was not noticed", name)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A cold wake meets each object once before it meets one again.
+func TestWalkGoesRoundAllObjects(t *testing.T) {
+	w := newWalk(1, 10)
+	var seen []int
+	for range 20 {
+		seen = append(seen, w.step())
+	}
+	if !slices.Equal(seen[:10], seen[10:]) || slices.IsSorted(seen[:10]) {
+		t.Errorf("the order is %v", seen)
+	}
+	if all := slices.Sorted(slices.Values(seen[:10])); !slices.Equal(all, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+		t.Errorf("the objects are %v", all)
+	}
+}
+
+// A store that has lost an alarm, or has it at another time, has no figure.
+func TestStoredAlarmsAreCounted(t *testing.T) {
+	b := small(t)
+	s, err := b.storeAlarms(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.verify(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+	s.n++
+	if err := s.verify(t.Context(), b); err == nil || !strings.Contains(err.Error(), "100 alarms are in the index") {
+		t.Error(err)
+	}
+	s.n--
+	s.first = s.first.Add(time.Second)
+	if err := s.verify(t.Context(), b); err == nil || !strings.Contains(err.Error(), "is due at") {
+		t.Error(err)
+	}
+}
+
+// What was not checked is not said to be.
+func TestNotesNameWhatWasChecked(t *testing.T) {
+	r := Results{Rows: []Row{
+		{ID: "X1", Notes: []string{"a note"}, Sides: []Figure{{Side: ours, Checked: 7}, {Side: limit}}},
+		{ID: "X2", Sides: []Figure{{Side: ours}}},
+	}}
+	text, err := r.markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "- X1: a note; operations that were checked: 7 dohost.\n"
+	if !strings.Contains(text, want) || strings.Contains(text, "- X2") {
+		t.Error(text)
 	}
 }
 

@@ -137,9 +137,11 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 
 // text is the breakdown as a table, for a terminal and for results.md.
 func (d *Breakdown) text() string {
-	out := fmt.Sprintf("%s: %s: %s, the mean of %s\n\n| part | mean | of the whole | p50 |\n|---|---|---|---|\n", d.ID, d.What, duration(d.Whole), number(float64(d.Ops)))
+	out := fmt.Sprintf("%s: %s: %s, the mean of %s\n\n| part | mean | of the whole | p50 |\n|---|---|---|---|\n",
+		d.ID, d.What, duration(d.Whole), number(float64(d.Ops)))
 	for _, p := range d.Parts {
-		out += fmt.Sprintf("| %s | %s | %.0f %% | %s |\n", p.What, duration(p.Mean), 100*float64(p.Mean)/float64(d.Whole), duration(p.P50))
+		share := 100 * float64(p.Mean) / float64(d.Whole)
+		out += fmt.Sprintf("| %s | %s | %.0f %% | %s |\n", p.What, duration(p.Mean), share, duration(p.P50))
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -10,37 +11,85 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
+// evictionsPerCall is how many evictions there are for each call under chaos.
+const evictionsPerCall = 0.1
+
 // underChaos is P3 with an eviction every ten calls on average, beside P3 without.
 func underChaos(ctx context.Context, b *bench) error {
+	return b.chaotic(ctx, Row{
+		ID: "P17", What: "P3 with an eviction every 10 calls",
+		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: calmSide, Least: 0.5},
+		Notes:  []string{"after an event has ended; P17a and E1 evict everywhere"},
+	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.End}, Seed: b.seed})
+}
+
+// underChaosAnywhere evicts as often, wherever an incarnation can end.
+func underChaosAnywhere(ctx context.Context, b *bench) error {
+	rate, err := b.rateAnywhere(ctx)
+	if err != nil {
+		return err
+	}
+	return b.chaotic(ctx, Row{
+		ID: "P17a", What: "P3 with an eviction every 10 calls, at any place",
+		Notes: []string{fmt.Sprintf("with a chance of %.2g %% at each visit to a place", 100*rate)},
+	}, dohost.Chaos{Rate: rate, Seed: b.seed})
+}
+
+// calmSide is what chaos is compared with.
+const calmSide = "no chaos"
+
+// chaotic compares P3 under chaos with P3 without.
+func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 	calm, err := b.open(dohost.Options{}, nil)
 	if err != nil {
 		return err
 	}
-	var ended atomic.Int64
-	h, err := b.open(dohost.Options{
-		Chaos: dohost.Chaos{Rate: 0.1, Places: []eviction.Place{"end"}, Seed: b.seed},
-		Listener: dohost.Listener{Fenced: func(e dohost.Ended) {
-			if e.Why.Reason == runtime.ReasonChaos {
-				ended.Add(1)
-			}
-		}},
-	}, nil)
+	side, ended, err := b.openChaotic(c)
 	if err != nil {
+		return errors.Join(err, calm.Close())
+	}
+	without := &counting{host: calm, objects: 1000, callers: 64, method: (*subject).add}
+	r.Unit = "calls/s"
+	if r.Sides, err = b.compare(ctx, named{ours, side}, named{calmSide, without}); err != nil {
 		return err
 	}
-	side := &counting{host: h, objects: 1000, callers: 64, method: (*subject).add, retry: true}
-	r := Row{
-		ID: "P17", What: "P3 with an eviction every 10 calls", Unit: "calls/s",
-		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: "no chaos", Least: 0.5},
+	r.Notes = append(r.Notes, fmt.Sprintf("%d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
+	if n := side.unknown.Load(); n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d calls beside these had an unknown outcome, and may have counted", n))
 	}
-	r.Sides, err = b.compare(ctx, named{ours, side}, named{"no chaos", &counting{host: calm, objects: 1000, callers: 64, method: (*subject).add}})
-	if err != nil {
-		return err
-	}
-	if side.unknown.Load() > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d calls with an unknown outcome", side.unknown.Load()))
-	}
-	r.Notes = append(r.Notes, fmt.Sprintf("after an event has ended; E1 evicts everywhere. %d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
 	b.add(r)
 	return nil
+}
+
+// openChaotic opens the ground of P3 under chaos, which counts the incarnations it ends.
+func (b *bench) openChaotic(c dohost.Chaos) (side *counting, ended *atomic.Int64, err error) {
+	ended = new(atomic.Int64)
+	h, err := b.open(dohost.Options{Chaos: c, Listener: dohost.Listener{Fenced: func(e dohost.Ended) {
+		if e.Why.Reason == runtime.ReasonChaos {
+			ended.Add(1)
+		}
+	}}}, nil)
+	return &counting{host: h, objects: 1000, callers: 64, method: (*subject).add, retry: true}, ended, err
+}
+
+// rateAnywhere finds the chance at each visit to a place by which there are so many
+// evictions for each call: from how many there are by a small one.
+func (b *bench) rateAnywhere(ctx context.Context) (rate float64, err error) {
+	const small, enough, most = 0.005, 200, 1_000_000
+	side, ended, err := b.openChaotic(dohost.Chaos{Rate: small, Seed: b.seed})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, side.close()) }()
+	var calls int64
+	for ended.Load() < enough {
+		r, err := oneRound(ctx, side, b.duration)
+		if err != nil {
+			return 0, err
+		}
+		if calls += r.ops; calls > most {
+			return 0, fmt.Errorf("%d evictions in %d calls, with a chance of %v at each visit", ended.Load(), calls, small)
+		}
+	}
+	return min(1, small*evictionsPerCall*float64(calls)/float64(ended.Load())), nil
 }

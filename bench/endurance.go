@@ -61,8 +61,10 @@ func endurance(ctx context.Context, b *bench) (err error) {
 			P50: time.Duration(e.hist.ValueAtQuantile(50)), P99: time.Duration(e.hist.ValueAtQuantile(99)),
 		}},
 		Notes: []string{
-			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, and DeleteAll at %d rows", keeperCount, e.n, mostRows),
-			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was asked; %d alarms", e.ended.Load(), e.unknown, rung),
+			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, "+
+				"and DeleteAll at %d rows", keeperCount, e.n, mostRows),
+			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was asked; "+
+				"%d alarms", e.ended.Load(), e.unknown, rung),
 			"memtable 1 MiB, block cache 8 MiB",
 		},
 	})

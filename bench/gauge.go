@@ -136,7 +136,8 @@ func (g *gauge) thirds() (middle, last float64) {
 // most.
 func level(gs []*gauge) Row {
 	var worst float64
-	notes := []string{"the median of the last third beside that of the middle one, or beside 1 if that is more; the first third is for filling"}
+	notes := []string{"the median of the last third beside that of the middle one, or beside 1 if that is more; " +
+		"the first third is for filling"}
 	for _, g := range gs {
 		if !g.judged {
 			continue

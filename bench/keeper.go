@@ -55,7 +55,9 @@ const mostTries = 100
 
 // make makes a call after which the tenant holds what is wanted. If nobody knows whether
 // it ran, the tenant is asked, and the call is made again if it did not.
-func (k *keeper) make(ctx context.Context, i int, want holding, call func(context.Context, dohost.Stub[tenant]) (holding, error)) error {
+func (k *keeper) make(
+	ctx context.Context, i int, want holding, call func(context.Context, dohost.Stub[tenant]) (holding, error),
+) error {
 	s := tenants.Get(k.host, name(i))
 	before := k.want[i].kept()
 	asking := false

@@ -67,7 +67,8 @@ func commit() string {
 		return ""
 	}
 	at := strings.TrimSpace(string(out))
-	if changes, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changes) > 0 {
+	changes, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output()
+	if err != nil || len(changes) > 0 {
 		at += "+"
 	}
 	return at

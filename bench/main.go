@@ -24,6 +24,7 @@ type bench struct {
 	duration time.Duration
 	objects  int           // that experiments with many of them have
 	endure   time.Duration // of the endurance run; zero: ten rounds
+	rest     time.Duration // before objects count as idle
 	alone    bool          // without what dohost is compared with
 	peer     *peer         // or nil
 	result   Results
@@ -43,15 +44,18 @@ var experiments = []experiment{
 	{"P1a", "durable appends, one hot object, 256 outstanding", hotAppends},
 	{"P2", "durable increments, one object, one caller", oneCaller},
 	{"P3", "durable increments, 1,000 objects, 64 outstanding", manyObjects},
+	{"P3c", "P3, on one core", manyOnOneCore},
 	{"P4", "durable increments over HTTP, one object, 64 connections", hotOverHTTP},
 	{"P4m", "durable increments over HTTP, 1,000 objects, 64 connections", manyOverHTTP},
 	{"P5", "in-memory call, uncontended round trip", inMemory},
 	{"P6", "cold wake: a call to an object on disk", coldWake},
 	{"P6h", "cold wake over HTTP", wakeOverHTTP},
-	{"P7", "memory of an idle live object", density},
+	{"P7", "memory of an idle live object, a collection with all of them, and of an evicted object (P8)", density},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
+	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
+	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of what the machine takes", overloadedMachine},
 	{"O2", "open loop at 50 and 200 % of what objects take", overloadedObjects},
 	{"P18", "opening a store with many objects", opening},
@@ -83,7 +87,7 @@ func run(ctx context.Context, args []string) error {
 	dir := flags.String("data", "", "the `folder` for the stores, on the disk that is meant; a temporary one if empty")
 	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
 	profiles := flags.String("profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
-	b := &bench{}
+	b := &bench{rest: rest}
 	flags.Uint64Var(&b.seed, "seed", 1, "draws what is drawn")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
 	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
@@ -100,8 +104,8 @@ func run(ctx context.Context, args []string) error {
 	case flags.NArg() > 0:
 		return fmt.Errorf("%q: want flags only", flags.Arg(0))
 	case b.rounds < 1 || b.duration <= 0 || b.endure <= 0 || b.objects < 1000:
-		return fmt.Errorf("-rounds %d, -for %v, -endure %v, -objects %d: want at least 1 round, more than no time and 1000 objects",
-			b.rounds, b.duration, b.endure, b.objects)
+		return fmt.Errorf("-rounds %d, -for %v, -endure %v, -objects %d: "+
+			"want at least 1 round, more than no time and 1000 objects", b.rounds, b.duration, b.endure, b.objects)
 	}
 	if *with != "" {
 		if b.peer, err = findPeer(ctx, *with); err != nil {
@@ -113,8 +117,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(b.dir)
 	b.result = Results{
-		Machine: thisMachine(b.dir, time.Now().UTC().Format(time.DateOnly)), Command: "go run ./bench " + strings.Join(args, " "),
-		Seed: b.seed, Rounds: b.rounds, For: b.duration,
+		Machine: thisMachine(b.dir, time.Now().UTC().Format(time.DateOnly)),
+		Command: "go run ./bench " + strings.Join(args, " "), Seed: b.seed, Rounds: b.rounds, For: b.duration,
 	}
 	for _, e := range chosen {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", e.id, e.what)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -9,7 +10,8 @@ import (
 // markdown is results.md.
 func (r *Results) markdown() (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Results\n\nMade by the program from results.json; a test compares the two. How to read them is in [README.md](README.md).\n\n")
+	b.WriteString("# Results\n\nMade by the program from results.json; a test compares the two. " +
+		"How to read them is in [README.md](README.md).\n\n")
 	for _, line := range r.facts() {
 		fmt.Fprintf(&b, "- %s\n", line)
 	}
@@ -25,18 +27,26 @@ func (r *Results) markdown() (string, error) {
 			if len(f.Rounds) > 1 {
 				spread = f.details()[0]
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", id, what, f.Side, number(f.Value), row.Unit,
-				spread, duration(f.P50), duration(f.P99), perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), ratio, target, met)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s | %s | %s | %s | %s | %s |\n",
+				id, what, f.Side, number(f.Value), row.Unit, spread, duration(f.P50), duration(f.P99),
+				perOp(f.Syncs, "%.3f"), perOp(f.Allocs, "%.1f"), ratio, target, met)
 		}
 	}
 	b.WriteString("\n## Notes\n\n")
 	for _, row := range r.Rows {
 		var checked []string
 		for _, f := range row.Sides {
-			checked = append(checked, fmt.Sprintf("%s %s", number(float64(f.Checked)), f.Side))
+			if f.Checked > 0 {
+				checked = append(checked, fmt.Sprintf("%s %s", number(float64(f.Checked)), f.Side))
+			}
 		}
-		notes := append(row.Notes, "operations that were checked: "+strings.Join(checked, ", "))
-		fmt.Fprintf(&b, "- %s: %s.\n", row.ID, strings.Join(notes, "; "))
+		notes := slices.Clone(row.Notes)
+		if len(checked) > 0 {
+			notes = append(notes, "operations that were checked: "+strings.Join(checked, ", "))
+		}
+		if len(notes) > 0 {
+			fmt.Fprintf(&b, "- %s: %s.\n", row.ID, strings.Join(notes, "; "))
+		}
 	}
 	for _, d := range r.Breakdowns {
 		fmt.Fprintf(&b, "\n## %s", d.text())
@@ -56,9 +66,11 @@ func (r *Results) facts() []string {
 		cgo = "with cgo"
 	}
 	facts := []string{
-		fmt.Sprintf("machine: %s, %d cores, GOMAXPROCS %d, %s, file system %s", m.Processor, m.Cores, m.GOMAXPROCS, m.System, m.FileSystem),
+		fmt.Sprintf("machine: %s, %d cores, GOMAXPROCS %d, %s, file system %s",
+			m.Processor, m.Cores, m.GOMAXPROCS, m.System, m.FileSystem),
 		fmt.Sprintf("build: %s, %s, commit %s, %s", m.Go, cgo, m.Commit, m.Date),
-		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up", strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond)),
+		fmt.Sprintf("command: `%s`, seed %d, %d rounds of %v for each side, and one that warms up",
+			strings.TrimSpace(r.Command), r.Seed, r.Rounds, r.For.Round(time.Millisecond)),
 	}
 	if r.Peer != "" {
 		facts = append(facts, "peer: "+r.Peer)

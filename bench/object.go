@@ -63,6 +63,16 @@ func (s *subject) append(ctx context.Context, v int) (int, error) {
 	return s.rows, dohost.Put(ctx, s.st.Storage(), fmt.Sprintf("row/%012d", s.rows), v)
 }
 
+// appendMany adds so many rows, and returns how many there are.
+func (s *subject) appendMany(ctx context.Context, n int) (rows int, err error) {
+	for range n {
+		if rows, err = s.append(ctx, 1); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
 // count reads all rows, and says how many there are and how many hold v.
 func (s *subject) count(ctx context.Context, v int) (n [2]int, err error) {
 	for row, err := range dohost.All[int](ctx, s.st.Storage(), &dohost.ListOptions{Prefix: "row/"}) {
@@ -106,7 +116,7 @@ type host struct {
 }
 
 // open opens a host in a directory of its own, whose syncs are counted. Objects go only
-// when they are evicted.
+// when they are evicted, unless the options say for how long they may be idle.
 func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
 	dir, err := b.room()
 	if err != nil {
@@ -142,12 +152,26 @@ func (h *host) reopen() error {
 	return nil
 }
 
+// reopenInTables is reopen with nothing left in the log: what the objects hold is in
+// tables.
+func (h *host) reopenInTables() error {
+	if err := h.Close(); err != nil {
+		return err
+	}
+	if err := quietly(h.dir); err != nil {
+		return err
+	}
+	return h.reopen()
+}
+
 func (h *host) syncs() int64 { return h.fs.Syncs() }
 
 func (h *host) close() error { return h.Close() }
 
 // fill calls every object of so many once, by many callers at once.
-func fill[In any](ctx context.Context, b *bench, h *host, n int, method func(*subject, context.Context, In) (int, error), in In) error {
+func fill[In any](
+	ctx context.Context, b *bench, h *host, n int, method func(*subject, context.Context, In) (int, error), in In,
+) error {
 	return fillBy(b, 0, n, func(i int) error {
 		_, err := dohost.Call(ctx, subjects.Get(h, name(i)), method, in)
 		return err

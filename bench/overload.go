@@ -36,20 +36,26 @@ var allOffered = Target{Text: "≥ 0.95 of what is offered", Beside: "offered", 
 
 // overloadedMachine has too little processor for what is offered.
 func overloadedMachine(ctx context.Context, b *bench) error {
-	o := overload{id: "O1", what: "1,000 objects", objects: 1000, callers: 64, events: 4, method: (*subject).add, open: []*offering{
+	o := overload{id: "O1", what: "1,000 objects", objects: 1000, callers: 64, events: 4, method: (*subject).add}
+	o.open = []*offering{
 		{share: 0.5, target: allOffered}, {share: 0.8, target: allOffered},
 		{share: 2, target: Target{Text: "≥ 0.5 of the closed loop", Beside: closedSide, Least: 0.5}},
-	}}
+	}
 	return o.run(ctx, b)
 }
 
 // overloadedObjects have too little time, each its own: there is enough of the processor
 // for calls that they refuse.
 func overloadedObjects(ctx context.Context, b *bench) error {
-	o := overload{id: "O2", what: "16 objects that take 1 ms", objects: 16, callers: 64, events: 64, method: (*subject).addSlowly, open: []*offering{
+	o := overload{
+		id: "O2", what: "16 objects that take 1 ms", objects: 16, callers: 64, events: 64, method: (*subject).addSlowly,
+	}
+	o.open = []*offering{
 		{share: 0.5, target: allOffered},
-		{share: 2, target: Target{Text: "≥ 0.8 of the closed loop, p99 ≤ 250 ms", Beside: closedSide, Least: 0.8, P99: 250 * time.Millisecond}},
-	}}
+		{share: 2, target: Target{
+			Text: "≥ 0.8 of the closed loop, p99 ≤ 250 ms", Beside: closedSide, Least: 0.8, P99: 250 * time.Millisecond,
+		}},
+	}
 	return o.run(ctx, b)
 }
 
@@ -148,8 +154,11 @@ func (o *overload) report(b *bench, figures []Figure) {
 			all.add(s)
 		}
 		add(Row{
-			What: fmt.Sprintf("open loop at %.0f %% of the closed one: durable increments, %s", open.share*100, o.what), Unit: unit,
-			Sides:  []Figure{f, before, {Side: "offered", Value: median(all.rates), Rounds: all.rates, Checked: all.calls}},
+			What: fmt.Sprintf("open loop at %.0f %% of the closed one: durable increments, %s", open.share*100, o.what),
+			Unit: unit,
+			Sides: []Figure{f, before, {
+				Side: "offered", Value: median(all.rates), Rounds: all.rates, Checked: all.calls,
+			}},
 			Target: open.target, Notes: all.notes(o, before.Value*open.share),
 		})
 		if open.share > 1 {
@@ -160,15 +169,18 @@ func (o *overload) report(b *bench, figures []Figure) {
 	before.Side = "before"
 	add(Row{
 		What: "closed loop after the overload: durable increments, " + o.what, Unit: unit, Sides: []Figure{after, before},
-		Target: Target{Text: "≥ 0.9 of before", Beside: before.Side, Least: 0.9}, Notes: []string{fmt.Sprintf("%d callers", o.callers)},
+		Target: Target{Text: "≥ 0.9 of before", Beside: before.Side, Least: 0.9},
+		Notes:  []string{fmt.Sprintf("%d callers", o.callers)},
 	})
 }
 
 // atMost is a row for the most of something that was seen under overload.
 func atMost(unit string, value, most float64, checked int64) Row {
 	return Row{
-		What: "the same: " + unit + ", at most", Unit: unit, Sides: []Figure{{Side: ours, Value: value, Rounds: []float64{value}, Checked: checked}},
-		Target: Target{Text: fmt.Sprintf("≤ %s", number(most)), ValueMost: most}, Notes: []string{"with those of who makes the calls"},
+		What: "the same: " + unit + ", at most", Unit: unit,
+		Sides:  []Figure{{Side: ours, Value: value, Rounds: []float64{value}, Checked: checked}},
+		Target: Target{Text: fmt.Sprintf("≤ %s", number(most)), ValueMost: most},
+		Notes:  []string{"with those of who makes the calls"},
 	}
 }
 
@@ -317,7 +329,8 @@ func (o *offered) add(other offered) {
 
 func (o *offered) notes(by *overload, due float64) []string {
 	return []string{
-		fmt.Sprintf("%s calls/s were due, and %s/s made: who makes them shares the cores with the host", number(due), number(median(o.rates))),
+		fmt.Sprintf("%s calls/s were due, and %s/s made: who makes them shares the cores with the host",
+			number(due), number(median(o.rates))),
 		fmt.Sprintf("%s calls, of which %s were refused with ErrOverloaded and did not run: an object has at most %d",
 			number(float64(o.calls)), number(float64(o.refused)), by.events),
 		fmt.Sprintf("times are from when a call was due; a caller had it %s later at p50, %s at p99",

@@ -38,7 +38,9 @@ func findPeer(ctx context.Context, name string) (*peer, error) {
 		}
 	}
 	p := &peer{folder: folder}
-	if _, err := p.run(ctx, "npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"); err != nil {
+	_, err = p.run(ctx, "npm", "install",
+		"--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+	if err != nil {
 		return nil, fmt.Errorf("-peer %s: npm install in %s: %w", name, folder, err)
 	}
 	out, err := p.run(ctx, "node", "-p", `JSON.stringify(require("workerd"))`)
@@ -90,5 +92,6 @@ func (p *peer) fact() string {
 	if p.blind != "" {
 		syncs = "its syncs were not counted: " + p.blind
 	}
-	return fmt.Sprintf("%s %s; %s; its own clock is too coarse for p50 and p99 of calls in process", workerd, p.version, syncs)
+	return fmt.Sprintf("%s %s; %s; its own clock is too coarse for p50 and p99 of calls in process",
+		workerd, p.version, syncs)
 }

@@ -12,7 +12,8 @@ func TestPeerNeedsNodeAndACheckout(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	refused := func(want string) {
 		t.Helper()
-		if err := run(t.Context(), []string{"-peer", "workerd", "-run", "P2", "-for", "1ms", "-out", out}); err == nil || !strings.Contains(err.Error(), want) {
+		err := run(t.Context(), []string{"-peer", "workerd", "-run", "P2", "-for", "1ms", "-out", out})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		if _, err := os.Stat(out); err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -57,13 +58,14 @@ func (fs *countingFS) counted(path string, f vfs.File) vfs.File {
 // commits keys and values of the size that dohost writes.
 type raw struct {
 	objects int
-	callers int // each with one synced commit after the other, or
+	callers int // each with objects of its own, and one synced commit after the other, or
 	depth   int // one goroutine with so many commits in flight
 	appends bool
 
+	dir    string
 	fs     countingFS
 	db     *pebble.DB
-	counts []atomic.Uint64
+	counts []uint64 // of the commits of each object, by the one who makes them
 }
 
 // openRaw opens Pebble in a directory.
@@ -74,26 +76,40 @@ func openRaw(dir string, fs vfs.FS) (*pebble.DB, error) {
 	return pebble.Open(filepath.Join(dir, "db"), o)
 }
 
-// quiet says nothing of flushes, and ends the process as Pebble wants it.
+// quiet says nothing of flushes, tells what fails in the background, and ends the process
+// as Pebble wants it.
 type quiet struct{}
 
 // Infof does nothing.
 func (quiet) Infof(string, ...any) {}
 
-// Errorf does nothing: what fails says so itself.
-func (quiet) Errorf(string, ...any) {}
+// Errorf tells of an error that nobody else may hear of.
+func (quiet) Errorf(format string, args ...any) {
+	fmt.Fprintln(os.Stderr, "pebble:", fmt.Sprintf(format, args...))
+}
 
 // Fatalf ends the process.
 func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-func (r *raw) open(b *bench) error {
-	dir, err := b.room()
-	if err != nil {
+func (r *raw) open(b *bench) (err error) {
+	if r.dir, err = b.room(); err != nil {
 		return err
 	}
 	r.fs.FS = vfs.Default
-	r.counts = make([]atomic.Uint64, r.objects)
-	r.db, err = openRaw(dir, &r.fs)
+	r.counts = make([]uint64, r.objects)
+	r.db, err = openRaw(r.dir, &r.fs)
+	return err
+}
+
+// reopenInTables is what it is of a host.
+func (r *raw) reopenInTables() (err error) {
+	if err := r.db.Close(); err != nil {
+		return err
+	}
+	if err := quietly(r.dir); err != nil {
+		return err
+	}
+	r.db, err = openRaw(r.dir, &r.fs)
 	return err
 }
 
@@ -114,20 +130,30 @@ func value(n uint64) []byte {
 
 // batch is one commit: the next number of the object.
 func (r *raw) batch(object int) (*pebble.Batch, error) {
-	n := r.counts[object].Add(1)
 	b := r.db.NewBatch()
-	return b, b.Set(r.key(object, n), value(n), nil)
+	return b, r.set(b, object)
 }
 
+// set adds the next number of the object to a batch.
+func (r *raw) set(b *pebble.Batch, object int) error {
+	r.counts[object]++
+	n := r.counts[object]
+	return b.Set(r.key(object, n), value(n), nil)
+}
+
+// work has each caller go round its own objects: every so many-th. So the numbers of one
+// object are committed in order, and verify knows the last.
 func (r *raw) work(ctx context.Context, m *meter) error {
 	if r.depth > 0 {
 		return r.pipeline(m)
 	}
-	var next atomic.Int64
-	return m.each(r.callers, func(_ int, w *worker) error {
-		for !w.over() && ctx.Err() == nil {
+	return m.each(r.callers, func(caller int, w *worker) error {
+		for i := caller; !w.over() && ctx.Err() == nil; i += r.callers {
+			if i >= r.objects {
+				i = caller
+			}
 			began := time.Now()
-			b, err := r.batch(int(next.Add(1)) % r.objects)
+			b, err := r.batch(i)
 			if err == nil {
 				err = r.db.Apply(b, pebble.Sync)
 			}
@@ -160,10 +186,10 @@ func (r *raw) pipeline(m *meter) error {
 		}
 	})
 	var err error
-	for err == nil && time.Now().Before(m.until) {
+	for i := 0; err == nil && time.Now().Before(m.until); i++ {
 		var b *pebble.Batch
 		began := time.Now()
-		if b, err = r.batch(0); err == nil {
+		if b, err = r.batch(i % r.objects); err == nil {
 			err = r.db.ApplyNoSyncWait(b, pebble.Sync)
 			ch <- inFlight{b, began}
 		}
@@ -177,7 +203,7 @@ func (r *raw) pipeline(m *meter) error {
 func (r *raw) verify(_ context.Context, done int64) error {
 	var sum uint64
 	for i := range r.objects {
-		n := r.counts[i].Load()
+		n := r.counts[i]
 		sum += n
 		for row := n; row >= 1; row-- {
 			v, c, err := r.db.Get(r.key(i, row))
@@ -192,7 +218,7 @@ func (r *raw) verify(_ context.Context, done int64) error {
 				return fmt.Errorf("object %d holds %d, want %d", i, got, row)
 			}
 			if !r.appends {
-				break // several commits in flight may not have come in order
+				break // the last has overwritten the others
 			}
 		}
 	}

@@ -28,7 +28,8 @@ func (o outside) traced(ctx context.Context, d time.Duration) (r round, err erro
 		return round{}, nil
 	}
 	table := filepath.Join(filepath.Dir(o.at.store), "strace.txt")
-	cmd := exec.CommandContext(ctx, p.strace, "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", table, "-p", strconv.Itoa(o.at.cmd.Process.Pid))
+	cmd := exec.CommandContext(ctx, p.strace,
+		"-f", "-c", "-e", "trace=fsync,fdatasync", "-o", table, "-p", strconv.Itoa(o.at.cmd.Process.Pid))
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return round{}, err

@@ -160,7 +160,8 @@ func (t *tenant) arm(ctx context.Context, due time.Time) error {
 func (t *tenant) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	id := t.st.ID()
 	if due := a.Scheduled.UnixMilli(); due != t.has.Due {
-		t.bell.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d rang, and that of %d is set", id, due, t.has.Due)))
+		t.bell.wrong.Store(new(fmt.Sprintf("the alarm of %v that was due at %d rang, and that of %d is set",
+			id, due, t.has.Due)))
 	}
 	t.has.Rings++
 	if err := dohost.Put(ctx, t.st.Storage(), "rings", t.has.Rings); err != nil {

@@ -18,9 +18,9 @@ type benchCmd struct {
 	Data    string        `help:"Folder on the disk that is meant, in which a temporary one is made; the system's own if empty, which may be memory." env:"DOHOST_BENCH_DATA"`
 	Seed    uint64        `help:"Draws which object is ended, and when a process." default:"1" env:"DOHOST_SEED"`
 	Objects int           `help:"Objects that are fenced, one at a time." default:"1000" env:"DOHOST_BENCH_OBJECTS"`
-	Fences  int           `help:"How often, at rest and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
+	Fences  int           `help:"How often, at rest, busy and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
 	Workers int           `help:"Objects in the middle of a step when their process ends." default:"64" env:"DOHOST_BENCH_WORKERS"`
-	Ends    int           `help:"Ends of a process, in each of three ways." default:"20" env:"DOHOST_BENCH_ENDS"`
+	Ends    int           `help:"Ends of a process, in each of three ways; of one at rest five times as many." default:"20" env:"DOHOST_BENCH_ENDS"`
 	Work    time.Duration `help:"About how long a process works before it is ended." default:"150ms" env:"DOHOST_BENCH_WORK"`
 }
 

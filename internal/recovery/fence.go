@@ -34,7 +34,7 @@ func openFenced(dir string, objects int) (*fenced, error) {
 
 func (f *fenced) close() error { return errors.Join(f.Close(), f.out.f.Close()) }
 
-// fence ends lives and calls: from the fence to the first line of the next life's method.
+// fence ends lives of objects that were called just before.
 func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range times {
@@ -42,18 +42,52 @@ func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time
 		if _, err := dohost.Call(ctx, w, (*worker).touch, 0); err != nil { // it is alive
 			return nil, err
 		}
-		began := time.Now()
-		if !f.Evict(w.ID(), dohost.Fence) {
-			return nil, fmt.Errorf("%v was not alive", w.ID())
-		}
-		at, err := dohost.Call(ctx, w, (*worker).step, 0)
+		d, err := f.end(ctx, w)
 		if err != nil {
 			return nil, err
 		}
-		f.steps++
-		took = append(took, at.Sub(began))
+		took = append(took, d)
 	}
 	return took, nil
+}
+
+// fenceRested ends lives of objects that have had nothing to do for a while. All rest
+// together, and then each is ended once; where that is not enough, they rest again.
+func (f *fenced) fenceRested(
+	ctx context.Context, seed uint64, times int, rest time.Duration,
+) (took []time.Duration, err error) {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for len(took) < times {
+		for i := range f.objects {
+			if _, err := dohost.Call(ctx, workers.Get(f, name(i)), (*worker).touch, 0); err != nil { // it is alive
+				return nil, err
+			}
+		}
+		time.Sleep(rest)
+		for _, i := range draw.Perm(f.objects)[:min(f.objects, times-len(took))] {
+			d, err := f.end(ctx, workers.Get(f, name(i)))
+			if err != nil {
+				return nil, err
+			}
+			took = append(took, d)
+		}
+	}
+	return took, nil
+}
+
+// end ends a life and calls: it takes from the fence to the first line of the next life's
+// method.
+func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Duration, err error) {
+	began := time.Now()
+	if !f.Evict(w.ID(), dohost.Fence) {
+		return 0, fmt.Errorf("%v was not alive", w.ID())
+	}
+	at, err := dohost.Call(ctx, w, (*worker).step, 0)
+	if err != nil {
+		return 0, err
+	}
+	f.steps++
+	return at.Sub(began), nil
 }
 
 // cold calls each worker once, in a host that was just opened: what it needs is in no

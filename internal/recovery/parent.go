@@ -81,6 +81,7 @@ func (p *process) close() error { return errors.Join(p.in.Close(), p.cmd.Wait())
 type ending struct {
 	workers int
 	kill    bool          // else the host is closed
+	work    time.Duration // about how long a process works
 	pause   time.Duration // between the steps of a worker; the next process starts after one
 }
 
@@ -108,7 +109,7 @@ func (e ending) run(ctx context.Context, o Options, dir string, times int) (took
 			}
 		}
 		// In the middle of something, which is drawn.
-		time.Sleep(o.Work/2 + time.Duration(draw.Int64N(int64(o.Work))))
+		time.Sleep(e.work/2 + time.Duration(draw.Int64N(int64(e.work))))
 		ended = time.Now()
 		if e.kill && n < times {
 			err = p.kill()

@@ -1,9 +1,11 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,10 +17,16 @@ type Options struct {
 	Dir     string // an empty folder, on the disk that is meant
 	Seed    uint64 // draws which object is ended, and when a process
 	Objects int    // that are fenced
-	Fences  int    // of them, at rest and under load
+	Fences  int    // of them, at rest, busy and under load
 	Workers int    // in the middle of something when their process ends
-	Ends    int    // of processes, in each way
-	// Work is about how long a process works before it is ended.
+	// Ends is how many processes are ended, in each way; at rest, where each end measures
+	// one object, five times as many.
+	Ends int
+	// Rest is how long objects have had nothing to do when they are fenced at rest: the
+	// host looks at them once a second, and takes away what only a busy one needs. Zero
+	// means 4 s.
+	Rest time.Duration
+	// Work is about how long a process works before it is ended; at rest, at most 8 ms.
 	Work time.Duration
 	// Progress is told how far it is. Nil if nobody asks.
 	Progress func(format string, args ...any)
@@ -40,38 +48,56 @@ type Distribution struct {
 
 // At is the time within which so many of a hundred had gone on.
 func (d *Distribution) At(percent float64) time.Duration {
-	n := len(d.Took)
-	i := int(percent / 100 * float64(n))
-	return d.Took[min(i, n-1)]
+	had := int(math.Ceil(percent * float64(len(d.Took)) / 100))
+	return d.Took[max(had, 1)-1]
 }
 
 // loadCallers are those beside the fences under load.
 const loadCallers = 64
 
+// restWork is about how long a process works that is ended at rest, at most: a step takes
+// less.
+const restWork = 8 * time.Millisecond
+
 // Run measures all kinds. What was lost or doubled is an error, and there are no figures.
 func Run(ctx context.Context, o Options) ([]Distribution, error) {
-	if o.Objects < 1 || o.Fences < 1 || o.Workers < 1 || o.Ends < 1 || o.Work < time.Millisecond {
-		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: want at least one of each, and a millisecond",
-			o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
+	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
+		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
+			"want at least one of each, and a millisecond", o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
 	}
+	if o.Rest < 0 {
+		return nil, fmt.Errorf("recovery: %v of rest: want no less than none", o.Rest)
+	}
+	o.Rest = cmp.Or(o.Rest, 4*time.Second)
 	ds, err := o.fences(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("fences: %w", err)
 	}
+	atRest := min(o.Work, restWork)
 	for _, k := range []struct {
 		id, what string
+		times    int
 		ending
 	}{
-		{"P12", "SIGKILL, at rest: from the start of the next process to the handler of an overdue alarm", ending{workers: 1, kill: true, pause: 4 * o.Work}},
-		{"R4", fmt.Sprintf("SIGKILL, under load: from the kill to the next step of each of %d objects that were in the middle of one", o.Workers),
-			ending{workers: o.Workers, kill: true}},
-		{"R5", fmt.Sprintf("restart of the host, under load: from the order to close, the same %d objects", o.Workers), ending{workers: o.Workers}},
+		{
+			"P12", "SIGKILL, at rest: from the start of the next process to the handler of an overdue alarm",
+			5 * o.Ends, ending{workers: 1, kill: true, work: atRest, pause: 4 * atRest},
+		},
+		{
+			"R4", fmt.Sprintf("SIGKILL, under load: from the kill to the next step of each of %d objects "+
+				"that were in the middle of one", o.Workers),
+			o.Ends, ending{workers: o.Workers, kill: true, work: o.Work},
+		},
+		{
+			"R5", fmt.Sprintf("restart of the host, under load: from the order to close, the same %d objects", o.Workers),
+			o.Ends, ending{workers: o.Workers, work: o.Work},
+		},
 	} {
 		dir := filepath.Join(o.Dir, k.id)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
-		took, bill, err := k.run(ctx, o, dir, o.Ends)
+		took, bill, err := k.run(ctx, o, dir, k.times)
 		if err == nil && bill.Lost+bill.Doubled > 0 {
 			err = fmt.Errorf("%d steps were lost and %d doubled", bill.Lost, bill.Doubled)
 		}
@@ -86,8 +112,8 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	return ds, nil
 }
 
-// fences measures in a host that lives on: warm, under load, and after it was opened
-// again.
+// fences measures in a host that lives on: at rest, busy, under load, and after it was
+// opened again.
 func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	dir := filepath.Join(o.Dir, "fences")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -106,17 +132,7 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	if _, err := f.cold(ctx); err != nil { // so that all are there
 		return nil, err
 	}
-	o.tell("fences at rest")
-	warm, err := f.fence(ctx, o.Seed, o.Fences)
-	if err != nil {
-		return nil, err
-	}
-	o.tell("fences under load")
-	var loaded []time.Duration
-	err = f.loaded(ctx, loadCallers, func() (err error) {
-		loaded, err = f.fence(ctx, o.Seed+1, o.Fences)
-		return err
-	})
+	ds, err = o.warm(ctx, f)
 	if err == nil {
 		err = f.verify(ctx)
 	}
@@ -137,9 +153,34 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return append(ds, Distribution{
+		ID: "R3", What: "cold: each object's first call after the host was opened, to its first step", Took: cold,
+	}), nil
+}
+
+// warm measures in a host whose objects were called before.
+func (o Options) warm(ctx context.Context, f *fenced) ([]Distribution, error) {
+	o.tell("fences at rest")
+	rested, err := f.fenceRested(ctx, o.Seed, o.Fences, o.Rest)
+	if err != nil {
+		return nil, err
+	}
+	o.tell("fences of busy objects")
+	busy, err := f.fence(ctx, o.Seed, o.Fences)
+	if err != nil {
+		return nil, err
+	}
+	o.tell("fences under load")
+	var loaded []time.Duration
+	err = f.loaded(ctx, loadCallers, func() (err error) {
+		loaded, err = f.fence(ctx, o.Seed+1, o.Fences)
+		return err
+	})
 	return []Distribution{
-		{ID: "R1", What: fmt.Sprintf("fence, at rest: %d objects, from the fence to the next incarnation's first step", o.Objects), Took: warm},
-		{ID: "R2", What: fmt.Sprintf("fence, under load: the same beside %d callers of other objects", loadCallers), Took: loaded},
-		{ID: "R3", What: "cold: each object's first call after the host was opened, to its first step", Took: cold},
-	}, nil
+		{ID: "R1", Took: rested, What: fmt.Sprintf("fence, at rest: %d objects that have had nothing to do for %v, "+
+			"from the fence to the next incarnation's first step", o.Objects, o.Rest)},
+		{ID: "R1b", Took: busy, What: "fence, busy a moment before: the same objects, each called just before its fence"},
+		{ID: "R2", Took: loaded, What: fmt.Sprintf("fence, under load: as R1b, beside %d callers of other objects",
+			loadCallers)},
+	}, err
 }

@@ -19,11 +19,15 @@ func TestMain(m *testing.M) {
 // TestRunMeasuresWhatItSays runs everything once, on the disk and with processes that are
 // killed.
 func TestRunMeasuresWhatItSays(t *testing.T) {
-	ds, err := Run(t.Context(), Options{Dir: t.TempDir(), Seed: 1, Objects: 20, Fences: 30, Workers: 8, Ends: 3, Work: 20 * time.Millisecond})
+	ds, err := Run(t.Context(), Options{
+		Dir: t.TempDir(), Seed: 1, Objects: 20, Fences: 30, Workers: 8, Ends: 3,
+		Rest: time.Millisecond, Work: 20 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"R1": 30, "R2": 30, "R3": 20, "P12": 3, "R4": 24, "R5": 24}
+	want := map[string]int{"R1": 30, "R1b": 30, "R2": 30, "R3": 20, "P12": 15, "R4": 24, "R5": 24}
+	ends := map[string]int{"P12": 15, "R4": 3, "R5": 3}
 	for _, d := range ds {
 		if len(d.Took) != want[d.ID] || d.At(50) <= 0 || d.At(100) < d.At(0) {
 			t.Errorf("%s: %d times, want %d; %v", d.ID, len(d.Took), want[d.ID], d.Took)
@@ -33,7 +37,7 @@ func TestRunMeasuresWhatItSays(t *testing.T) {
 		if b == nil {
 			continue
 		}
-		if b.Ends != 3 || b.Steps == 0 || b.Lost != 0 || b.Doubled != 0 {
+		if b.Ends != ends[d.ID] || b.Steps == 0 || b.Lost != 0 || b.Doubled != 0 {
 			t.Errorf("%s: %+v", d.ID, *b)
 		}
 		// A host that was closed has its log replayed too, but has cut nothing off.
@@ -77,8 +81,34 @@ func TestTheBillFindsWhatWasLostOrDoubled(t *testing.T) {
 	}
 }
 
+// The 99th of a hundred is not the last.
+func TestPercentiles(t *testing.T) {
+	for n, want := range map[int]map[float64]time.Duration{
+		1:    {0: 1, 50: 1, 100: 1},
+		20:   {0: 1, 5: 1, 50: 10, 90: 18, 99: 20, 100: 20},
+		100:  {0: 1, 1: 1, 50: 50, 99: 99, 99.9: 100, 100: 100},
+		1000: {10: 100, 99: 990, 99.9: 999, 100: 1000},
+	} {
+		d := Distribution{}
+		for i := range n {
+			d.Took = append(d.Took, time.Duration(i+1))
+		}
+		for percent, took := range want {
+			if got := d.At(percent); got != took {
+				t.Errorf("of %d, %v %%: %d, want %d", n, percent, got, took)
+			}
+		}
+	}
+}
+
 func TestWrongOptionsAreRefused(t *testing.T) {
-	if _, err := Run(context.Background(), Options{Dir: t.TempDir(), Objects: 1, Fences: 1, Workers: 1, Work: time.Second}); err == nil || !strings.Contains(err.Error(), "0 ends") {
-		t.Error(err)
+	for want, o := range map[string]Options{
+		"0 ends":       {Objects: 1, Fences: 1, Workers: 1, Work: time.Second},
+		"-1ns of rest": {Objects: 1, Fences: 1, Workers: 1, Ends: 1, Rest: -1, Work: time.Second},
+	} {
+		o.Dir = t.TempDir()
+		if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

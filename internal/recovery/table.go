@@ -13,7 +13,8 @@ func Table(ds []Distribution) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "id\trecoveries\tp50\tp90\tp99\tmost\t")
 	for _, d := range ds {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t\n", d.ID, len(d.Took), short(d.At(50)), short(d.At(90)), short(d.At(99)), short(d.At(100)))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t\n",
+			d.ID, len(d.Took), short(d.At(50)), short(d.At(90)), short(d.At(99)), short(d.At(100)))
 	}
 	_ = w.Flush() // to a builder
 	b.WriteByte('\n')
@@ -28,8 +29,8 @@ func Table(ds []Distribution) string {
 
 // String is the bill in a line.
 func (b *Bill) String() string {
-	return fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; %d KiB of log replayed",
-		b.Ends, b.Steps, b.Redelivered, b.Repeated, b.Lost, b.Doubled, b.Replayed/1024)
+	return fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; "+
+		"%d KiB of log replayed", b.Ends, b.Steps, b.Redelivered, b.Repeated, b.Lost, b.Doubled, b.Replayed/1024)
 }
 
 // short is a time with three digits.

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// alarmOpenings is how often each of two stores of alarms is opened.
+const alarmOpenings = 9
+
+// openingWithAlarms measures how long a host takes to open a store of very many alarms, and
+// the memory that it has then, beside a store with one in a hundred of them.
+func openingWithAlarms(ctx context.Context, b *bench) error {
+	const fewSide = "1 % of them"
+	all, err := b.storeAlarms(10 * b.objects)
+	if err != nil {
+		return err
+	}
+	few, err := b.storeAlarms(all.n / 100)
+	if err != nil {
+		return err
+	}
+	stores := []*storedAlarms{all, few}
+	for n := range alarmOpenings {
+		b.progress("opening %d of %d", n+1, alarmOpenings)
+		for i := range stores {
+			if err := stores[(i+n)%len(stores)].open(); err != nil { // neither is always first
+				return err
+			}
+		}
+	}
+	for _, s := range stores {
+		b.progress("counting %d alarms", s.n)
+		if err := s.verify(ctx, b); err != nil {
+			return fmt.Errorf("no figure: %w", err)
+		}
+	}
+	sides := func(of func(*storedAlarms) []float64) []Figure {
+		return []Figure{
+			{Side: ours, Value: median(of(all)), Rounds: of(all), Checked: int64(all.n)},
+			{Side: fewSide, Value: median(of(few)), Rounds: of(few), Checked: int64(few.n)},
+		}
+	}
+	target := Target{Text: "≤ 1.5 of that with 1 %", Beside: fewSide, Most: 1.5}
+	b.add(Row{
+		ID: "P11", What: fmt.Sprintf("opening a store with %d alarms in the future", all.n), Unit: "ms",
+		Sides: sides(func(s *storedAlarms) []float64 { return s.ms }), Target: target,
+		Notes: []string{
+			"each alarm is of an object of its own, and due within a year", "the files are in the system's cache",
+		},
+	})
+	b.add(Row{
+		ID: "P11m", What: "the same: heap of the host that was opened", Unit: "MiB",
+		Sides: sides(func(s *storedAlarms) []float64 { return s.heaps }), Target: target,
+		Notes: []string{
+			"what was there before is not counted, nor what Pebble has outside of the heap",
+			"a host reads some thousands of alarms, those that are due next; of a store with fewer it reads all",
+		},
+	})
+	return nil
+}
+
+// storedAlarms is a store of objects that have an alarm each, and nothing else.
+type storedAlarms struct {
+	dir   string
+	n     int
+	seed  uint64
+	first time.Time // none is due before
+	ms    []float64 // that openings took
+	heaps []float64 // in MiB, after them
+}
+
+// due is when the alarm of the i-th object is.
+func (s *storedAlarms) due(i int) time.Time {
+	const year = 365 * 24 * time.Hour
+	draw := rand.New(rand.NewPCG(s.seed, uint64(i)))
+	return s.first.Add(time.Duration(draw.Int64N(int64(year)))).Truncate(time.Millisecond)
+}
+
+func (s *storedAlarms) id(i int) dohost.ID { return dohost.ID{Class: string(subjects), Name: name(i)} }
+
+// landing is told when what was handed over before is durable.
+type landing chan error
+
+// Release implements objectstore.Output. There is room for all who wait.
+func (l landing) Release(err error) { l <- err }
+
+// storeAlarms makes a store of so many alarms. No host takes part, which would spend most
+// of the time on calls: the slots are handed to the store, as a host would do it.
+func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
+	s = &storedAlarms{n: n, seed: b.seed, first: time.Now().Add(1000 * time.Hour)}
+	if s.dir, err = b.room(); err != nil {
+		return nil, err
+	}
+	store, err := objectstore.Open(s.dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	const group = 4096
+	landed := make(landing, 2)
+	for range cap(landed) {
+		landed <- nil // so many groups are on their way at a time
+	}
+	for i := range n {
+		r, e := store.Range(s.id(i)), store.NewEpoch()
+		r.Begin(e)
+		segment := r.NewSegment(e)
+		segment.SetSlot(objectstore.Slot{Due: s.due(i), Generation: store.NewAlarmGeneration()})
+		if (i+1)%group == 0 {
+			if err := <-landed; err != nil {
+				return nil, err
+			}
+			segment.Emit(landed)
+			b.progress("storing: %d of %d alarms", i+1, n)
+		}
+		if err := r.HandOver(segment); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil // Close waits for what is on its way
+}
+
+// open opens a host on the store and closes it.
+func (s *storedAlarms) open() error {
+	if err := quietly(s.dir); err != nil {
+		return err
+	}
+	before, _ := settled()
+	began := time.Now()
+	h, err := openIn(s.dir, dohost.Options{}, nil)
+	took := time.Since(began)
+	if err != nil {
+		return err
+	}
+	h.awaitAlarms()
+	after, _ := settled()
+	s.ms = append(s.ms, float64(took.Nanoseconds())/1e6)
+	s.heaps = append(s.heaps, (after-before)/(1<<20))
+	return h.Close()
+}
+
+// verify counts what is in the index of a host that was opened again, and looks at some of
+// the objects.
+func (s *storedAlarms) verify(ctx context.Context, b *bench) (err error) {
+	h, err := openIn(s.dir, dohost.Options{}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	found, err := indexed(ctx, h)
+	if err == nil && found != s.n {
+		err = fmt.Errorf("%d alarms are in the index, want %d", found, s.n)
+	}
+	if err != nil {
+		return err
+	}
+	draw := rand.New(rand.NewPCG(b.seed, uint64(s.n)))
+	for range 1000 {
+		i := draw.IntN(s.n)
+		info, err := h.Inspect(ctx, s.id(i))
+		if err == nil && !info.Alarm.Equal(s.due(i)) {
+			err = fmt.Errorf("the alarm of %v is due at %v, want %v", info.ID, info.Alarm, s.due(i))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexed counts the entries of the alarm index, none of which is twice.
+func indexed(ctx context.Context, h *host) (n int, err error) {
+	sn, err := h.Runtime().Store().Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer sn.Close()
+	const page = 10_000
+	var at objectstore.AlarmPos
+	for {
+		found, last, err := sn.Alarms(at, page)
+		n, at = n+len(found), last
+		if err != nil || len(found) < page {
+			return n, err
+		}
+	}
+}
