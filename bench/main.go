@@ -62,6 +62,7 @@ var experiments = []experiment{
 	{"E1", "endurance: mixed work under chaos, for as long as -endure says", endurance},
 	{"B", "where the time of a durable call goes, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
+	{"A", "what reads come upon in an old store", age},
 }
 
 func main() {

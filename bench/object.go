@@ -87,6 +87,11 @@ func (s *subject) count(ctx context.Context, v int) (n [2]int, err error) {
 	return n, nil
 }
 
+// wipe deletes all there is.
+func (s *subject) wipe(ctx context.Context, _ int) (int, error) {
+	return 0, s.st.Storage().DeleteAll(ctx)
+}
+
 // touch does nothing but count in memory.
 func (s *subject) touch(context.Context, int) (int, error) {
 	s.calls++

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/engine"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// aging is a host that gets old, and the one object of it that lives on.
+type aging struct {
+	*host
+	reads objectstore.Reads
+	bells *bells
+	stays dohost.Stub[subject]
+	due   time.Time // its alarm
+}
+
+// age has each of very many objects do what leaves something dead in the store, and counts
+// what reads come upon afterwards, beside a store in which nothing has happened.
+func age(ctx context.Context, b *bench) (err error) {
+	n := b.objects
+	a := &aging{bells: newBells(n), due: time.Now().Add(1000 * time.Hour).Truncate(time.Second)}
+	o := dohost.Options{Tune: func(o *runtime.Options) { o.Store.Reads = &a.reads }}
+	if a.host, err = b.open(o, a.bells.ring); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.host.Close()) }()
+	a.stays = subjects.Get(a.host, name(n))
+	if _, err := dohost.Call(ctx, a.stays, (*subject).arm, a.due); err != nil {
+		return err
+	}
+	if _, err := dohost.Call(ctx, a.stays, (*subject).add, 1); err != nil {
+		return err
+	}
+	young, err := a.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.ring(ctx, b, n); err != nil {
+		return err
+	}
+	rung, err := a.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fill(ctx, b, a.host, n, (*subject).add, 1); err != nil {
+		return err
+	}
+	a.evictAll(n)
+	if err := fill(ctx, b, a.host, n, (*subject).wipe, 0); err != nil {
+		return err
+	}
+	a.evictAll(n)
+	wiped, err := a.look(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range rung {
+		rung[i] = max(rung[i], wiped[i])
+	}
+	a.tell(b, young, rung)
+	return nil
+}
+
+// lookups are what look does.
+var lookups = [...]string{"finding the next alarm", "waking an object", "listing a class"}
+
+// tell adds the rows.
+func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
+	const first = "at first"
+	n := b.objects
+	for i, what := range lookups {
+		b.add(Row{
+			ID: fmt.Sprint("A", i+1), Unit: "entries",
+			What: fmt.Sprintf("%s, after %d fired alarms, evictions and DeleteAlls: what the engine comes upon", what, n),
+			Sides: []Figure{
+				{Side: ours, Value: float64(most[i]), Rounds: []float64{float64(most[i])}, Checked: int64(n)},
+				{Side: first, Value: float64(young[i]), Rounds: []float64{float64(young[i])}},
+			},
+			Notes: []string{fmt.Sprintf("after the alarms, or after the DeleteAlls; what is deleted is in the way "+
+				"until the memtable of %d MiB is flushed for it", engine.MemTable>>20)},
+		})
+	}
+}
+
+// ring has an alarm of each object fire, all of them exactly once.
+func (a *aging) ring(ctx context.Context, b *bench, n int) error {
+	if err := armAll(ctx, b, a.host, n, func(int) time.Time { return time.Now() }); err != nil {
+		return err
+	}
+	b.progress("waiting for %d alarms", n)
+	if err := a.bells.wait(ctx, 10*time.Minute); err != nil {
+		return err
+	}
+	for w := a.Runtime().Work(); w.Events > 0 || w.Undurable > 0; w = a.Runtime().Work() { // they rang, and go on
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// look reads, and counts the entries that the engine comes upon.
+func (a *aging) look(ctx context.Context) (entries [len(lookups)]int64, err error) {
+	for i, read := range [len(lookups)]func(context.Context) error{a.nextAlarm, a.wake, a.list} {
+		from := a.reads.Steps.Load() + a.reads.Gets.Load()
+		if err := read(ctx); err != nil {
+			return entries, fmt.Errorf("%s: %w", lookups[i], err)
+		}
+		entries[i] = a.reads.Steps.Load() + a.reads.Gets.Load() - from
+	}
+	return entries, nil
+}
+
+func (a *aging) nextAlarm(ctx context.Context) error {
+	sn, err := a.Runtime().Store().Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer sn.Close()
+	found, _, err := sn.Alarms(objectstore.AlarmPos{}, 1)
+	if err == nil && (len(found) != 1 || found[0].ID != a.stays.ID() || !found[0].Due.Equal(a.due)) {
+		err = fmt.Errorf("found %v, want that of %v", found, a.stays.ID())
+	}
+	return err
+}
+
+func (a *aging) wake(ctx context.Context) error {
+	a.Evict(a.stays.ID(), dohost.Fence)
+	got, err := dohost.Call(ctx, a.stays, (*subject).get, 0)
+	if err == nil && got != 1 {
+		err = fmt.Errorf("%v holds %d, want 1", a.stays.ID(), got)
+	}
+	return err
+}
+
+// list lookups for the last object of the class, behind all that were deleted.
+func (a *aging) list(ctx context.Context) error {
+	var last dohost.ID
+	for id, err := range a.Objects(ctx, string(subjects), "") {
+		if err != nil {
+			return err
+		}
+		last = id
+	}
+	if last != a.stays.ID() {
+		return fmt.Errorf("the last is %v, want %v", last, a.stays.ID())
+	}
+	return nil
+}
