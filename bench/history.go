@@ -20,12 +20,39 @@ type decision struct {
 	Gains  map[string]float64 // by row: operations a second, beside those of the commit before
 }
 
-// history is results.md's table of decisions, for the rows that were measured.
+// profiles are where the time went in CPU profiles, before and after.
+type profiles struct {
+	How   string
+	Parts []string
+	Of    []struct {
+		Row, Commit string
+		Shares      []float64 // of the parts, in percent
+	}
+}
+
+// table has a line for each profile.
+func (p *profiles) table() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n\n| row | commit | %s |\n|---|---|%s\n",
+		p.How, strings.Join(p.Parts, " | "), strings.Repeat("---|", len(p.Parts)))
+	for _, of := range p.Of {
+		fmt.Fprintf(&b, "| %s | %s |", of.Row, of.Commit)
+		for _, share := range of.Shares {
+			fmt.Fprintf(&b, " %.0f |", share)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// history is results.md's tables of decisions, for the rows that were measured, and of
+// profiles.
 func history() (string, error) {
 	var h struct {
 		How       string
 		Rows      []string
 		Decisions []decision
+		Profiles  profiles
 	}
 	if err := json.Unmarshal(historyText, &h); err != nil {
 		return "", fmt.Errorf("history.json: %w", err)
@@ -44,5 +71,5 @@ func history() (string, error) {
 		}
 		b.WriteString("\n")
 	}
-	return b.String(), nil
+	return b.String() + h.Profiles.table(), nil
 }
