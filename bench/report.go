@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"html/template"
+	"math"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -18,6 +19,13 @@ var reportText string
 
 var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"number": number, "duration": duration, "perOp": perOp,
+	"count": func(n int64) string { return perOp(float64(n), "%.0f") },
+	"ratio": func(r Row, i int) string {
+		if i == 0 {
+			return ""
+		}
+		return perOp(r.ratio(r.Sides[i].Side), "%.2f")
+	},
 }).Parse(reportText))
 
 // html is a report in one file, with plots, that asks nobody for anything.
@@ -107,7 +115,15 @@ func addLine(p *plot.Plot, i int, name string, xys plotter.XYs) error {
 	return nil
 }
 
+// room is how much of a plot is left free above the lines, for the names.
+const room = 0.3
+
 func svg(p *plot.Plot) (template.HTML, error) {
+	if _, log := p.Y.Scale.(plot.LogScale); log {
+		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, room)
+	} else {
+		p.Y.Max += room * (p.Y.Max - p.Y.Min)
+	}
 	canvas := vgsvg.New(14*vg.Centimeter, 6*vg.Centimeter)
 	p.Draw(draw.New(canvas))
 	var b bytes.Buffer
