@@ -72,13 +72,14 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 // Do runs fn with the object, as [Call] runs a method. What fn shares with its
 // caller is the caller's to guard: fn may run on after Do has returned with an error.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
-	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Handler: runtime.Func(func(ctx context.Context, instance any) error {
+	run := runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, o)
-	})})
+	})
+	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run})
 }
 
 // instanceOf gives a wrong type in a Namespace an error instead of a panic.

@@ -130,13 +130,14 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 	}
 	var out []byte
 	unread := false // the method never ran, for want of an argument
-	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
+	run := runtime.Func(func(ctx context.Context, instance any) (err error) {
 		out, err = m(ctx, instance, arg)
 		if u, ok := errors.AsType[unreadError](err); ok {
 			unread, err = true, u.ArgumentError
 		}
 		return err
-	})})
+	})
+	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: run})
 	// With another Ran the event may still be running, and unread is its own.
 	if e, ok := errors.AsType[*Error](err); ok && e.Ran == RanYes && unread {
 		e.Ran, e.Remote = RanNo, false

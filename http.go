@@ -47,9 +47,10 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	body := &requestBody{source: r}
 	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
 	own := r.Clone(r.Context()) // the handler may outlive this call
-	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: runtime.Func(func(ctx context.Context, instance any) error {
+	run := runtime.Func(func(ctx context.Context, instance any) error {
 		return c.serveHTTP(ctx, instance, own, body, s.out)
-	})})
+	})
+	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: run})
 	if err != nil {
 		WriteError(w, err)
 		return

@@ -10,7 +10,7 @@ import (
 // State is what an incarnation's code is handed: identity, storage, alarm and
 // background tasks. It ends with the incarnation. Methods that take a context want
 // one that holds the object's turn, unless they say otherwise, and return
-// [ErrNoTurn], [ErrTurnBusy] or [ErrFenced].
+// [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. It must not be copied.
 type State runtime.State
 
 func (s *State) rt() *runtime.State { return (*runtime.State)(s) }

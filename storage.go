@@ -17,7 +17,7 @@ import (
 //
 // What reads and writes wants a ctx that holds the turn of the storage's object, and
 // returns [ErrNoTurn], [ErrTurnBusy] or [ErrFenced] besides the errors it names. A
-// write that returns an error has written nothing.
+// write that returns an error has written nothing. It must not be copied.
 type Storage runtime.State
 
 func (s *Storage) rt() *runtime.State { return (*runtime.State)(s) }

@@ -31,7 +31,8 @@ func underChaosAnywhere(ctx context.Context, b *bench) error {
 	}
 	return b.chaotic(ctx, Row{
 		ID: "P17a", What: "P3 with an eviction every 10 calls, at any place",
-		Notes: []string{fmt.Sprintf("with a chance of %.2g %% at each visit to a place", 100*rate)},
+		Target: Target{Text: "≥ 0.5 of P3 without", Beside: calmSide, Least: 0.5},
+		Notes:  []string{fmt.Sprintf("with a chance of %.2g %% at each visit to a place", 100*rate)},
 	}, dohost.Chaos{Rate: rate, Seed: b.seed})
 }
 
@@ -55,7 +56,8 @@ func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("%d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
 	if n := side.unknown.Load(); n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d calls beside these had an unknown outcome, and may have counted", n))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d calls beside these had an unknown outcome, and may have counted: "+
+			"the sum is known within as many; E1 asks after each", n))
 	}
 	b.add(r)
 	return nil

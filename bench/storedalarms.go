@@ -54,6 +54,7 @@ func openingWithAlarms(ctx context.Context, b *bench) error {
 		Sides: append(sides(func(s *storedAlarms) []float64 { return s.ms }), bare), Target: target,
 		Notes: []string{
 			"limit: pebble.Open of the same files, with all alarms",
+			"until Open returns; the alarms that are due next are read after that",
 			"each alarm is of an object of its own, and due within a year", "the files are in the system's cache",
 		},
 	})

@@ -156,7 +156,7 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host().now())
+	next := o.startNextLocked(t.ev.life, t.lane)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	goruntime "runtime"
 )
 
 // Call is a call to an object: what Host.Do needs to know of it.
@@ -46,6 +47,10 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	h.callAt(ctx, id, c.Op, PlaceSend)
 	if err := h.send(id, ev); err != nil {
 		return refusal(id, c.Op, err)
+	}
+	if ev.prompt {
+		// Who yields is spared to be put to sleep and woken for an answer that comes at once.
+		goruntime.Gosched()
 	}
 	err, came := ev.wait(ctx, id)
 	if came {

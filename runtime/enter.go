@@ -88,7 +88,7 @@ func (t *turn) retire() {
 		o.count--
 		o.host().calmer(&o.host().active)
 	}
-	next := o.startLocked(t.ev.life, t.lane.passLocked(), o.host().now())
+	next := o.startNextLocked(t.ev.life, t.lane)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)

@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	goruntime "runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -35,14 +34,14 @@ type event struct {
 	// Fixed when it is made.
 	kind      eventKind
 	depth     uint8 // of calls from event to event
-	prompt    bool  // its answer may be expected at once; set when it is enqueued
 	op        string
 	size      int    // bytes of its encoded payload
 	parent    *event // the event that called, for the chain
 	handler   Handler
-	obj       *object
 	only      *life // kindBackground: the life that it belongs to
 	*delivery       // kindAlarm
+
+	obj *object // set when it is enqueued
 
 	// Set when it starts, by the granting side before the runner sees it.
 	life *life
@@ -56,6 +55,7 @@ type event struct {
 	points *visits
 
 	// Guarded by obj.mu.
+	prompt     bool // its answer may be expected at once; read by who has enqueued it
 	left       bool // its caller has gone before it started, or it was refused late
 	dropAlarm  bool // Abort asked for the alarm to be dropped
 	zombie     bool // counted as running in an ended life
@@ -126,14 +126,10 @@ func (ev *event) lost(err error) error {
 // wait returns the event's answer, or leaves it behind when ctx ends. If it came, its
 // channel is empty, and stays so.
 func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
-	if ev.prompt {
-		// Who yields once is spared to be put to sleep and woken for it.
-		goruntime.Gosched()
-		select {
-		case err := <-ev.done:
-			return err, true
-		default:
-		}
+	select {
+	case err := <-ev.done: // which is less to do than to wait for two things
+		return err, true
+	default:
 	}
 	select {
 	case err := <-ev.done:
@@ -250,6 +246,16 @@ func (o *object) finish(ev *event) (next *turn) {
 	return next
 }
 
+// startNextLocked passes the lane on, and starts whoever is next if that is an event.
+func (o *object) startNextLocked(l *life, from *lane) *turn {
+	invariants.Held(&o.mu)
+	t := from.passLocked()
+	if t == nil {
+		return nil
+	}
+	return o.startLocked(l, t, o.host().now())
+}
+
 // startLocked makes a granted fresh turn the life's running event, if there is one.
 func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
 	invariants.Held(&o.mu)
@@ -292,6 +298,15 @@ func (l *life) unlinkLocked(ev *event) {
 		ev.succ.prev = ev.prev
 	}
 	ev.prev, ev.succ = nil, nil
+	l.unwoundLocked()
+}
+
+// unwoundLocked lets go of the instance of a life that has ended when none of its code
+// runs any more: the life itself may be kept, by the table entry that it lies in.
+func (l *life) unwoundLocked() {
+	if l.dead.Load() && l.started == nil {
+		l.instance = nil
+	}
 }
 
 // errGone says that an object left the table before an event could enter its

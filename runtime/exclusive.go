@@ -77,7 +77,7 @@ func (l *life) includeLocked(t *turn) (next *turn) {
 	l.lane.holder = inner.holder
 	inner.closeLocked(&l.lane)
 	if l.lane.holder == nil {
-		return l.obj.startLocked(l, l.lane.passLocked(), l.obj.host().now())
+		return l.obj.startNextLocked(l, &l.lane)
 	}
 	l.lane.holder.lane = &l.lane
 	return nil

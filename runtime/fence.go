@@ -57,6 +57,7 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 	if keep && o.rng != nil {
 		o.rng.Fence()
 	}
+	l.unwoundLocked()
 	o.life = nil
 	o.waking = true
 	for _, ev := range l.lane.takeFreshLocked() {

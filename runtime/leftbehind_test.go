@@ -360,6 +360,9 @@ func TestACallLeftBehindIsAnswered(t *testing.T) {
 		}}})
 		left := make(chan error, 1)
 		err := do(t.Context(), h, "a", "caller", func(ctx context.Context, c *counter) error {
+			if _, err := c.add(ctx, 1); err != nil { // so that the call leaves from the committer
+				return err
+			}
 			go func() {
 				_, err := add(ctx, h, "b", 1)
 				left <- err

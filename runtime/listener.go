@@ -142,7 +142,9 @@ func (h *Host) eventEnded(ev *event) {
 		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
 	}
 	if h.lis.EventEnded != nil {
-		h.lis.EventEnded(Event{ID: ev.obj.id(), Epoch: ev.life.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err})
+		h.lis.EventEnded(Event{
+			ID: ev.obj.id(), Epoch: ev.life.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err,
+		})
 	}
 }
 

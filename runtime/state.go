@@ -15,7 +15,7 @@ type ID = objectstore.ID
 // alarm, its background tasks. It dies with the incarnation. Methods that take a
 // context want one that holds the turn of this incarnation, unless they say
 // otherwise, and return ErrNoTurn, ErrTurnBusy or an error for which
-// errors.Is(err, ErrFenced) holds.
+// errors.Is(err, ErrFenced) holds. It must not be copied.
 type State life
 
 func (s *State) life() *life { return (*life)(s) }

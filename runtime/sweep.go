@@ -317,8 +317,11 @@ func (s *sweeper) compact() {
 		})
 		s.gone.Add(int64(len(left) - len(os)))
 		s.filed -= len(os) - len(left)
-		if s.wheel[at] = slices.Clone(left); len(left) == 0 {
+		switch {
+		case len(left) == 0:
 			delete(s.wheel, at)
+		case len(left) < len(os):
+			s.wheel[at] = slices.Clone(left)
 		}
 	}
 }

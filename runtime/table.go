@@ -147,7 +147,7 @@ func (h *Host) sample() []*object {
 	os := make([]*object, 0, sampleSize)
 	for range h.shardsInAll() {
 		n := int(h.sampled.Add(1) % uint64(h.shardsInAll()))
-		s := &h.bound[n/shardCount].shards[n%shardCount]
+		s := &h.bound[n%len(h.bound)].shards[n/len(h.bound)] // of another class each time
 		s.mu.Lock()
 		for o := range s.allLocked {
 			os = append(os, o)

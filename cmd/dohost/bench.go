@@ -21,6 +21,7 @@ type benchCmd struct {
 	Fences  int           `help:"How often, at rest, busy and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
 	Workers int           `help:"Objects in the middle of a step when their process ends." default:"64" env:"DOHOST_BENCH_WORKERS"`
 	Ends    int           `help:"Ends of a process, in each of three ways; of one at rest five times as many." default:"20" env:"DOHOST_BENCH_ENDS"`
+	Rest    time.Duration `help:"How long objects have had nothing to do when they are fenced at rest." default:"4s" env:"DOHOST_BENCH_REST"`
 	Work    time.Duration `help:"About how long a process works before it is ended." default:"150ms" env:"DOHOST_BENCH_WORK"`
 }
 
@@ -34,7 +35,7 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	o := recovery.Options{
-		Dir: dir, Seed: c.Seed, Objects: c.Objects, Fences: c.Fences, Workers: c.Workers, Ends: c.Ends, Work: c.Work,
+		Dir: dir, Seed: c.Seed, Objects: c.Objects, Fences: c.Fences, Workers: c.Workers, Ends: c.Ends, Rest: c.Rest, Work: c.Work,
 	}
 	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 { // somebody looks
 		o.Progress = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\033[K"+format, args...) }

@@ -55,8 +55,8 @@ func (d *Distribution) At(percent float64) time.Duration {
 // loadCallers are those beside the fences under load.
 const loadCallers = 64
 
-// restWork is about how long a process works that is ended at rest, at most: a step takes
-// less.
+// restWork is about how long a process works that is ended at rest, at most. A step takes
+// less, unless the disk needs milliseconds for a sync: then it may be in the middle of one.
 const restWork = 8 * time.Millisecond
 
 // Run measures all kinds. What was lost or doubled is an error, and there are no figures.
