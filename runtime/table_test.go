@@ -55,7 +55,7 @@ func TestNamesOfOneHashAreToldApart(t *testing.T) {
 func TestAnEndedLifeKeepsNothingOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var freed atomic.Int64
-		type instance struct{ memory [1 << 10]byte }
+		type instance struct{ _ [1 << 10]byte }
 		h := open(t, objectstore.NewMemFS(), Options{
 			Policy: Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }},
 		}, Class{Name: "counter", New: func(_ context.Context, s *State) (any, error) {
