@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -14,7 +15,9 @@ import (
 type Class struct {
 	rt   runtime.Class
 	http func(instance any, w http.ResponseWriter, r *http.Request)
-	err  error // the first mistake in Bind, reported by Open
+	// sockets are nil if the class has none.
+	sockets *socket.Handlers
+	err     error // the first mistake in Bind, reported by Open
 }
 
 func (c *Class) mistake(format string, args ...any) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -71,6 +72,7 @@ const (
 type Host struct {
 	rt      *runtime.Host
 	classes map[string]Class
+	sockets *socket.Table
 }
 
 // Open opens the store in dir, creating it if need be, and starts delivering the
@@ -94,11 +96,15 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 		h.classes[c.rt.Name] = c
 		rts = append(rts, c.rt)
 	}
-	rt, err := runtime.Open(dir, o.runtime(), rts)
+	h.sockets = socket.New()
+	ro := o.runtime()
+	ro.Owner, ro.Ended = h, h.sockets.Ended
+	rt, err := runtime.Open(dir, ro, rts)
 	if err != nil {
 		return nil, err
 	}
 	h.rt = rt
+	h.sockets.Serve(rt)
 	return h, nil
 }
 
@@ -107,9 +113,13 @@ func (h *Host) Runtime() *runtime.Host { return h.rt }
 
 // Close refuses new calls, lets what runs finish for Options.Grace while it serves
 // calls from inside, fences the rest and closes the store. Its error names handlers
-// that did not stop, and why the store failed, if it has. It may be called more than
-// once.
-func (h *Host) Close() error { return h.rt.Close() }
+// that did not stop, and why the store failed, if it has. Sockets are closed last. It may
+// be called more than once.
+func (h *Host) Close() error {
+	err := h.rt.Close()
+	h.sockets.Close()
+	return err
+}
 
 // Err is why the store failed, or nil. A store that failed to sync acknowledges
 // nothing more, and the host closes itself; what was acknowledged is there when it

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -23,7 +24,8 @@ import (
 // is an [Await], which also waits while more than 1 MiB is unsent to a slow client.
 // Reading the request's body gives up the turn as well. At most 16 MiB of a
 // response may be unflushed; the rest leaves when the handler returns. A handler
-// can neither hijack the connection nor send informational responses.
+// can neither hijack the connection nor send informational responses. If it has accepted
+// a WebSocket ([State.Accept]), ServeObject returns when that has ended.
 //
 // If the object cannot answer, the client gets an [ErrorBody], unless a part of the
 // response has left: then ServeObject panics with [http.ErrAbortHandler], which the
@@ -60,8 +62,11 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		// do that discards the rest of the body first.
 		_ = s.rc.EnableFullDuplex()
 	}
-	defer s.leave()
+	defer s.leave(r.Context())
 	s.serve(r.Context(), sent)
+	if s.socket != nil {
+		s.socket.Open(w, r)
+	}
 }
 
 // opHTTP names the operation in errors, logs and metrics.
@@ -75,7 +80,7 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 		body.ctx, body.own, body.from = ctx, r, r.Body
 		r.Body = body
 	}
-	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}}
+	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}, handlers: c.sockets}
 	defer func() {
 		// The one panic that is a way to return: cut the connection, nothing is wrong.
 		if p := recover(); p == http.ErrAbortHandler {
@@ -105,11 +110,12 @@ func (c *requestContext) Value(key any) any {
 
 // serving is the request's side of a ServeObject, used by its goroutine alone.
 type serving struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	out   *outlet
-	body  *requestBody
-	begun bool // the header has been written
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	out    *outlet
+	body   *requestBody
+	begun  bool         // the header has been written
+	socket *socket.Conn // that the object has accepted, to be opened
 }
 
 // serve writes pieces until the event has answered.
@@ -158,6 +164,10 @@ func (s *serving) fail(err error) {
 // write writes the pieces that may leave.
 func (s *serving) write() error {
 	for _, p := range s.out.take() {
+		if p.socket != nil {
+			s.begun, s.socket = true, p.socket
+			continue
+		}
 		if !s.begun {
 			s.begin(p)
 		} else if p.last {
@@ -192,8 +202,11 @@ func (s *serving) begin(p piece) {
 
 // leave lets go of what the event may still use: it may run on. A read of the body
 // that is under way would hold up the server, which closes the body.
-func (s *serving) leave() {
+func (s *serving) leave(ctx context.Context) {
 	s.out.close(context.Canceled)
+	if c := s.out.left(); c != nil && s.socket == nil {
+		c.Never(ctx)
+	}
 	if s.body.reading.Load() {
 		_ = s.rc.SetReadDeadline(time.Unix(1, 0)) // not every server has one
 	}

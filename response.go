@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -20,6 +21,7 @@ type piece struct {
 	header http.Header
 	body   []byte
 	last   bool
+	socket *socket.Conn // instead of all that: see State.Accept
 }
 
 // responseWriter is what a handler writes to. Its methods are for the handler's
@@ -32,6 +34,9 @@ type responseWriter struct {
 	status int // zero until WriteHeader
 	body   []byte
 	err    error // of a Write, which cuts the response off
+
+	handlers *socket.Handlers // nil: the class has none
+	socket   *socket.Conn     // once the request is accepted for one
 }
 
 // Header returns the header, which leaves with the first piece.
@@ -51,6 +56,9 @@ func (w *responseWriter) WriteHeader(status int) {
 
 // Write adds to the piece that the next Flush lets go.
 func (w *responseWriter) Write(p []byte) (int, error) {
+	if w.socket != nil {
+		return 0, http.ErrHijacked
+	}
 	w.WriteHeader(http.StatusOK)
 	if err := w.out.closedBy(); err != nil {
 		return 0, err
@@ -74,6 +82,9 @@ func (w *responseWriter) Flush() { _ = w.FlushError() }
 
 // FlushError lets what was written so far leave, and waits for room.
 func (w *responseWriter) FlushError() error {
+	if w.socket != nil {
+		return http.ErrHijacked
+	}
 	if err := w.out.closedBy(); err != nil {
 		return err
 	}
@@ -93,7 +104,7 @@ func (w *responseWriter) finish() error {
 		return w.err
 	}
 	p := w.piece()
-	p.last = true
+	p.last, p.socket = true, w.socket
 	return w.state.Emit(w.ctx, func(err error) { w.out.put(p, err) })
 }
 
@@ -118,6 +129,7 @@ type outlet struct {
 	unsent int
 	room   chan struct{} // closed when there may be room; nil when nobody waits
 	closed error         // why no more can be sent
+	socket *socket.Conn  // that was accepted
 }
 
 func newOutlet() *outlet { return &outlet{ready: make(chan struct{}, 1)} }
@@ -153,6 +165,23 @@ func (o *outlet) sent(n int) {
 	defer o.mu.Unlock()
 	o.unsent -= n
 	o.stirLocked()
+}
+
+// accept notes the socket that the request has become, if somebody is there to open it.
+func (o *outlet) accept(c *socket.Conn) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed == nil {
+		o.socket = c
+	}
+	return o.closed
+}
+
+// left is the socket that was accepted.
+func (o *outlet) left() *socket.Conn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.socket
 }
 
 // close says that nobody will send the rest.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -17,6 +18,8 @@ func (s *State) rt() *runtime.State { return (*runtime.State)(s) }
 
 // Runtime returns the host underneath, for services and tools. Any goroutine.
 func (s *State) Runtime() *runtime.Host { return s.rt().Host() }
+
+func (s *State) sockets() *socket.Table { return s.Runtime().Owner().(*Host).sockets }
 
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt().ID() }

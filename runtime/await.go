@@ -156,6 +156,9 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
+	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.givenUp == 1 {
+		h.Away()
+	}
 	next := o.startNextLocked(t.ev.life, t.lane)
 	o.mu.Unlock()
 	if next != nil {

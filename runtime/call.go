@@ -24,6 +24,14 @@ type Handler interface {
 	Handle(ctx context.Context, instance any) error
 }
 
+// AwayHandler is a Handler that wants to know when its event gives up the turn.
+type AwayHandler interface {
+	Handler
+	// Away is called when the event gives up the turn for the first time, before others
+	// have it, with the object's lock held: it does no more than note it.
+	Away()
+}
+
 // Func is a function as a Handler.
 type Func func(ctx context.Context, instance any) error
 

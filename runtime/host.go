@@ -102,6 +102,9 @@ func (h *Host) now() time.Duration { return time.Since(h.start) }
 // Runtime returns the host itself: it locates its own objects.
 func (h *Host) Runtime() *Host { return h }
 
+// Owner returns Options.Owner.
+func (h *Host) Owner() any { return h.opts.Owner }
+
 // Store returns the host's store, for looking.
 func (h *Host) Store() *objectstore.Store { return h.store }
 

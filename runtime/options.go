@@ -28,6 +28,11 @@ type Options struct {
 	Limits Limits
 	// Listener is told what the host does.
 	Listener Listener
+	// Owner is whoever the host is part of: see Host.Owner.
+	Owner any
+	// Ended is told of each incarnation that has ended, before the next one begins and
+	// before the Listener. It must be quick. Nil if nobody wants to know.
+	Ended func(id ID, why *Fenced, style Style)
 }
 
 // Limits are time limits whose breach ends an incarnation. They are looked at

@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "internal/invariants"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket"},
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycletest": {},
 	"internal/crashtest":     {"objectstore"},
 	"internal/recovery":      {".", "objectstore"},
+	"internal/socket":        {"runtime", "objectstore"},
 	"internal/simtest":       {".", "dohosttest"},
 	"internal/mutants":       {},
 }

@@ -1,0 +1,45 @@
+package socket
+
+import "context"
+
+// Limits, as workerd has them (io/hibernation-manager.c++, api/web-socket.c++).
+const (
+	MaxSockets = 32_768   // of an object
+	maxFrame   = 32 << 20 // bytes that may be received at once
+	maxUnsent  = 1 << 20  // bytes that may wait for a client
+)
+
+// Codes with which sockets are closed here.
+const (
+	Slow    = 1008 // a client that does not read what is sent to it
+	Failed  = 1011 // a message could not be delivered
+	Restart = 1012 // the incarnation was ended, or the host
+	Busy    = 1013 // the object has too much to do
+	noFrame = 1006 // the connection broke: never sent
+)
+
+// Frame is what is sent or received at once.
+type Frame struct {
+	Text bool // else binary
+	Data []byte
+}
+
+// Closing is how a socket has ended.
+type Closing struct {
+	Code   int    // 1006 if the connection broke without a closing frame
+	Reason string // as the other side gave it
+	Clean  bool   // by a closing frame
+}
+
+// Handlers are what an object's class does with its sockets. They run as events.
+type Handlers struct {
+	Message func(ctx context.Context, instance any, c *Conn, f Frame) error
+	Closed  func(ctx context.Context, instance any, c *Conn, how Closing) error
+}
+
+// Options are what a socket has when it is accepted.
+type Options struct {
+	Tags       []string
+	Attachment []byte
+	Origins    []string // that may connect, besides the server's own
+}

@@ -1,0 +1,299 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/runtime"
+)
+
+// Limits of WebSockets, as workerd has them (io/hibernation-manager.c++, api/web-socket.c++).
+const (
+	MaxSockets      = socket.MaxSockets // of an object
+	MaxTags         = 10                // of a socket
+	MaxTag          = 256               // bytes
+	MaxAttachment   = 16 << 10          // bytes
+	MaxAutoResponse = 2048              // bytes, of the request and of the response
+	maxReason       = 123               // bytes, of a closing frame
+)
+
+// ErrSocketClosed says that nothing more can be sent: the object has closed the socket,
+// or the client has gone.
+var ErrSocketClosed = errors.New("dohost: the socket is closed")
+
+// Socket is a client's WebSocket, which belongs to an object. It outlives an incarnation
+// that ends because it is idle, or for want of memory: the object leaves memory, the
+// connection stays, with its tags and its attachment, and the next message wakes the
+// object. Every other end closes the object's sockets: see [CloseRestart].
+//
+// Its methods may be called from any goroutine; those that take a context want one of an
+// event of the object.
+type Socket struct{ c *socket.Conn }
+
+// Frame is what is sent or received at once: at most 32 MiB are received.
+type Frame = socket.Frame
+
+// Closing is how a socket has ended.
+type Closing = socket.Closing
+
+// SocketEvents are an object's handlers of what its sockets do. Each runs as an event of
+// the object, and wakes it. A handler that fails does not close the socket.
+type SocketEvents[O any] struct {
+	// Message handles a frame. The next one of the same socket is delivered when the
+	// handler has returned, or has given up the turn for the first time, whichever is
+	// first; those of other sockets come in between as they like.
+	Message func(o *O, ctx context.Context, s *Socket, f Frame) error
+	// Closed is told, once, that no frame will come any more. Nil does nothing.
+	Closed func(o *O, ctx context.Context, s *Socket, c Closing) error
+}
+
+// Codes with which a host closes an object's sockets by itself.
+const (
+	CloseNormal  = 1000
+	CloseSlow    = socket.Slow    // a client that does not read what is sent to it
+	CloseFailed  = socket.Failed  // a message could not be delivered
+	CloseRestart = socket.Restart // the incarnation was ended, or the host
+	CloseBusy    = socket.Busy    // the object has too much to do
+)
+
+// OnSocket handles the WebSockets that the class's HTTP handler accepts by
+// [State.Accept].
+func OnSocket[O any](e SocketEvents[O]) Entry[O] {
+	return func(c *Class) {
+		switch {
+		case e.Message == nil:
+			c.mistake("OnSocket without a Message handler")
+		case c.sockets != nil:
+			c.mistake("a second OnSocket")
+		}
+		c.sockets = &socket.Handlers{
+			Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
+				o, err := instanceOf[O](instance)
+				if err != nil {
+					return err
+				}
+				return e.Message(o, ctx, &Socket{sc}, f)
+			},
+			Closed: func(ctx context.Context, instance any, sc *socket.Conn, how Closing) error {
+				o, err := instanceOf[O](instance)
+				if err != nil || e.Closed == nil {
+					return err
+				}
+				return e.Closed(o, ctx, &Socket{sc}, how)
+			},
+		}
+	}
+}
+
+// AcceptOptions tunes Accept. Nil, and the zero value, mean the defaults.
+type AcceptOptions struct {
+	// Tags are by which [State.Sockets] finds the socket: at most MaxTags, each of 1 to
+	// MaxTag bytes. They do not change.
+	Tags []string
+	// Attachment is what the socket holds for the object: see [Socket.SetAttachment].
+	Attachment []byte
+	// Origins are those of pages that may connect, besides the server's own: patterns of
+	// hosts, as "*.example.com".
+	Origins []string
+}
+
+// Accept makes a WebSocket of the request that an [OnHTTP] handler was called with. The
+// socket is there at once, and what is sent to it waits; the client is answered when the
+// handler returns, and not at all if what it did is lost. Nothing may be written to w.
+//
+// Errors: a [*LimitError], [ErrNoSocketHandler], [ErrNoTurn], [ErrFenced], and one for a
+// response that has begun; each leaves the request to the handler. A request that is not
+// for a WebSocket is answered so, and the socket ends.
+func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Socket, error) {
+	rw, ok := responseOf(w)
+	switch {
+	case !ok || rw.state != s.rt():
+		return nil, errors.New("dohost: Accept wants the ResponseWriter of the object's OnHTTP handler")
+	case rw.status != 0 || rw.socket != nil:
+		return nil, errors.New("dohost: Accept after the response has begun")
+	case rw.handlers == nil:
+		return nil, fmt.Errorf("%w: %q", ErrNoSocketHandler, s.ID().Class)
+	}
+	if o == nil {
+		o = &AcceptOptions{}
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: o.Origins}
+	c, err := s.sockets().Accept(s.ID(), rw.handlers, &so)
+	if err != nil {
+		return nil, err
+	}
+	// An end that has not found it among the object's sockets is seen here.
+	if err = alive(r.Context(), s.rt()); err == nil {
+		err = rw.out.accept(c)
+	}
+	if err != nil {
+		c.Forget()
+		return nil, err
+	}
+	rw.socket = c
+	return &Socket{c}, nil
+}
+
+// Sockets returns the object's sockets that are open, or will be when the client is
+// answered, in the order in which they were accepted; with a tag only those that have it.
+func (s *State) Sockets(tag string) []*Socket {
+	cs := s.sockets().Of(s.ID(), tag)
+	all := make([]*Socket, len(cs))
+	for i, c := range cs {
+		all[i] = &Socket{c}
+	}
+	return all
+}
+
+// SetAutoResponse has a text frame of the object's sockets that equals request answered
+// with response, without the object being told or woken. An empty request ends that. It
+// takes effect when everything that the object has written before is durable, and ends with
+// the incarnation unless that goes for being idle, or for want of memory.
+//
+// Errors: a [*LimitError], [ErrNoTurn], [ErrFenced].
+func (s *State) SetAutoResponse(ctx context.Context, request, response string) error {
+	if n := max(len(request), len(response)); n > MaxAutoResponse {
+		return &LimitError{What: "automatic response", Size: n, Limit: MaxAutoResponse}
+	}
+	return s.rt().Emit(ctx, func(err error) {
+		if err == nil {
+			s.sockets().SetAutoResponse(s.ID(), request, response)
+		}
+	})
+}
+
+// alive says whether an incarnation may do what takes effect at once.
+func alive(ctx context.Context, st *runtime.State) error { return st.Emit(ctx, func(error) {}) }
+
+// ErrNoSocketHandler says that the object's class has no [OnSocket].
+var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
+
+func (o *AcceptOptions) check() error {
+	for _, tag := range o.Tags {
+		if len(tag) == 0 || len(tag) > MaxTag {
+			return &LimitError{What: "tag", Size: len(tag), Limit: MaxTag}
+		}
+	}
+	if len(o.Tags) > MaxTags { // before those that are twice are dropped, as workerd does it
+		return &LimitError{What: "list of tags", Size: len(o.Tags), Limit: MaxTags}
+	}
+	if len(o.Attachment) > MaxAttachment {
+		return &LimitError{What: "attachment", Size: len(o.Attachment), Limit: MaxAttachment}
+	}
+	return nil
+}
+
+// responseOf finds the handler's writer under those that wrap it.
+func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
+	for {
+		switch t := w.(type) {
+		case *responseWriter:
+			return t, true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return nil, false
+		}
+	}
+}
+
+// Send sends a frame, once everything that the object has written before is durable, and
+// in order with what else leaves the object; not at all if what the event does is lost.
+// It does not wait for the client. A client that does not read is closed (CloseSlow) when
+// more than 1 MiB waits for it.
+//
+// Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
+func (s *Socket) Send(ctx context.Context, f Frame) error {
+	if f.Text && !utf8.Valid(f.Data) {
+		return errors.New("dohost: a text frame that is not UTF-8")
+	}
+	st, err := s.sender(ctx)
+	if err != nil {
+		return err
+	}
+	f.Data = slices.Clone(f.Data)
+	return st.Emit(ctx, func(err error) {
+		if err == nil {
+			s.c.Push(f)
+		}
+	})
+}
+
+// Close sends a closing frame after what was sent before, and completes the handshake.
+// The code is 1000 or 3000 to 4999, and the reason at most 123 bytes.
+//
+// Errors: as Send's, and one for a code or reason that cannot be sent.
+func (s *Socket) Close(ctx context.Context, code int, reason string) error {
+	if code != CloseNormal && (code < 3000 || code > 4999) {
+		return fmt.Errorf("dohost: closing code %d: want 1000, or 3000 to 4999", code)
+	}
+	if len(reason) > maxReason || !utf8.ValidString(reason) {
+		return &LimitError{What: "closing reason", Size: len(reason), Limit: maxReason}
+	}
+	st, err := s.sender(ctx)
+	if err != nil {
+		return err
+	}
+	s.c.Hush(true)
+	err = st.Emit(ctx, func(err error) {
+		if err == nil {
+			s.c.HangUp(Closing{Code: code, Reason: reason})
+		} else {
+			s.c.Hush(false) // it was taken back
+		}
+	})
+	if err != nil {
+		s.c.Hush(false)
+	}
+	return err
+}
+
+// sender is the State of the object for an event of which something is to be sent.
+func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
+	st := runtime.StateOf(ctx)
+	switch {
+	case st == nil || st.ID() != s.c.ID():
+		return nil, ErrNoTurn
+	case s.c.Silent():
+		return nil, ErrSocketClosed
+	}
+	return st, nil
+}
+
+// Tags returns the socket's tags.
+func (s *Socket) Tags() []string { return s.c.Tags() }
+
+// Attachment returns what SetAttachment has set.
+func (s *Socket) Attachment() []byte { return s.c.Attachment() }
+
+// SetAttachment keeps up to MaxAttachment bytes with the socket for as long as it is
+// connected, through incarnations that leave memory. It takes effect at once.
+//
+// Errors: a [*LimitError], [ErrSocketClosed], [ErrNoTurn], [ErrFenced].
+func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
+	if len(data) > MaxAttachment {
+		return &LimitError{What: "attachment", Size: len(data), Limit: MaxAttachment}
+	}
+	st, err := s.sender(ctx)
+	if err != nil {
+		return err
+	}
+	if err := alive(ctx, st); err != nil {
+		return err
+	}
+	s.c.Attach(data)
+	return nil
+}
+
+// AutoResponded is when the socket was last answered by [State.SetAutoResponse]; zero if it
+// was not.
+func (s *Socket) AutoResponded() time.Time { return s.c.AutoResponded() }
