@@ -106,7 +106,7 @@ func TestSavepoints(t *testing.T) {
 			},
 			"rollback": func(t *rapid.T) {
 				if len(marks) == 0 {
-					t.Skip()
+					t.Skip("no savepoint")
 				}
 				i := rapid.IntRange(0, len(marks)-1).Draw(t, "mark")
 				if dropped := o.Rollback(marks[i].point); len(dropped) != outs-marks[i].outs {

@@ -156,8 +156,10 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.givenUp == 1 {
-		h.Away()
+	if t == &t.ev.turn && t.givenUp == 1 {
+		if h, ok := t.ev.handler.(AwayHandler); ok {
+			h.Away()
+		}
 	}
 	next := o.startNextLocked(t.ev.life, t.lane)
 	o.mu.Unlock()

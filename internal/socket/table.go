@@ -45,7 +45,7 @@ type room struct {
 // New returns an empty table. Its Ended belongs into the options of the host.
 func New() *Table { return &Table{rooms: map[runtime.ID]*room{}, quit: make(chan struct{})} }
 
-// Serve gives the table its host, before that has any class's code run.
+// Serve gives the table its host, before that serves a request: none is accepted earlier.
 func (t *Table) Serve(h *runtime.Host) { t.host = h }
 
 func (t *Table) roomLocked(id runtime.ID) *room {
