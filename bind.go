@@ -29,6 +29,9 @@ func (c *Class) mistake(format string, args ...any) {
 // Name returns the class's stored name.
 func (c Class) Name() string { return c.rt.Name }
 
+// ServesHTTP says whether the class has an [OnHTTP].
+func (c Class) ServesHTTP() bool { return c.http != nil }
+
 // Methods returns the names of the exposed methods, in no order.
 func (c Class) Methods() []string {
 	var names []string
@@ -171,4 +174,14 @@ func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 // pass each other, unencoded. Neither may change it afterwards.
 func ByReference[O any]() Entry[O] {
 	return func(c *Class) { c.rt.ByReference = true }
+}
+
+// Mistake makes [Open] fail with err, unless that is nil. It is for packages that make classes
+// out of what their users give them.
+func Mistake[O any](err error) Entry[O] {
+	return func(c *Class) {
+		if err != nil {
+			c.mistake("%w", err)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost/internal/socket"
@@ -45,6 +46,9 @@ type Options struct {
 	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
 	// chance, a negative mean, an unknown place or style is an error.
 	Chaos Chaos
+	// Origins are those of pages that may connect WebSockets to objects, besides the server's
+	// own, as "https://example.com" or, for any scheme, "*.example.com".
+	Origins []string
 	// Listener is told what the host does. The zero value listens to nothing.
 	Listener Listener
 	// Logger gets the storage engine's messages. Nil discards them.
@@ -73,6 +77,7 @@ type Host struct {
 	rt      *runtime.Host
 	classes map[string]Class
 	sockets *socket.Table
+	origins []string
 }
 
 // Open opens the store in dir, creating it if need be, and starts delivering the
@@ -87,7 +92,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	h := &Host{classes: map[string]Class{}}
+	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins)}
 	var rts []runtime.Class
 	for _, c := range classes {
 		if c.err != nil {

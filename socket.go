@@ -27,6 +27,8 @@ const (
 // or the client has gone.
 var ErrSocketClosed = errors.New("dohost: the socket is closed")
 
+var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
+
 // Socket is a client's WebSocket, which belongs to an object. It outlives an incarnation
 // that ends because it is idle, or for want of memory: the object leaves memory, the
 // connection stays, with its tags and its attachment, and the next message wakes the
@@ -98,8 +100,8 @@ type AcceptOptions struct {
 	Tags []string
 	// Attachment is what the socket holds for the object: see [Socket.SetAttachment].
 	Attachment []byte
-	// Origins are those of pages that may connect, besides the server's own: patterns of
-	// hosts, as "*.example.com".
+	// Origins are those of pages that may connect, besides the server's own and the host's:
+	// see [Options].
 	Origins []string
 }
 
@@ -126,8 +128,9 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: o.Origins}
-	c, err := s.sockets().Accept(s.ID(), rw.handlers, &so)
+	host := s.host()
+	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: slices.Concat(host.origins, o.Origins)}
+	c, err := host.sockets.Accept(s.ID(), rw.handlers, &so)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +217,7 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 // Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {
 	if f.Text && !utf8.Valid(f.Data) {
-		return errors.New("dohost: a text frame that is not UTF-8")
+		return errNotUTF8
 	}
 	st, err := s.sender(ctx)
 	if err != nil {
@@ -229,12 +232,13 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 }
 
 // Close sends a closing frame after what was sent before, and completes the handshake.
-// The code is 1000 or 3000 to 4999, and the reason at most 123 bytes.
+// The code is one that RFC 6455 lets an endpoint send, or 3000 to 4999, and the reason at most
+// 123 bytes.
 //
 // Errors: as Send's, and one for a code or reason that cannot be sent.
 func (s *Socket) Close(ctx context.Context, code int, reason string) error {
-	if code != CloseNormal && (code < 3000 || code > 4999) {
-		return fmt.Errorf("dohost: closing code %d: want 1000, or 3000 to 4999", code)
+	if !sendable(code) {
+		return fmt.Errorf("dohost: closing code %d: want 1000 to 1003, 1007 to 1014, or 3000 to 4999", code)
 	}
 	if len(reason) > maxReason || !utf8.ValidString(reason) {
 		return &LimitError{What: "closing reason", Size: len(reason), Limit: maxReason}
@@ -255,6 +259,34 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 		s.c.Hush(false)
 	}
 	return err
+}
+
+func sendable(code int) bool {
+	return code >= CloseNormal && code <= 1003 || code >= 1007 && code <= 1014 || code >= 3000 && code <= 4999
+}
+
+// Broadcast sends a frame to some of the object's sockets, as Send does, all at once. One that
+// is closed gets nothing, and is no error.
+//
+// Errors: [ErrNoTurn], [ErrFenced]; a text that is not UTF-8; a socket of another object.
+func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
+	if f.Text && !utf8.Valid(f.Data) {
+		return errNotUTF8
+	}
+	for _, sock := range to {
+		if sock.c.ID() != s.ID() {
+			return fmt.Errorf("dohost: broadcast to a socket of %s", sock.c.ID())
+		}
+	}
+	f.Data, to = slices.Clone(f.Data), slices.Clone(to)
+	return s.rt().Emit(ctx, func(err error) {
+		if err != nil {
+			return
+		}
+		for _, sock := range to {
+			sock.c.Push(f)
+		}
+	})
 }
 
 // sender is the State of the object for an event of which something is to be sent.

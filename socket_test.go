@@ -520,7 +520,7 @@ func TestLimitsOfSockets(t *testing.T) {
 func TestTheObjectClosesASocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-			for _, code := range []int{999, 1001, 5000} {
+			for _, code := range []int{999, 1004, 1006, 1015, 5000} {
 				if err := s.Close(ctx, code, ""); err == nil {
 					t.Errorf("closing with %d was taken", code)
 				}

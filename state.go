@@ -19,7 +19,9 @@ func (s *State) rt() *runtime.State { return (*runtime.State)(s) }
 // Runtime returns the host underneath, for services and tools. Any goroutine.
 func (s *State) Runtime() *runtime.Host { return s.rt().Host() }
 
-func (s *State) sockets() *socket.Table { return s.Runtime().Owner().(*Host).sockets }
+func (s *State) host() *Host { return s.Runtime().Owner().(*Host) }
+
+func (s *State) sockets() *socket.Table { return s.host().sockets }
 
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt().ID() }
@@ -33,6 +35,14 @@ func (s *State) Storage() *Storage { return (*Storage)(s) }
 //
 // Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
+
+// SetBootAlarm is SetAlarm, of an alarm that is delivered when the host starts as well, so that
+// what the end of a process has interrupted goes on at once.
+//
+// Errors: SetAlarm's.
+func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
+	return s.rt().SetBootAlarm(ctx, at)
+}
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
 // unless one was set meanwhile; between a failure and its retry there is.

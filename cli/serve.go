@@ -24,7 +24,8 @@ type serveCmd struct {
 	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
 	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
 	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are (${default}); off for nowhere."`
-	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects."`
+	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
+	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s)."`
 	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
 	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
@@ -104,6 +105,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	metrics := web.NewMetrics()
 	s.host, err = dohost.Open(c.Data, &dohost.Options{
 		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
+		Origins:  c.Origin,
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
 	}, classes...)
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if chaos.Active() {
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
-	s.public = s.newServer(web.Handler(s.host, &web.Options{Tokens: tokens, Origins: c.Origin, Logger: s.log, Metrics: metrics}))
+	s.public = s.newServer(web.Handler(s.host, &web.Options{Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Logger: s.log, Metrics: metrics}))
 	if s.adminAt != nil {
 		o := &web.AdminOptions{Metrics: metrics, Ready: s.ready, Logger: s.log}
 		if !isLoopback(c.Admin) {

@@ -41,17 +41,18 @@ const kv = objectstore.SpaceKV
 
 // doors are the ways in which code can do something to an object, or for it.
 var doors = map[string]func(g *ghost) error{
-	"SetAlarm":    func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
-	"DeleteAlarm": func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
-	"GetAlarm":    func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
-	"Go":          func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
-	"Emit":        func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
-	"Chunk":       func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
-	"Abort":       func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
-	"Get":         func(g *ghost) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
-	"Put":         func(g *ghost) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
-	"Delete":      func(g *ghost) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
-	"DeleteAll":   func(g *ghost) error { return g.s.DeleteAll(g.ctx) },
+	"SetAlarm":     func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
+	"SetBootAlarm": func(g *ghost) error { return g.s.SetBootAlarm(g.ctx, time.Now().Add(time.Hour)) },
+	"DeleteAlarm":  func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
+	"GetAlarm":     func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
+	"Go":           func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
+	"Emit":         func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
+	"Chunk":        func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
+	"Abort":        func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
+	"Get":          func(g *ghost) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },
+	"Put":          func(g *ghost) error { return g.s.Put(g.ctx, kv, []byte("n"), []byte("ghost"), false) },
+	"Delete":       func(g *ghost) error { _, err := g.s.Delete(g.ctx, kv, []byte("n"), true); return err },
+	"DeleteAll":    func(g *ghost) error { return g.s.DeleteAll(g.ctx) },
 	"Scan": func(g *ghost) (err error) {
 		for _, err = range g.s.Scan(g.ctx, objectstore.Bounds{Space: kv}) {
 			if err == nil {

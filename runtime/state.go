@@ -63,7 +63,14 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 // part of the segment.
 //
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
-func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
+func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
+
+// SetBootAlarm is SetAlarm, of an alarm that is delivered when the host starts as well.
+func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
+	return s.setAlarm(ctx, at, true)
+}
+
+func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if err := checkAlarmTime(at); err != nil {
 		return err
 	}
@@ -78,7 +85,9 @@ func (s *State) SetAlarm(ctx context.Context, at time.Time) error {
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
-	s.life().segment.SetSlot(objectstore.Slot{Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration()})
+	s.life().segment.SetSlot(objectstore.Slot{
+		Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration(), AtBoot: boot,
+	})
 	return nil
 }
 

@@ -4,9 +4,12 @@
 //
 //	POST /objects/{class}/{name}/{method}       calls an exposed method; argument and result are JSON
 //	ANY  /objects/{class}/{name}/http/{rest...} reaches the object's own handler, at the path /{rest...}
+//	ANY  /agents/{class}/{name}/{rest...}       the same, as clients of the Agents SDK have it
 //
 // Class and name are percent-encoded, so that a name may contain a slash; a method
-// that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody].
+// that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody]. In the
+// last form the class is written as [dohost.Kebab] has it and the name is not decoded; an
+// unknown class is 400.
 //
 // [Admin] is the operator's side, and belongs on a listener of its own.
 package web
@@ -42,6 +45,11 @@ type Options struct {
 	// Origins are those that may call from a browser, besides the server's own, as
 	// "https://example.com".
 	Origins []string
+	// CORS lets pages of all origins reach agents by HTTP. Sockets are another matter: see
+	// [dohost.Options].
+	CORS bool
+	// AgentsPrefix is what the paths of agents begin with. Empty means /agents.
+	AgentsPrefix string
 	// Logger gets a line per request. Nil discards them.
 	Logger *slog.Logger
 	// Metrics count the responses. Nil counts nothing.
@@ -62,6 +70,9 @@ func (o *Options) withDefaults() Options {
 	if d.StepTimeout == 0 {
 		d.StepTimeout = 30 * time.Second
 	}
+	if d.AgentsPrefix == "" {
+		d.AgentsPrefix = "/agents"
+	}
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -81,7 +92,18 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
 	}))
-	return p.watch(authorize(opts.Tokens, guard.Handler(p)))
+	a := newAgents(p)
+	objects, toAgents := authorize(opts.Tokens, guard.Handler(p)), authorize(opts.Tokens, guard.Handler(a))
+	if opts.CORS {
+		toAgents = shared(authorize(opts.Tokens, a))
+	}
+	return p.watch(a, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := a.matches(r); ok {
+			toAgents.ServeHTTP(w, r)
+		} else {
+			objects.ServeHTTP(w, r)
+		}
+	}))
 }
 
 // public is the public handler.
@@ -108,19 +130,28 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: noClass(id.Class, classNames(p.host)), Ran: dohost.RanNo})
 		return
 	}
-	if p.opts.MaxBody >= 0 {
-		if r.ContentLength > p.opts.MaxBody {
-			p.fail(w, &dohost.Error{Op: method, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Ran: dohost.RanNo})
-			return
-		}
-		// Without w, which the object's goroutine must not touch.
-		r.Body = http.MaxBytesReader(nil, r.Body, p.opts.MaxBody)
+	if !p.bounded(w, r, method, id) {
+		return
 	}
 	if method == "http" {
 		p.serveObject(w, r, id)
 	} else {
 		p.invoke(w, r, id, method)
 	}
+}
+
+// bounded bounds the request's body, unless it is known to be too large.
+func (p *public) bounded(w http.ResponseWriter, r *http.Request, op string, id dohost.ID) bool {
+	if p.opts.MaxBody < 0 {
+		return true
+	}
+	if r.ContentLength > p.opts.MaxBody {
+		p.fail(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Ran: dohost.RanNo})
+		return false
+	}
+	// Without w, which the object's goroutine must not touch.
+	r.Body = http.MaxBytesReader(nil, r.Body, p.opts.MaxBody)
+	return true
 }
 
 // invoke calls an exposed method.
@@ -161,14 +192,19 @@ func elsewhere(r *http.Request) string {
 
 // serveObject hands the request to the object, which sees the path after "http".
 func (p *public) serveObject(w http.ResponseWriter, r *http.Request, id dohost.ID) {
-	inner := r.Clone(r.Context())
 	_, rest, _ := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
 	path, err := url.PathUnescape(rest)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "bad_path", err.Error())
 		return
 	}
-	inner.URL.Path, inner.URL.RawPath = "/"+path, "/"+rest
+	p.deliver(w, r, id, "/"+path, "/"+rest)
+}
+
+// deliver hands the request to the object, as one for another path.
+func (p *public) deliver(w http.ResponseWriter, r *http.Request, id dohost.ID, path, raw string) {
+	inner := r.Clone(r.Context())
+	inner.URL.Path, inner.URL.RawPath = path, raw
 	inner.RequestURI = inner.URL.RequestURI()
 	p.host.ServeObject(w, inner, id)
 }

@@ -20,7 +20,7 @@ const maxRequestID = 128
 const maxStep = 64 << 10
 
 // watch names each request, bounds its steps in time, and logs and counts its end.
-func (p *public) watch(next http.Handler) http.Handler {
+func (p *public) watch(a *agents, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(requestIDHeader)
 		if !validRequestID(id) {
@@ -37,7 +37,7 @@ func (p *public) watch(next http.Handler) http.Handler {
 		begun := time.Now()
 		returned := false
 		defer func() {
-			p.opts.Metrics.response(routeOf(r), ww.status, !returned)
+			p.opts.Metrics.response(routeOf(a, r), ww.status, !returned)
 			level := slog.LevelInfo
 			if ww.status >= http.StatusInternalServerError || !returned {
 				level = slog.LevelWarn
@@ -63,7 +63,10 @@ func validRequestID(id string) bool {
 }
 
 // routeOf is the kind of request for the metrics: few values, whatever is asked for.
-func routeOf(r *http.Request) string {
+func routeOf(a *agents, r *http.Request) string {
+	if _, ok := a.matches(r); ok {
+		return "agent"
+	}
 	segments, _, ok := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
 	switch {
 	case !ok:

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/dohost/dohost"
+)
+
+// Agent is what an agent's struct embeds. S is its state, which is kept as JSON. Its methods
+// want a context that holds the object's turn, unless they say otherwise, and return
+// [dohost.ErrNoTurn], [dohost.ErrTurnBusy] or [dohost.ErrFenced].
+type Agent[S any] struct{ core }
+
+// Ref is an agent: an [*Agent], or a struct that embeds one.
+type Ref interface{ base() *core }
+
+// core is an incarnation of an agent, whatever its state.
+type core struct {
+	// Fixed before any of its code runs.
+	obj   *dohost.State
+	class *class
+	self  any // the user's struct; set when its constructor has returned
+
+	// Owned by whoever holds the turn.
+	holds int    // who keeps the agent alive
+	unpin func() // while somebody does
+}
+
+func (c *core) base() *core { return c }
+
+// ID returns the agent's class and name. Any goroutine.
+func (c *core) ID() dohost.ID { return c.obj.ID() }
+
+// Object returns the object that the agent is. Its alarm is the agent's own: use [Schedule].
+// Any goroutine.
+func (c *core) Object() *dohost.State { return c.obj }
+
+// Storage returns the agent's storage, in which only collections whose names begin with
+// "dohost." are not its own. Any goroutine; its methods want the turn.
+func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
+
+func (c *core) store() *dohost.Storage { return c.obj.Storage() }
+
+// report tells the host's Listener.
+func (c *core) report(event string, attrs ...slog.Attr) {
+	c.obj.Runtime().Report(c.ID(), event, attrs...)
+}
+
+// failed tells of a hook's error, which has nobody else to go to.
+func (c *core) failed(ctx context.Context, hook string, err error) {
+	if ctx.Err() != nil {
+		return // the life has ended, and with it what the hook did
+	}
+	c.report("agent:error", slog.String("hook", hook), slog.Any("err", err))
+}

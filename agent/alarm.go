@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// wakeup is when an agent has something to do by itself. The zero wakeup is never.
+type wakeup struct {
+	at time.Time
+	// boot asks for one when the host starts as well: there is work that its end interrupts.
+	boot bool
+}
+
+// earliest is the one alarm that many uses share.
+func earliest(all ...wakeup) (first wakeup) {
+	for _, w := range all {
+		if w.at.IsZero() {
+			continue
+		}
+		if first.at.IsZero() || w.at.Before(first.at) {
+			first.at = w.at
+		}
+		first.boot = first.boot || w.boot
+	}
+	return first
+}
+
+// rearm sets the alarm to what the rows and the heartbeat want by now. Whoever changes one of
+// them calls it in the same segment, so that no row is ever without its alarm.
+func (c *core) rearm(ctx context.Context) error {
+	now := time.Now()
+	jobs, err := c.jobsWakeup(ctx, now)
+	if err != nil {
+		return err
+	}
+	runs, err := c.runsWakeup(ctx, now)
+	if err != nil {
+		return err
+	}
+	next := earliest(jobs, runs, c.heartbeat(now))
+	switch {
+	case next.at.IsZero():
+		return c.obj.DeleteAlarm(ctx)
+	case next.boot:
+		return c.obj.SetBootAlarm(ctx, next.at)
+	}
+	return c.obj.SetAlarm(ctx, next.at)
+}
+
+// ring is the alarm's handler. It starts what is due as tasks of their own and returns: all it
+// does is one segment, in which the alarm is set anew. So nothing long runs on the alarm, and a
+// crash repeats all of it or nothing.
+func (c *core) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	now := time.Now()
+	if err := c.recoverDue(ctx, now); err != nil {
+		return err
+	}
+	if err := c.startJobs(ctx, now); err != nil {
+		return err
+	}
+	return c.rearm(ctx)
+}

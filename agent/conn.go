@@ -1,0 +1,321 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+// Conn is a client's connection to an agent. It outlives the agent's time in memory, as
+// [dohost.Socket] says. Its methods may be called from any goroutine; those that take a
+// context want one of an event of the agent.
+type Conn struct{ s *dohost.Socket }
+
+// Codes with which an agent closes connections by itself.
+const (
+	CloseFailed   = dohost.CloseFailed // OnConnect failed
+	CloseReplaced = 4409               // a newer connection has the same id; its client does not come back
+)
+
+// flags are what an attachment begins with; the connection's own state follows.
+type flags byte
+
+const (
+	readonly flags = 1 << iota
+	noProtocol
+)
+
+// Admission is what a connection begins with.
+type Admission struct {
+	// Tags are by which [Agent.Connections] finds it, besides its id: at most nine, each of
+	// 1 to 256 bytes.
+	Tags []string
+	// State is the connection's own: see [Conn.SetState].
+	State any
+	// Readonly refuses its changes of the agent's state: see [Conn.SetReadonly].
+	Readonly bool
+	// NoProtocol keeps the frames of the wire from it: identity, state and servers. Calls
+	// are answered all the same.
+	NoProtocol bool
+}
+
+// CloseError is an error of [Admit] or [OnConnect] that says with which code the connection is
+// closed. Clients do not come back after 1008 and after 4000 to 4999.
+type CloseError struct {
+	Code   int
+	Reason string
+}
+
+// Error names code and reason.
+func (e *CloseError) Error() string { return fmt.Sprintf("close %d: %s", e.Code, e.Reason) }
+
+// Admit decides about a connection before it is there: who may connect, and with which tags
+// and rights. With an error there is no connection for the agent; the client gets the code of
+// a [*CloseError], or else the error's text and 1011.
+func Admit[O any](m func(*O, *http.Request) (Admission, error)) Entry[O] {
+	return func(c *class) {
+		c.once("Admit", m == nil, c.admit != nil)
+		c.admit = func(self any, r *http.Request) (Admission, error) { return m(self.(*O), r) }
+	}
+}
+
+// OnConnect is called with a new connection, behind the frames of the wire. If it fails the
+// client is told the error's text, and the connection is closed: with the code of a
+// [*CloseError], or 1011.
+func OnConnect[O any](m func(*O, context.Context, *Conn, *http.Request) error) Entry[O] {
+	return func(c *class) {
+		c.once("OnConnect", m == nil, c.connect != nil)
+		c.connect = func(self any, ctx context.Context, conn *Conn, r *http.Request) error {
+			return m(self.(*O), ctx, conn, r)
+		}
+	}
+}
+
+// OnMessage handles what is not a frame of the wire. Without one it is ignored.
+func OnMessage[O any](m func(*O, context.Context, *Conn, dohost.Frame) error) Entry[O] {
+	return func(c *class) {
+		c.once("OnMessage", m == nil, c.message != nil)
+		c.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) error {
+			return m(self.(*O), ctx, conn, f)
+		}
+	}
+}
+
+// OnClose is told, once, that a connection has ended. It is not told of those that ended with
+// an incarnation: see [dohost.CloseRestart].
+func OnClose[O any](m func(*O, context.Context, *Conn, dohost.Closing) error) Entry[O] {
+	return func(c *class) {
+		c.once("OnClose", m == nil, c.closed != nil)
+		c.closed = func(self any, ctx context.Context, conn *Conn, how dohost.Closing) error {
+			return m(self.(*O), ctx, conn, how)
+		}
+	}
+}
+
+// currentKey is under which a context holds the connection that an event is of.
+type currentKey struct{}
+
+// Current returns the connection of which a frame is being handled, or nil.
+func Current(ctx context.Context) *Conn {
+	c, _ := ctx.Value(currentKey{}).(*Conn)
+	return c
+}
+
+// on makes c the current connection.
+func on(ctx context.Context, c *Conn) context.Context { return context.WithValue(ctx, currentKey{}, c) }
+
+func (c *core) conn(s *dohost.Socket) *Conn { return &Conn{s} }
+
+// ID is what the client calls itself; it keeps that when it connects again.
+func (c *Conn) ID() string { return c.s.Tags()[0] }
+
+// Tags returns the connection's tags, of which the first is its id.
+func (c *Conn) Tags() []string { return c.s.Tags() }
+
+// Send sends a frame: see [dohost.Socket.Send].
+func (c *Conn) Send(ctx context.Context, f dohost.Frame) error { return c.s.Send(ctx, f) }
+
+// Close closes the connection: see [dohost.Socket.Close].
+func (c *Conn) Close(ctx context.Context, code int, reason string) error {
+	return c.s.Close(ctx, code, reason)
+}
+
+// State decodes what [Conn.SetState] has set into v, and says whether there is anything.
+func (c *Conn) State(v any) (bool, error) {
+	a := c.s.Attachment()
+	if len(a) < 2 {
+		return false, nil
+	}
+	return true, json.Unmarshal(a[1:], v)
+}
+
+// SetState keeps v, as JSON, with the connection for as long as that lasts. It takes effect at
+// once.
+//
+// Errors: those of [dohost.Socket.SetAttachment], and one for a value that is not JSON.
+func (c *Conn) SetState(ctx context.Context, v any) error {
+	raw, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.s.SetAttachment(ctx, append([]byte{byte(c.flags())}, raw...))
+}
+
+// Readonly says whether the connection's changes of the agent's state are refused.
+func (c *Conn) Readonly() bool { return c.flags()&readonly != 0 }
+
+// SetReadonly has the agent refuse changes of its state that come from the connection: what
+// the client sets, and what the methods set that it calls. What else these do goes through.
+func (c *Conn) SetReadonly(ctx context.Context, on bool) error {
+	f := c.flags() &^ readonly
+	if on {
+		f |= readonly
+	}
+	a := c.s.Attachment()
+	if len(a) == 0 {
+		a = []byte{0}
+	}
+	a[0] = byte(f)
+	return c.s.SetAttachment(ctx, a)
+}
+
+// Protocol says whether the connection gets the frames of the wire.
+func (c *Conn) Protocol() bool { return c.flags()&noProtocol == 0 }
+
+func (c *Conn) flags() flags {
+	if a := c.s.Attachment(); len(a) > 0 {
+		return flags(a[0])
+	}
+	return 0
+}
+
+// Connections yields the agent's open connections, in the order in which they came; with a tag
+// only those that have it. The id is a tag.
+func (c *core) Connections(tag string) iter.Seq[*Conn] {
+	return func(yield func(*Conn) bool) {
+		for _, s := range c.obj.Sockets(tag) {
+			if !yield(&Conn{s}) {
+				return
+			}
+		}
+	}
+}
+
+// Broadcast sends a frame to all connections but some.
+//
+// Errors: those of [dohost.State.Broadcast].
+func (c *core) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
+	return c.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.is) })
+}
+
+func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn) bool) error {
+	to := slices.DeleteFunc(c.obj.Sockets(""), func(s *dohost.Socket) bool { return !wanted(&Conn{s}) })
+	return c.obj.Broadcast(ctx, f, to)
+}
+
+func (c *Conn) is(o *Conn) bool { return o != nil && *c.s == *o.s }
+
+// serve answers the agent's HTTP requests.
+func (c *core) serve(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case isUpgrade(r):
+		c.accept(w, r)
+	case c.class.request != nil:
+		c.class.request(c.self, w, r)
+	default:
+		http.Error(w, "Not implemented", http.StatusNotFound)
+	}
+}
+
+func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
+
+// accept makes a connection of a request.
+func (c *core) accept(w http.ResponseWriter, r *http.Request) {
+	var adm Admission
+	var refused error
+	if c.class.admit != nil {
+		adm, refused = c.class.admit(c.self, r)
+	}
+	if refused != nil {
+		adm = Admission{NoProtocol: true}
+	}
+	conn, err := c.open(w, r, adm)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx := on(r.Context(), conn)
+	if refused == nil {
+		refused = c.greet(ctx, conn, r)
+	}
+	if refused != nil {
+		c.turnAway(ctx, conn, refused)
+	}
+}
+
+// open accepts the socket, in place of an older one of the same client.
+func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission) (*Conn, error) {
+	id := r.URL.Query().Get("_pk")
+	if id == "" {
+		id = ulid.Make().String()
+	}
+	attached := []byte{byte(adm.flags())}
+	if adm.State != nil {
+		raw, err := marshal(adm.State)
+		if err != nil {
+			return nil, err
+		}
+		attached = append(attached, raw...)
+	}
+	older := c.obj.Sockets(id)
+	s, err := c.obj.Accept(w, r, &dohost.AcceptOptions{Tags: append([]string{id}, adm.Tags...), Attachment: attached})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range older {
+		if o.Tags()[0] == id {
+			c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
+		}
+	}
+	return &Conn{s}, nil
+}
+
+// hangUp closes a connection that may be closed by now. An incarnation that has ended closes
+// them all.
+func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) {
+	if err := conn.Close(ctx, code, reason); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
+		c.failed(ctx, "close", err)
+	}
+}
+
+func (a *Admission) flags() (f flags) {
+	if a.Readonly {
+		f |= readonly
+	}
+	if a.NoProtocol {
+		f |= noProtocol
+	}
+	return f
+}
+
+// greet tells a new connection what the wire wants it to know, and the user's hook.
+func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
+	if conn.Protocol() {
+		if err := c.introduce(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if c.class.connect == nil {
+		return nil
+	}
+	return c.class.connect(c.self, ctx, conn, r)
+}
+
+// turnAway tells a client why it is not served, and closes its connection.
+func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
+	if e, ok := errors.AsType[*CloseError](why); ok {
+		c.hangUp(ctx, conn, e.Code, e.Reason)
+		return
+	}
+	c.failed(ctx, "connect", why)
+	if err := conn.send(ctx, errorFrame{Error: why.Error()}); err == nil {
+		c.hangUp(ctx, conn, CloseFailed, "the agent does not take the connection")
+	}
+}
+
+// disconnected tells the user's hook.
+func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
+	if c.class.closed == nil {
+		return nil
+	}
+	return c.class.closed(c.self, on(ctx, conn), conn, how)
+}

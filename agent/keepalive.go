@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// KeepAlive keeps the agent in memory until release is called, and has a persistent heartbeat
+// wake it if its incarnation ends before. Nothing else of it is kept: in the next incarnation
+// nobody keeps the agent alive until somebody does so again. It may be called any number of
+// times; the last release lets the agent go. release wants a context that holds the turn, may
+// be called again, and does nothing in an incarnation that has ended.
+func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
+	if err := c.hold(ctx); err != nil {
+		return nil, err
+	}
+	released := false
+	return func(ctx context.Context) error {
+		if released {
+			return nil
+		}
+		released = true
+		if err := c.letGo(ctx); !errors.Is(err, dohost.ErrFenced) {
+			return err
+		}
+		return nil
+	}, nil
+}
+
+// KeepAliveWhile keeps the agent alive while fn runs.
+//
+// Errors: fn's, and those of [Agent.KeepAlive].
+func KeepAliveWhile[T any](ctx context.Context, a Ref, fn func(context.Context) (T, error)) (v T, err error) {
+	release, err := a.base().KeepAlive(ctx)
+	if err != nil {
+		return v, err
+	}
+	defer func() {
+		if gone := release(ctx); err == nil {
+			err = gone
+		}
+	}()
+	return fn(ctx)
+}
+
+// hold and letGo count who keeps the agent alive.
+func (c *core) hold(ctx context.Context) error {
+	c.holds++
+	if c.holds > 1 {
+		return nil
+	}
+	if err := c.rearm(ctx); err != nil {
+		c.holds--
+		return err
+	}
+	c.unpin = c.obj.Pin("kept alive")
+	return nil
+}
+
+func (c *core) letGo(ctx context.Context) error {
+	c.holds--
+	if c.holds > 0 {
+		return nil
+	}
+	c.unpin()
+	return c.rearm(ctx)
+}
+
+// heartbeat is when an agent that is kept alive looks after itself.
+func (c *core) heartbeat(now time.Time) wakeup {
+	if c.holds == 0 {
+		return wakeup{}
+	}
+	return wakeup{at: now.Add(c.class.options.KeepAlive)}
+}

@@ -1,0 +1,11 @@
+package agent
+
+import "context"
+
+// wake is what happens between the constructor and the first event.
+func (c *core) wake(ctx context.Context) error {
+	if c.class.start == nil {
+		return nil
+	}
+	return c.class.start(c.self, ctx)
+}

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/dohost/dohost"
+)
+
+// The types of the frames of the wire.
+const (
+	frameIdentity   = "cf_agent_identity"
+	frameState      = "cf_agent_state"
+	frameStateError = "cf_agent_state_error"
+	frameServers    = "cf_agent_mcp_servers"
+	frameRPC        = "rpc"
+)
+
+type identity struct {
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	Agent string `json:"agent"`
+	// StateFollows has clients since 0.32 wait for the state before they call themselves ready.
+	StateFollows bool `json:"stateFollows,omitempty"`
+}
+
+type stateFrame struct {
+	Type  string          `json:"type"`
+	State json.RawMessage `json:"state"`
+}
+
+type stateError struct {
+	Type  string `json:"type"`
+	Error string `json:"error"`
+}
+
+type errorFrame struct {
+	Error string `json:"error"`
+}
+
+// rpcCall is what a client sends. Without one of its members it is no call.
+type rpcCall struct {
+	ID     *string           `json:"id"`
+	Method *string           `json:"method"`
+	Args   []json.RawMessage `json:"args"`
+}
+
+type rpcAnswer struct {
+	Type    string          `json:"type"`
+	ID      string          `json:"id"`
+	Success bool            `json:"success"`
+	Done    *bool           `json:"done,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   string          `json:"error,omitempty"`
+}
+
+// servers is all that there is to say about MCP servers.
+var servers = json.RawMessage(`{"type":"cf_agent_mcp_servers","mcp":{"servers":{},"tools":[],"prompts":[],"resources":[]}}`)
+
+// send sends a frame of the wire.
+func (c *Conn) send(ctx context.Context, v any) error {
+	data, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.Send(ctx, dohost.Frame{Text: true, Data: data})
+}
+
+// introduce sends what a client is told first: who this is, its state, its servers.
+func (c *core) introduce(ctx context.Context, conn *Conn) error {
+	state, err := c.rawState(ctx)
+	if err != nil {
+		return err
+	}
+	frames := []any{identity{frameIdentity, c.ID().Name, c.class.name, state != nil}}
+	if state != nil {
+		frames = append(frames, stateFrame{frameState, state})
+	}
+	for _, f := range append(frames, servers) {
+		if err := conn.send(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive handles a client's frame.
+func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
+	ctx = on(ctx, conn)
+	var head struct {
+		Type string `json:"type"`
+	}
+	if f.Text && json.Unmarshal(f.Data, &head) == nil {
+		switch head.Type {
+		case frameState:
+			var s struct {
+				State json.RawMessage `json:"state"`
+			}
+			if json.Unmarshal(f.Data, &s) == nil && s.State != nil {
+				return c.clientState(ctx, conn, s.State)
+			}
+		case frameRPC:
+			var call rpcCall
+			if json.Unmarshal(f.Data, &call) == nil && call.ID != nil && call.Method != nil && call.Args != nil {
+				return c.answer(ctx, conn, call)
+			}
+		}
+	}
+	if c.class.message == nil {
+		return nil
+	}
+	return c.class.message(c.self, ctx, conn, f)
+}
+
+// answer runs what a client has called, and tells it the result. A client that has gone is
+// told nothing.
+func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
+	done := true
+	reply := rpcAnswer{Type: frameRPC, ID: *call.ID}
+	value, err := c.call(ctx, conn, call)
+	if err != nil {
+		reply.Error = err.Error()
+	} else {
+		reply.Success, reply.Done, reply.Result = true, &done, value
+	}
+	if gone := conn.send(ctx, reply); gone != nil && !errors.Is(gone, dohost.ErrSocketClosed) {
+		return errors.Join(err, gone)
+	}
+	return err
+}
+
+func (c *core) call(ctx context.Context, conn *Conn, call rpcCall) (json.RawMessage, error) {
+	m, err := c.class.method(*call.Method)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{conn: conn, id: *call.ID}
+	defer func() { s.over = true }()
+	return m.call(c.self, ctx, call.Args, s)
+}

@@ -1,0 +1,363 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// board is the state of a room.
+type board struct {
+	Title string `json:"title"`
+	Count int    `json:"count"`
+}
+
+// room is an agent with one of everything that clients can reach.
+type room struct {
+	*agent.Agent[board]
+	heard []string
+}
+
+const rooms dohost.Namespace[room] = "ChatRoom"
+
+func roomClass(more ...agent.Entry[room]) dohost.Class {
+	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) {
+		return &room{Agent: a}, nil
+	}, append([]agent.Entry[room]{
+		agent.Initial[room](board{Title: "untitled"}),
+		agent.Validate(func(_ *room, _ context.Context, b board, _ *agent.Conn) error {
+			if b.Count < 0 {
+				return errors.New("a count is not negative")
+			}
+			return nil
+		}),
+		agent.OnStateChanged(func(r *room, _ context.Context, b board, from *agent.Conn) error {
+			by := "itself"
+			if from != nil {
+				by = from.ID()
+			}
+			r.heard = append(r.heard, fmt.Sprintf("%s %d by %s", b.Title, b.Count, by))
+			return nil
+		}),
+		agent.Callable("add", (*room).add),
+		agent.Callable("sum", func(_ *room, _ context.Context, ns []int) (sum int, err error) {
+			for _, n := range ns {
+				sum += n
+			}
+			return sum, nil
+		}),
+		agent.Callable("join", func(_ *room, _ context.Context, p struct {
+			First, Last string
+			hidden      int
+		}) (string, error) {
+			return p.First + " " + p.Last, nil
+		}),
+		agent.Callable("nothing", func(*room, context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
+		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
+		agent.Callable("heard", func(r *room, _ context.Context, _ struct{}) ([]string, error) { return r.heard, nil }),
+		agent.Callable("lock", func(_ *room, ctx context.Context, on bool) (struct{}, error) {
+			return struct{}{}, agent.Current(ctx).SetReadonly(ctx, on)
+		}),
+		agent.Streaming("count", func(_ *room, ctx context.Context, n int, s *agent.Stream) (string, error) {
+			for i := range n {
+				if err := s.Send(ctx, i); err != nil {
+					return "", err
+				}
+			}
+			if n > 2 {
+				return "", fmt.Errorf("%d is too far", n)
+			}
+			return "done", nil
+		}),
+		agent.Admit(func(_ *room, r *http.Request) (agent.Admission, error) {
+			q := r.URL.Query()
+			switch {
+			case q.Get("token") == "wrong":
+				return agent.Admission{}, &agent.CloseError{Code: 4001, Reason: "who are you?"}
+			case q.Has("broken"):
+				return agent.Admission{}, errors.New("no door")
+			}
+			return agent.Admission{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent"), Tags: q["tag"], State: q.Get("mood")}, nil
+		}),
+		agent.OnMessage(func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
+			return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
+		}),
+	}, more...)...)
+}
+
+// Hidden is no method for clients.
+func (r *room) Hidden() {}
+
+func (r *room) add(ctx context.Context, n int) (int, error) {
+	var count int
+	err := r.UpdateState(ctx, func(b *board) error {
+		b.Count += n
+		count = b.Count
+		return nil
+	})
+	return count, err
+}
+
+// site is a server of agents.
+type site struct {
+	*dohost.Host
+	url string
+}
+
+func serve(t *testing.T, class dohost.Class) *site {
+	t.Helper()
+	h, err := dohost.Open(t.TempDir(), nil, class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeObject(w, r, dohost.ID{Class: class.Name(), Name: strings.Trim(r.URL.Path, "/")})
+	}))
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	return &site{h, server.URL}
+}
+
+// client is a client of an agent.
+type client struct {
+	t  *testing.T
+	ws *websocket.Conn
+}
+
+func (s *site) dial(t *testing.T, path string) *client {
+	t.Helper()
+	ws, _, err := websocket.Dial(t.Context(), strings.Replace(s.url, "http", "ws", 1)+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ws.CloseNow() })
+	return &client{t, ws}
+}
+
+func (c *client) send(frame string) {
+	c.t.Helper()
+	if err := c.ws.Write(c.t.Context(), websocket.MessageText, []byte(frame)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// want reads frames, and compares them, whatever the order of their members.
+func (c *client) want(frames ...string) {
+	c.t.Helper()
+	for _, want := range frames {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+		_, data, err := c.ws.Read(ctx)
+		cancel()
+		if err != nil {
+			c.t.Fatalf("want %s: %v", want, err)
+		}
+		if normal(string(data)) != normal(want) {
+			c.t.Errorf("got  %s\nwant %s", data, want)
+		}
+	}
+}
+
+// closes reads the closing frame.
+func (c *client) closes(code int, reason string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	_, data, err := c.ws.Read(ctx)
+	e, ok := errors.AsType[websocket.CloseError](err)
+	if !ok || int(e.Code) != code || e.Reason != reason {
+		c.t.Errorf("got %s, %v; want close %d %q", data, err, code, reason)
+	}
+}
+
+func normal(frame string) string {
+	var v any
+	if json.Unmarshal([]byte(frame), &v) != nil {
+		return frame
+	}
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+const noServers = `{"type":"cf_agent_mcp_servers","mcp":{"servers":{},"tools":[],"prompts":[],"resources":[]}}`
+
+func greeting(name, state string) []string {
+	return []string{
+		fmt.Sprintf(`{"type":"cf_agent_identity","name":%q,"agent":"chat-room","stateFollows":true}`, name),
+		fmt.Sprintf(`{"type":"cf_agent_state","state":%s}`, state), noServers,
+	}
+}
+
+func TestStateGoesBothWays(t *testing.T) {
+	s := serve(t, roomClass())
+	a, b := s.dial(t, "/lobby?_pk=a"), s.dial(t, "/lobby?_pk=b")
+	a.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
+	b.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
+	// Members that the type does not know stay.
+	a.send(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
+	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
+	// What the agent sets is shown to all but the caller's own connection.
+	b.send(`{"type":"rpc","id":"1","method":"add","args":[2]}`)
+	b.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":3}`)
+	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":3}}`)
+	// A refused change is told to who made it, and to nobody else.
+	for _, refused := range []string{`{"title":"x","count":-1}`, `{"title":5}`, `"text"`} {
+		a.send(`{"type":"cf_agent_state","state":` + refused + `}`)
+		a.want(`{"type":"cf_agent_state_error","error":"State update rejected"}`)
+	}
+	if n, err := dohost.Call(t.Context(), rooms.Get(s, "lobby"), (*room).add, 4); err != nil || n != 7 {
+		t.Fatal(n, err)
+	}
+	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
+	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
+	b.send(`{"type":"rpc","id":"2","method":"heard","args":[]}`)
+	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by b","x 7 by itself"]}`)
+	// It is there after the agent has left memory, and for who comes then.
+	s.Evict(rooms.Get(s, "lobby").ID(), dohost.Fence)
+	s.dial(t, "/lobby").want(greeting("lobby", `{"title":"x","count":7}`)...)
+}
+
+func TestCalls(t *testing.T) {
+	s := serve(t, roomClass())
+	c := s.dial(t, "/r")
+	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	for _, tt := range []struct {
+		call    string
+		answers []string
+	}{
+		{`"method":"sum","args":[1,2,3]`, []string{`"success":true,"done":true,"result":6`}},
+		{`"method":"join","args":["Ada","Lovelace"]`, []string{`"success":true,"done":true,"result":"Ada Lovelace"`}},
+		{`"method":"join","args":[{"first":"Ada","last":"L"}]`, []string{`"success":true,"done":true,"result":"Ada L"`}},
+		{`"method":"join","args":[1,2,3]`, []string{`"success":false,"error":"argument of join: 3 arguments: want at most 2"`}},
+		{`"method":"join","args":["a",2]`, []string{`"success":false,"error":"argument of join: argument 2: json: cannot unmarshal number into Go value of type string"`}},
+		{`"method":"nothing","args":[]`, []string{`"success":true,"done":true`}},
+		{`"method":"null","args":[]`, []string{`"success":true,"done":true,"result":null`}},
+		{`"method":"count","args":[2]`, []string{`"success":true,"done":false,"result":0`, `"success":true,"done":false,"result":1`, `"success":true,"done":true,"result":"done"`}},
+		{`"method":"count","args":[3]`, []string{
+			`"success":true,"done":false,"result":0`, `"success":true,"done":false,"result":1`, `"success":true,"done":false,"result":2`,
+			`"success":false,"error":"3 is too far"`,
+		}},
+		{`"method":"fly","args":[]`, []string{`"success":false,"error":"Method fly does not exist"`}},
+		{`"method":"Hidden","args":[]`, []string{`"success":false,"error":"Method Hidden is not callable"`}},
+	} {
+		c.send(`{"type":"rpc","id":"x",` + tt.call + `}`)
+		for _, a := range tt.answers {
+			c.want(`{"type":"rpc","id":"x",` + a + `}`)
+		}
+	}
+	// The same methods by HTTP.
+	if out, err := s.Invoke(t.Context(), rooms.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
+		t.Error(string(out), err)
+	}
+}
+
+// TestWhatIsNoFrameOfTheWireIsAMessage has frames that look like ones of the wire.
+func TestWhatIsNoFrameOfTheWireIsAMessage(t *testing.T) {
+	s := serve(t, roomClass())
+	c := s.dial(t, "/r?silent")
+	for _, m := range []string{
+		"text", `{"type":"rpc"}`, `{"type":"rpc","id":5,"method":"add","args":[]}`, `{"type":"rpc","id":"5","method":"add"}`,
+		`{"type":"rpc","id":"5","method":"add","args":{}}`, `{"type":"cf_agent_state"}`, `{"type":"other"}`, `[]`, `{"type":5}`, ``,
+	} {
+		c.send(m)
+		c.want("heard " + m)
+	}
+	if err := c.ws.Write(t.Context(), websocket.MessageBinary, []byte{0, 1, 255}); err != nil {
+		t.Fatal(err)
+	}
+	if kind, data, err := c.ws.Read(t.Context()); err != nil || kind != websocket.MessageBinary || string(data) != "heard \x00\x01\xff" {
+		t.Error(kind, data, err)
+	}
+}
+
+func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
+	s := serve(t, roomClass())
+	writer, silent, reader := s.dial(t, "/r?_pk=w"), s.dial(t, "/r?silent"), s.dial(t, "/r?readonly&mood=calm&_pk=r")
+	writer.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	reader.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	reader.send(`{"type":"cf_agent_state","state":{"title":"mine"}}`)
+	reader.want(`{"type":"cf_agent_state_error","error":"Connection is readonly"}`)
+	reader.send(`{"type":"rpc","id":"1","method":"add","args":[1]}`)
+	reader.want(`{"type":"rpc","id":"1","success":false,"error":"Connection is readonly"}`)
+	silent.send(`{"type":"rpc","id":"1","method":"add","args":[1]}`) // may call, and is told of no state
+	silent.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
+	writer.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
+	reader.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
+	// Rights and the connection's own state stay while the agent is out of memory.
+	writer.send(`{"type":"rpc","id":"2","method":"lock","args":[true]}`)
+	writer.want(`{"type":"rpc","id":"2","success":true,"done":true}`)
+	writer.send(`{"type":"cf_agent_state","state":{"title":"mine"}}`)
+	writer.want(`{"type":"cf_agent_state_error","error":"Connection is readonly"}`)
+	err := rooms.Get(s, "r").Do(t.Context(), func(ctx context.Context, r *room) error {
+		var mood string
+		for c := range r.Connections("r") {
+			if ok, err := c.State(&mood); !ok || err != nil || mood != "calm" || !c.Readonly() || c.ID() != "r" {
+				return fmt.Errorf("%q, %v, %v", mood, ok, err)
+			}
+			if err := c.SetState(ctx, "hasty"); err != nil || !c.Readonly() {
+				return fmt.Errorf("readonly %v, %v", c.Readonly(), err)
+			}
+			return r.Broadcast(ctx, dohost.Frame{Text: true, Data: []byte("all but one")}, c)
+		}
+		return errors.New("no connection r")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer.want("all but one")
+	silent.want("all but one")
+}
+
+func TestWhoMayConnect(t *testing.T) {
+	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+		if r.URL.Query().Has("late") {
+			return errors.New("too late")
+		}
+		return nil
+	})))
+	s.dial(t, "/r?token=wrong").closes(4001, "who are you?")
+	broken := s.dial(t, "/r?broken")
+	broken.want(`{"error":"no door"}`)
+	broken.closes(1011, "the agent does not take the connection")
+	late := s.dial(t, "/r?late")
+	late.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	late.want(`{"error":"too late"}`)
+	late.closes(1011, "the agent does not take the connection")
+	// Whoever comes again under an id takes the place of who had it.
+	older, other := s.dial(t, "/r?_pk=me"), s.dial(t, "/r?_pk=you&tag=me")
+	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	other.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	newer := s.dial(t, "/r?_pk=me")
+	older.closes(agent.CloseReplaced, "replaced by a newer connection of the same id")
+	newer.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	for _, c := range []*client{newer, other} {
+		c.send(`{"type":"rpc","id":"1","method":"sum","args":[1,1]}`)
+		c.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":2}`)
+	}
+	for path, status := range map[string]int{"/r": http.StatusNotFound, "/r?_pk=": http.StatusNotFound} {
+		r, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Body.Close(); err != nil || r.StatusCode != status {
+			t.Errorf("%s: %d, %v", path, r.StatusCode, err)
+		}
+	}
+	if _, r, err := websocket.Dial(t.Context(), strings.Replace(s.url, "http", "ws", 1)+"/r?_pk="+strings.Repeat("x", 300), nil); err == nil || r.StatusCode != http.StatusBadRequest {
+		t.Error(r, err)
+	}
+}

@@ -1,0 +1,19 @@
+package dohost_test
+
+import (
+	"testing"
+
+	"github.com/dohost/dohost"
+)
+
+// TestKebab has names as the Agents SDK writes them in URLs.
+func TestKebab(t *testing.T) {
+	for name, want := range map[string]string{
+		"counter": "counter", "ChatRoom": "chat-room", "XMLParserAgent": "x-m-l-parser-agent", "MY_AGENT": "my-agent",
+		"MCP": "mcp", "my_agent": "my-agent", "Agent_": "agent", "roomÄ": "room-ä", "v2": "v2",
+	} {
+		if got := dohost.Kebab(name); got != want {
+			t.Errorf("Kebab(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

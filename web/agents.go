@@ -1,0 +1,93 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/dohost/dohost"
+)
+
+// agents serves objects under the URLs by which clients of the Agents SDK reach them. A path is
+// taken apart by itself: net/http's own routing would redirect one with an empty segment, and
+// the clients' agentFetch makes such.
+type agents struct {
+	*public
+	prefix  []string
+	classes map[string]string // stored name by its name in URLs
+}
+
+func newAgents(p *public) *agents {
+	a := &agents{p, pathSegments(p.opts.AgentsPrefix), map[string]string{}}
+	for _, c := range p.host.Classes() {
+		if c.ServesHTTP() {
+			a.classes[dohost.Kebab(c.Name())] = c.Name()
+		}
+	}
+	return a
+}
+
+// pathSegments takes a path apart, without its empty segments.
+func pathSegments(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+}
+
+// matches says whether a request is for an agent, and returns what follows the prefix.
+func (a *agents) matches(r *http.Request) (segments []string, ok bool) {
+	segments = pathSegments(r.URL.EscapedPath())
+	if len(segments) < len(a.prefix)+2 {
+		return nil, false
+	}
+	for i, want := range a.prefix {
+		if segments[i] != want {
+			return nil, false
+		}
+	}
+	return segments[len(a.prefix):], true
+}
+
+// ServeHTTP reaches the agent. The name is taken as it was sent, undecoded.
+func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	segments, _ := a.matches(r)
+	class, ok := a.classes[segments[0]]
+	if !ok {
+		http.Error(w, "Invalid request", http.StatusBadRequest)
+		return
+	}
+	id := dohost.ID{Class: class, Name: segments[1]}
+	if err := id.Validate(); err != nil {
+		dohost.WriteError(w, &dohost.Error{Op: "http", ID: id, Err: err, Ran: dohost.RanNo})
+		return
+	}
+	if !a.bounded(w, r, "http", id) {
+		return
+	}
+	rest := "/" + strings.Join(segments[2:], "/")
+	path, err := url.PathUnescape(rest)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "bad_path", err.Error())
+		return
+	}
+	a.deliver(w, r, id, path, rest)
+}
+
+// shared lets pages of all origins use next, except by WebSockets, whose origins are the
+// object's to check.
+func shared(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isUpgrade(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Allow-Methods", "GET, POST, HEAD, OPTIONS")
+		h.Set("Access-Control-Allow-Headers", "*")
+		h.Set("Access-Control-Max-Age", "86400")
+		if r.Method != http.MethodOptions {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }

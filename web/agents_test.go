@@ -1,0 +1,91 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+// mirror answers with what reaches it.
+type mirror struct{ st *dohost.State }
+
+const mirrors dohost.Namespace[mirror] = "BigMirror"
+
+var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State) (*mirror, error) {
+	return &mirror{st}, nil
+}, dohost.OnHTTP(func(m *mirror, w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
+}))
+
+// TestAgentsAreReachedAsTheirClientsHaveIt sends paths that net/http's own routing would
+// redirect, so with a client that sends them as they are.
+func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
+	h := openClasses(t, mirrorClass, muteClass())
+	for _, tt := range []struct {
+		prefix, method, path string
+		status               int
+		body                 string
+	}{
+		{"", "GET", "/agents/big-mirror/a", 200, "GET BigMirror/a/? "},
+		{"", "POST", "//agents/big-mirror//a/x//y?q=1", 200, "POST BigMirror/a/x/y?q=1 body"},
+		{"", "GET", "/agents/big-mirror/a%20b%2Fc/d%2Fe", 200, "GET BigMirror/a%20b%2Fc/d%2Fe? "},
+		{"", "GET", "/agents/BigMirror/a", 400, "Invalid request\n"},
+		{"", "GET", "/agents/mute/a", 400, "Invalid request\n"},
+		{"", "GET", "/agents/big-mirror", 404, ""},
+		{"", "GET", "/agents", 404, ""},
+		{"/api/v1/", "GET", "/api/v1/big-mirror/a", 200, "GET BigMirror/a/? "},
+		{"/api/v1/", "GET", "/agents/big-mirror/a", 404, ""},
+	} {
+		s := start(t, web.Handler(h, &web.Options{AgentsPrefix: tt.prefix}))
+		body := ""
+		if tt.method == "POST" {
+			body = "body"
+		}
+		res := s.do(tt.method, tt.path, body)
+		got, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != tt.status || tt.body != "" && string(got) != tt.body {
+			t.Errorf("%s %s: %d %q (%v), want %d %q", tt.method, tt.path, res.StatusCode, got, err, tt.status, tt.body)
+		}
+	}
+}
+
+func TestPagesOfAllOriginsMayReachAgentsIfTheServerSaysSo(t *testing.T) {
+	h := openClasses(t, mirrorClass)
+	for _, cors := range []bool{false, true} {
+		s := start(t, web.Handler(h, &web.Options{CORS: cors, Tokens: []string{"secret"}}))
+		s.header.Set("Origin", "https://elsewhere.example")
+		allowed := func(what string, res *http.Response) {
+			t.Helper()
+			if origin := res.Header.Get("Access-Control-Allow-Origin"); (origin == "*") != cors || (res.StatusCode == 200) != cors {
+				t.Errorf("cors %v: %s: %d, origin %q", cors, what, res.StatusCode, origin)
+			}
+		}
+		allowed("preflight", s.do("OPTIONS", "/agents/big-mirror/a", ""))
+		s.header.Set("Authorization", "Bearer secret")
+		s.header.Set("Sec-Fetch-Site", "cross-site")
+		allowed("POST", s.do("POST", "/agents/big-mirror/a", ""))
+		if res := s.do("POST", "/objects/BigMirror/a/http/", ""); res.StatusCode != 403 || res.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("cors %v: an object: %d", cors, res.StatusCode)
+		}
+	}
+}
+
+func openClasses(t *testing.T, classes ...dohost.Class) *dohost.Host {
+	t.Helper()
+	h, err := dohost.Open(t.TempDir(), nil, classes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
