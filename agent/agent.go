@@ -20,11 +20,13 @@ type core struct {
 	// Fixed before any of its code runs.
 	obj   *dohost.State
 	class *class
-	self  any // the user's struct; set when its constructor has returned
+	self  any    // the user's struct; set when its constructor has returned
+	life  string // names this incarnation in the rows that it works on
 
 	// Owned by whoever holds the turn.
-	holds int    // who keeps the agent alive
-	unpin func() // while somebody does
+	holds  int    // who keeps the agent alive
+	unpin  func() // while somebody does
+	fibers fibers
 }
 
 func (c *core) base() *core { return c }
@@ -53,4 +55,26 @@ func (c *core) failed(ctx context.Context, hook string, err error) {
 		return // the life has ended, and with it what the hook did
 	}
 	c.report("agent:error", slog.String("hook", hook), slog.Any("err", err))
+}
+
+// number counts something of an agent.
+type number struct {
+	Name string
+	Last uint64
+}
+
+var numbers = dohost.Collection[number]{
+	Name: "dohost.numbers",
+	Key:  func(n number) string { return n.Name },
+}
+
+// next returns the next number of a sequence, from 1. Times and random ids would not tell the
+// order of what comes in one millisecond.
+func (c *core) next(ctx context.Context, of string) (uint64, error) {
+	row, _, err := numbers.Get(ctx, c.store(), of)
+	if err != nil {
+		return 0, err
+	}
+	n := row.Value.Last + 1
+	return n, numbers.Put(ctx, c.store(), number{of, n})
 }

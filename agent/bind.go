@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/dohost/dohost"
 )
 
@@ -20,16 +22,18 @@ type class struct {
 	options Options
 	initial json.RawMessage // nil if there is none
 	methods map[string]method
+	kinds   map[string]kind
 	exposed []any // dohost.Entry[O]
 
-	start    func(self any, ctx context.Context) error
-	request  func(self any, w http.ResponseWriter, r *http.Request)
-	admit    func(self any, r *http.Request) (Admission, error)
-	connect  func(self any, ctx context.Context, c *Conn, r *http.Request) error
-	message  func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
-	closed   func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
-	validate func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
-	changed  func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
+	start       func(self any, ctx context.Context) error
+	request     func(self any, w http.ResponseWriter, r *http.Request)
+	admit       func(self any, r *http.Request) (Admission, error)
+	connect     func(self any, ctx context.Context, c *Conn, r *http.Request) error
+	message     func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
+	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
+	validate    func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
+	interrupted func(self any, ctx context.Context, i *Interrupted) error
+	changed     func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
 
 	errs []error
 }
@@ -102,7 +106,7 @@ func Bind[O, S any, P interface {
 }](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), entries ...Entry[O]) dohost.Class {
 	c := &class{
 		name: dohost.Kebab(string(ns)), state: reflect.TypeFor[S](), object: reflect.TypeFor[*O](),
-		options: Options{}.withDefaults(), methods: map[string]method{},
+		options: Options{}.withDefaults(), methods: map[string]method{}, kinds: map[string]kind{},
 	}
 	if construct == nil {
 		c.mistake("Bind without a constructor")
@@ -115,7 +119,7 @@ func Bind[O, S any, P interface {
 		e(c)
 	}
 	birth := func(ctx context.Context, st *dohost.State) (*O, error) {
-		a := &Agent[S]{core{obj: st, class: c}}
+		a := &Agent[S]{core{obj: st, class: c, life: ulid.Make().String()}}
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err

@@ -33,4 +33,36 @@
 // A connection is a WebSocket that hibernates ([dohost.Socket]). It has the id that its client
 // chose, which is its first tag, and its own small state. What is not a frame of the wire goes
 // to [OnMessage] as it came.
+//
+// # Work that survives
+//
+// A fiber is work with a checkpoint that outlives incarnations. [RunFiber] runs a function here
+// and now; if its incarnation ends before, a later one tells [OnInterrupted], with what the
+// function has last stashed. [StartFiber] starts a registered method as work of its own; a later
+// incarnation goes on with it from its last checkpoint, as often as its kind allows, and how it
+// ended can be asked for afterwards.
+//
+// # What stays true of fibers
+//
+//   - A fiber's row is durable before its first step, and goes, or says how it ended, in the
+//     segment of its last. So finished work is not run again, and unfinished work is not lost.
+//   - A row names the incarnation that works on it. A row of any other is interrupted: there is
+//     no set in memory that could be wrong, and none that a crash could lose.
+//   - Row and alarm change in one segment: a row that is not ended has an alarm, which is also
+//     delivered when the host starts.
+//   - Recovery begins in the constructor, before [OnStart] and before any event. What it cannot
+//     do there goes on from the alarm. In one incarnation a row is given to a hook once at a time.
+//   - A run of a hook is counted, durably, before it begins, so that a death in it counts. After
+//     five runs, or a day, the row is dead: it is listed, and left alone.
+//   - An error of the function ends the fiber. An end of the incarnation does not: code of a life
+//     that has ended cannot write, so it cannot end anything.
+//   - The end of a hook and what the hook has written, the hand-over to a successor included, are
+//     one segment.
+//
+// # The alarm
+//
+// The object's one alarm is the agent's. Whoever changes what it depends on (a schedule, the
+// queue, a fiber's row, the count of those who keep the agent alive) sets it in the same segment
+// to the earliest time that any of them wants. Its handler starts what is due as tasks of their
+// own, sets the alarm anew, and returns: one segment.
 package agent

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/crashtest":     {"objectstore"},
 	"internal/recovery":      {".", "objectstore"},
 	"internal/socket":        {"runtime", "objectstore"},
-	"internal/simtest":       {".", "dohosttest"},
+	"internal/simtest":       {".", "agent", "dohosttest"},
 	"internal/mutants":       {},
 }
 

@@ -41,6 +41,9 @@ func Scenarios() []Named {
 		{"put-off", newPuttingOff},
 		{"cancel", newCancelling},
 		{"refusal", newRefusing},
+		{"fiber", newStudying},
+		{"fiber-resumed", newResuming},
+		{"fiber-hook", newFinishing},
 	}
 }
 

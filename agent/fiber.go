@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+// These errors say that there is no fiber to stash for.
+var (
+	ErrNoFiber   = errors.New("agent: the context is not a fiber's")
+	ErrFiberDone = errors.New("agent: the fiber has ended")
+)
+
+// FiberStatus is how far a fiber has come.
+type FiberStatus string
+
+// The statuses of a fiber. The last four are final, except that an interrupted one can be
+// resolved.
+const (
+	FiberPending     FiberStatus = "pending"     // it has not begun
+	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
+	FiberCompleted   FiberStatus = "completed"   // its method has returned
+	FiberFailed      FiberStatus = "failed"      // it has failed too often
+	FiberCancelled   FiberStatus = "cancelled"   // by CancelFiber
+	FiberInterrupted FiberStatus = "interrupted" // and nothing goes on with it: see ResolveFiber
+)
+
+// fiberRow is a fiber on the disk. One that was started is kept after its end, one that was run
+// is not.
+type fiberRow struct {
+	ID       string
+	Name     string // or its kind
+	Life     string // that works on it
+	Started  bool   // by StartFiber
+	Key      string
+	Status   FiberStatus
+	Snapshot []byte // JSON; nil before the first stash
+	Result   []byte // JSON
+	Error    string
+	Attempt  int    // how often it has failed or was interrupted
+	Retries  int    // how often it may
+	Number   uint64 // in the order in which the agent's fibers came
+	Created  int64
+	Began    int64
+	Updated  int64
+	Ended    int64
+	Expires  int64 // when an ended one is forgotten; zero for never
+
+	// Of the recovery of one that was run.
+	Hooks int   // runs of the hook that have begun
+	Lost  int64 // when the first of them did
+	Again int64 // when the next may
+	Dead  bool
+}
+
+func (r *fiberRow) open() bool {
+	return !r.Dead && (r.Status == FiberPending || r.Status == FiberRunning)
+}
+
+var fiberRows = dohost.Collection[fiberRow]{
+	Name: "dohost.fibers",
+	Key:  func(r fiberRow) string { return r.ID },
+	Indexes: []dohost.Index[fiberRow]{
+		{Name: "open", Of: func(r fiberRow) dohost.Key {
+			if !r.open() {
+				return ""
+			}
+			return dohost.KeyOf(r.Again) + dohost.KeyOf(r.Number)
+		}},
+		{Name: "started", Of: func(r fiberRow) dohost.Key {
+			if !r.Started {
+				return ""
+			}
+			return dohost.KeyOf(r.Number)
+		}},
+		{Name: "key", Of: func(r fiberRow) dohost.Key {
+			if r.Key == "" {
+				return ""
+			}
+			return dohost.KeyOf(r.Key)
+		}},
+		{Name: "expires", Of: func(r fiberRow) dohost.Key {
+			if r.Expires == 0 {
+				return ""
+			}
+			return dohost.KeyOf(r.Expires) + dohost.KeyOf(r.ID)
+		}},
+		{Name: "dead", Of: func(r fiberRow) dohost.Key {
+			if !r.Dead {
+				return ""
+			}
+			return dohost.KeyOf(r.Number)
+		}},
+	},
+}
+
+// fibers is what an incarnation knows of the fibers that it works on.
+type fibers struct {
+	cancels map[string]context.CancelCauseFunc // of those that run
+	waiters map[string]chan struct{}           // closed when the fiber has ended
+	hooking map[string]bool                    // rows that a hook has, outside the constructor
+	more    bool                               // recovery has left rows for the alarm
+}
+
+// running is a fiber that runs in this incarnation.
+type running struct {
+	c    *core
+	id   string
+	over bool // owned by whoever holds the turn
+}
+
+type fiberKey struct{}
+
+// FiberID returns the id of the fiber whose context ctx is.
+func FiberID(ctx context.Context) (id string, ok bool) {
+	f, ok := ctx.Value(fiberKey{}).(*running)
+	if !ok {
+		return "", false
+	}
+	return f.id, true
+}
+
+// Stash keeps v, as JSON, as the checkpoint of the fiber whose context ctx is, in place of the
+// one before. It is on disk when Stash returns. With the turn, all that was written before is
+// too, and the turn is held meanwhile; inside an Await Stash takes the turn by itself.
+//
+// Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
+// [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
+func Stash(ctx context.Context, v any) error {
+	f, ok := ctx.Value(fiberKey{}).(*running)
+	if !ok {
+		return ErrNoFiber
+	}
+	snapshot, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	err = f.stash(ctx, snapshot)
+	if errors.Is(err, dohost.ErrNoTurn) {
+		return dohost.Enter(ctx, func(ctx context.Context) error { return f.stash(ctx, snapshot) })
+	}
+	if err != nil {
+		return err
+	}
+	return f.c.store().Sync(ctx)
+}
+
+func (f *running) stash(ctx context.Context, snapshot []byte) error {
+	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
+		if !r.open() || f.over {
+			return ErrFiberDone
+		}
+		r.Snapshot, r.Updated = snapshot, time.Now().UnixMilli()
+		return nil
+	})
+	if errors.Is(err, dohost.ErrNoRow) {
+		return ErrFiberDone
+	}
+	return err
+}
+
+// RunFiber runs fn as a fiber and returns what fn does. Its row is durable before fn begins, for
+// which the turn is given up, as in an Await, and goes in the segment of fn's last step. If the
+// incarnation ends before, [OnInterrupted] is told by a later one; this call's caller gets
+// [dohost.ErrFenced]. fn is not repeated. Its ctx holds the turn, and is cancelled by
+// [CancelFiber].
+//
+// Errors: fn's; one for a name that is empty or longer than 256 bytes; those of
+// [dohost.Collection].
+func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Context) (T, error)) (v T, err error) {
+	c := a.base()
+	id, err := c.beginRun(ctx, name)
+	if err != nil {
+		return v, err
+	}
+	f, inner, end := c.enter(ctx, id)
+	defer end()
+	v, err = fn(inner)
+	f.over = true
+	if gone := c.endRun(ctx, f.id, err); gone != nil {
+		return v, errors.Join(err, gone)
+	}
+	return v, err
+}
+
+// beginRun makes the row, and returns when it is durable.
+func (c *core) beginRun(ctx context.Context, name string) (id string, err error) {
+	if name == "" || len(name) > maxName {
+		return "", &dohost.LimitError{What: "fiber's name", Size: len(name), Limit: maxName}
+	}
+	now := time.Now().UnixMilli()
+	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.life, Status: FiberRunning, Created: now, Began: now, Updated: now}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if row.Number, err = c.next(ctx, "fiber"); err != nil {
+			return err
+		}
+		if err := fiberRows.Insert(ctx, c.store(), row); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	if err != nil {
+		return "", err
+	}
+	_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+	return row.ID, err
+}
+
+const maxName = 256 // bytes
+
+// enter makes a context in which the fiber runs, which CancelFiber can cancel.
+func (c *core) enter(ctx context.Context, id string) (f *running, inner context.Context, end func()) {
+	f = &running{c: c, id: id}
+	inner, cancel := context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
+	if c.fibers.cancels == nil {
+		c.fibers.cancels = map[string]context.CancelCauseFunc{}
+	}
+	c.fibers.cancels[id] = cancel
+	return f, inner, func() { cancel(nil) }
+}
+
+// endRun takes the row away, in the segment of the fiber's last step. After the end of the
+// incarnation it cannot, and the row stays.
+func (c *core) endRun(ctx context.Context, id string, failed error) error {
+	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
+		return err
+	}
+	c.ended(id)
+	status := FiberCompleted
+	if failed != nil {
+		status = FiberFailed
+	}
+	c.report("fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
+	return c.rearm(ctx)
+}
+
+// ended forgets a fiber, and wakes who waits for it.
+func (c *core) ended(id string) {
+	delete(c.fibers.cancels, id)
+	if ch, ok := c.fibers.waiters[id]; ok {
+		close(ch)
+		delete(c.fibers.waiters, id)
+	}
+}
+
+// decode decodes a snapshot, and says whether there is one.
+func decode(snapshot []byte, v any) (bool, error) {
+	if snapshot == nil {
+		return false, nil
+	}
+	if err := json.Unmarshal(snapshot, v); err != nil {
+		return true, fmt.Errorf("agent: checkpoint: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,261 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// FiberInfo is what is known of a fiber.
+type FiberInfo struct {
+	ID       string          `json:"id"`
+	Name     string          `json:"name"` // or its kind
+	Started  bool            `json:"started"`
+	Key      string          `json:"key,omitempty"`
+	Status   FiberStatus     `json:"status"`
+	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often
+	Snapshot json.RawMessage `json:"snapshot,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Error    string          `json:"error,omitempty"` // the last one
+	Attempt  int             `json:"attempt"`
+	Retries  int             `json:"retries"`
+	Created  time.Time       `json:"created"`
+	Updated  time.Time       `json:"updated"`
+	Ended    time.Time       `json:"ended,omitzero"`
+}
+
+func infoOf(r *fiberRow) FiberInfo {
+	return FiberInfo{
+		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.Status, Dead: r.Dead, Snapshot: r.Snapshot,
+		Result: r.Result, Error: r.Error, Attempt: r.Attempt + r.Hooks, Retries: r.Retries,
+		Created: time.UnixMilli(r.Created), Updated: time.UnixMilli(r.Updated), Ended: timeOf(r.Ended),
+	}
+}
+
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func infosOf(rows []dohost.Row[fiberRow]) []FiberInfo {
+	infos := make([]FiberInfo, len(rows))
+	for i := range rows {
+		infos[i] = infoOf(&rows[i].Value)
+	}
+	return infos
+}
+
+// final says that a started fiber has come to its end.
+func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunning }
+
+// FiberQuery selects fibers. The zero FiberQuery, and nil, select the newest 50 started ones.
+type FiberQuery struct {
+	Kind   string        // empty for all
+	Status []FiberStatus // none for all
+	Limit  int           // zero means 50; at most 100
+}
+
+// ListFibers returns started fibers, the newest first.
+//
+// Errors: one for a Limit that is out of range.
+func ListFibers(ctx context.Context, a Ref, q *FiberQuery) ([]FiberInfo, error) {
+	if q == nil {
+		q = &FiberQuery{}
+	}
+	limit, err := within(q.Limit, 50, 100)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{
+		Index: "started", Reverse: true, Limit: limit, Where: q.selects,
+	})
+	return infosOf(rows), err
+}
+
+func (q *FiberQuery) selects(r fiberRow) bool {
+	if q.Kind != "" && r.Name != q.Kind {
+		return false
+	}
+	for _, s := range q.Status {
+		if r.Status == s {
+			return true
+		}
+	}
+	return len(q.Status) == 0
+}
+
+func within(n, zero, most int) (int, error) {
+	switch {
+	case n == 0:
+		return zero, nil
+	case n < 0 || n > most:
+		return 0, fmt.Errorf("agent: limit %d: want 1 to %d", n, most)
+	}
+	return n, nil
+}
+
+// InspectFiber returns what is known of a fiber; of one that [RunFiber] ran, until it ends.
+func InspectFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
+	row, ok, err := fiberRows.Get(ctx, a.base().store(), id)
+	if err != nil || !ok {
+		return info, false, err
+	}
+	return infoOf(&row.Value), true, nil
+}
+
+// InspectFiberByKey returns what is known of the fiber that was started with a key.
+func InspectFiberByKey(ctx context.Context, a Ref, key string) (info FiberInfo, ok bool, err error) {
+	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key), Limit: 1})
+	if err != nil || len(rows) == 0 || key == "" {
+		return info, false, err
+	}
+	return infoOf(&rows[0].Value), true, nil
+}
+
+// WaitFiber returns when a started fiber has come to its end, with the turn given up meanwhile.
+// ok is false if there is no such fiber. A ctx that ends ends the waiting.
+//
+// Errors: the ctx's cause, and those of [dohost.Recv].
+func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
+	c := a.base()
+	for {
+		info, ok, err = InspectFiber(ctx, c, id)
+		if err != nil || !ok || info.Status.final() {
+			return info, ok, err
+		}
+		if c.fibers.waiters == nil {
+			c.fibers.waiters = map[string]chan struct{}{}
+		}
+		ch, ok := c.fibers.waiters[id]
+		if !ok {
+			ch = make(chan struct{})
+			c.fibers.waiters[id] = ch
+		}
+		if _, _, err := dohost.Recv(ctx, ch); err != nil {
+			return info, true, err
+		}
+	}
+}
+
+// CancelFiber ends a fiber: its context is cancelled, and what it returns is ignored. It says
+// whether there was one that had not ended.
+func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err != nil || !ok || row.Value.Status.final() {
+		return false, err
+	}
+	r := &row.Value
+	if r.Started {
+		c.close(r, FiberCancelled, time.Now().UnixMilli())
+		err = fiberRows.Put(ctx, c.store(), *r)
+	} else {
+		_, err = fiberRows.Delete(ctx, c.store(), id)
+	}
+	if err != nil {
+		return false, err
+	}
+	if cancel, ok := c.fibers.cancels[id]; ok {
+		cancel(context.Canceled)
+	}
+	c.ended(id)
+	c.report("fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
+	return true, c.rearm(ctx)
+}
+
+// ResolveFiber says how a fiber has ended with which nothing goes on, since the class does not
+// have its kind any more. It says whether there was such a fiber.
+//
+// Errors: one for a status that is not completed, failed or cancelled.
+func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bool, error) {
+	if status != FiberCompleted && status != FiberFailed && status != FiberCancelled {
+		return false, fmt.Errorf("agent: a fiber cannot be resolved as %q", status)
+	}
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err != nil || !ok || row.Value.Status != FiberInterrupted {
+		return false, err
+	}
+	c.close(&row.Value, status, time.Now().UnixMilli())
+	if err := fiberRows.Put(ctx, c.store(), row.Value); err != nil {
+		return false, err
+	}
+	return true, c.rearm(ctx)
+}
+
+// DeleteFibers forgets started fibers that have ended: those that q selects, of which an
+// interrupted one must be asked for by its status. At most q.Limit, which here means 100 if it
+// is zero and is at most 500. It returns how many.
+//
+// Errors: one for a Limit that is out of range.
+func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err error) {
+	if q == nil {
+		q = &FiberQuery{}
+	}
+	limit, err := within(q.Limit, 100, 500)
+	if err != nil {
+		return 0, err
+	}
+	c := a.base()
+	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
+		return r.Status.final() && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.selects(r)
+	}})
+	if err != nil {
+		return 0, err
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		for _, r := range rows {
+			if _, err := fiberRows.Delete(ctx, c.store(), r.Key); err != nil {
+				return err
+			}
+		}
+		return c.rearm(ctx)
+	})
+	return len(rows), err
+}
+
+// DeadFibers returns the fibers whose [OnInterrupted] has failed too often, the oldest first, at
+// most limit; zero means 50.
+//
+// Errors: one for a limit that is not 0 to 100.
+func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
+	limit, err := within(limit, 50, 100)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{Index: "dead", Limit: limit})
+	return infosOf(rows), err
+}
+
+// ReviveFiber has [OnInterrupted] be told of a dead fiber again, as if for the first time. It
+// says whether there was one.
+func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err != nil || !ok || !row.Value.Dead {
+		return false, err
+	}
+	r := &row.Value
+	r.Dead, r.Hooks, r.Lost, r.Again, r.Life = false, 0, 0, 0, ""
+	if err := fiberRows.Put(ctx, c.store(), *r); err != nil {
+		return false, err
+	}
+	c.fibers.more = true
+	return true, c.rearm(ctx)
+}
+
+// BuryFiber forgets a dead fiber. It says whether there was one.
+func BuryFiber(ctx context.Context, a Ref, id string) (bool, error) {
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err != nil || !ok || !row.Value.Dead {
+		return false, err
+	}
+	return fiberRows.Delete(ctx, c.store(), id)
+}

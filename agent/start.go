@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+// FiberKind is the name of a method that [StartFiber] starts. T is its checkpoint. It is meant to
+// be a constant:
+//
+//	const research agent.FiberKind[progress] = "research"
+type FiberKind[T any] string
+
+// KindOptions tunes the fibers of a kind. A nil *KindOptions, and the zero KindOptions, mean the
+// defaults.
+type KindOptions struct {
+	// MaxRetries is how often a fiber goes on after it has failed or was interrupted. Zero
+	// means 3; negative, not at all.
+	MaxRetries int
+	// KeepCompleted is how long one that completed, or was cancelled, can be asked for. Zero
+	// means 24 h; negative, for ever.
+	KeepCompleted time.Duration
+	// KeepFailed is the same for one that failed. Zero means 7 days; negative, for ever.
+	KeepFailed time.Duration
+}
+
+func (o *KindOptions) withDefaults() KindOptions {
+	var d KindOptions
+	if o != nil {
+		d = *o
+	}
+	if d.MaxRetries == 0 {
+		d.MaxRetries = 3
+	}
+	if d.KeepCompleted == 0 {
+		d.KeepCompleted = 24 * time.Hour
+	}
+	if d.KeepFailed == 0 {
+		d.KeepFailed = 7 * 24 * time.Hour
+	}
+	return d
+}
+
+// kind is what a class knows of a FiberKind.
+type kind struct {
+	options    KindOptions
+	checkpoint reflect.Type
+	run        func(self any, ctx context.Context, f *running, row *fiberRow) (result json.RawMessage, err error)
+}
+
+// OnFiber registers the method that fibers of a kind run. It is called with the last checkpoint
+// for the first time and for every other: starting and going on are the same code.
+func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) error, o *KindOptions) Entry[O] {
+	return func(c *class) {
+		_, taken := c.kinds[string(k)]
+		switch {
+		case k == "" || len(k) > maxName:
+			c.mistake("OnFiber of %q: a name has 1 to %d bytes", k, maxName)
+		case m == nil:
+			c.mistake("OnFiber of %q without a method", k)
+		case taken:
+			c.mistake("a second OnFiber of %q", k)
+		}
+		c.kinds[string(k)] = kind{o.withDefaults(), reflect.TypeFor[T](),
+			func(self any, ctx context.Context, r *running, row *fiberRow) (json.RawMessage, error) {
+				f := &Fiber[T]{ID: row.ID, Attempt: row.Attempt, run: r}
+				if _, err := decode(row.Snapshot, &f.checkpoint); err != nil {
+					return nil, err
+				}
+				err := m(self.(*O), ctx, f)
+				return f.result, err
+			}}
+	}
+}
+
+// Fiber is a started fiber, for the method that it runs.
+type Fiber[T any] struct {
+	ID      string
+	Attempt int // how often it has failed or was interrupted before
+
+	run        *running
+	checkpoint T
+	result     json.RawMessage
+}
+
+// Checkpoint returns what was last stashed, or what the fiber was started with.
+func (f *Fiber[T]) Checkpoint() T { return f.checkpoint }
+
+// Stash keeps cp as the fiber's checkpoint: see [Stash].
+func (f *Fiber[T]) Stash(ctx context.Context, cp T) error {
+	if err := Stash(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
+		return err
+	}
+	f.checkpoint = cp
+	return nil
+}
+
+// SetResult sets what [FiberInfo] shows as the result when the method has returned without an
+// error.
+//
+// Errors: one for a value that is not JSON.
+func (f *Fiber[T]) SetResult(v any) (err error) {
+	f.result, err = marshal(v)
+	return err
+}
+
+// FiberOptions tunes StartFiber. A nil *FiberOptions, and the zero FiberOptions, mean the
+// defaults.
+type FiberOptions struct {
+	// Key makes starting idempotent: while a fiber of that key is kept, no other is started.
+	// At most 256 bytes.
+	Key string
+}
+
+// Started says which fiber a StartFiber is about.
+type Started struct {
+	ID string
+	// Accepted is false if a fiber of the same key was there, which it then is.
+	Accepted bool
+}
+
+// StartFiber starts a fiber of a kind from a checkpoint. It runs as a task of its own, once what
+// this event has written is durable, and not at all if that is rolled back or lost. When its
+// incarnation ends another goes on with it from its last checkpoint; when its method fails it is
+// called again at once: both as often as [KindOptions] say. It can be asked for until then, and
+// for a while afterwards: see [InspectFiber].
+//
+// Errors: one for a kind that the class does not have, or has with another checkpoint, and for a
+// key that belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded]
+// when the object has too many tasks.
+func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T, o *FiberOptions) (Started, error) {
+	c := a.base()
+	of, ok := c.class.kinds[string(k)]
+	switch {
+	case !ok:
+		return Started{}, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, k)
+	case of.checkpoint != reflect.TypeFor[T]():
+		return Started{}, fmt.Errorf("agent: the checkpoint of fiber %q is a %v, not a %v", k, of.checkpoint, reflect.TypeFor[T]())
+	}
+	if o == nil {
+		o = &FiberOptions{}
+	}
+	if len(o.Key) > maxName {
+		return Started{}, &dohost.LimitError{What: "fiber's key", Size: len(o.Key), Limit: maxName}
+	}
+	snapshot, err := marshal(checkpoint)
+	if err != nil {
+		return Started{}, err
+	}
+	now := time.Now().UnixMilli()
+	return c.startFiber(ctx, fiberRow{
+		ID: ulid.Make().String(), Name: string(k), Life: c.life, Started: true, Key: o.Key, Status: FiberPending,
+		Snapshot: snapshot, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
+	})
+}
+
+func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err error) {
+	if row.Key != "" {
+		old, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(row.Key), Limit: 1})
+		switch {
+		case err != nil:
+			return s, err
+		case len(old) > 0 && old[0].Value.Name != row.Name:
+			return s, fmt.Errorf("agent: key %q belongs to a fiber %q", row.Key, old[0].Value.Name)
+		case len(old) > 0:
+			return Started{ID: old[0].Key}, nil
+		}
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if row.Number, err = c.next(ctx, "fiber"); err != nil {
+			return err
+		}
+		if err := fiberRows.Insert(ctx, c.store(), row); err != nil {
+			return err
+		}
+		if err := c.launch(ctx, &row); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	return Started{ID: row.ID, Accepted: err == nil}, err
+}
+
+// launch has a task work on a row of this incarnation.
+func (c *core) launch(ctx context.Context, row *fiberRow) error {
+	id := row.ID
+	return c.obj.Go(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id) })
+}
+
+// work calls a fiber's method until it returns without an error or has failed too often.
+func (c *core) work(ctx context.Context, id string) error {
+	for {
+		row, ok, err := fiberRows.Get(ctx, c.store(), id)
+		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.life {
+			return err // cancelled, or deleted
+		}
+		again, err := c.attempt(ctx, &row.Value)
+		if errors.Is(err, dohost.ErrNoSpace) { // that is not the fiber's fault
+			again, err = true, dohost.Sleep(ctx, time.Second)
+		}
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// attempt calls a fiber's method once, and says whether it is to be called again.
+func (c *core) attempt(ctx context.Context, row *fiberRow) (again bool, err error) {
+	now := time.Now().UnixMilli()
+	row.Status, row.Began, row.Updated = FiberRunning, now, now
+	if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+		return false, err
+	}
+	f, inner, end := c.enter(ctx, row.ID)
+	defer end()
+	result, failed := c.class.kinds[row.Name].run(c.self, inner, f, row)
+	f.over = true
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx) // the incarnation has ended: the row stays
+	}
+	if errors.Is(failed, dohost.ErrNoSpace) {
+		return false, failed
+	}
+	now = time.Now().UnixMilli()
+	_, err = fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+		if !r.open() {
+			return errCancelled
+		}
+		c.settle(r, result, failed, now)
+		*row = *r
+		return nil
+	})
+	switch {
+	case errors.Is(err, errCancelled), errors.Is(err, dohost.ErrNoRow):
+		return false, nil
+	case errors.Is(err, dohost.ErrNoSpace):
+		err = c.settleLater(ctx, row, result, failed)
+	}
+	if err != nil || row.open() {
+		return err == nil, err
+	}
+	return false, c.told(ctx, row, failed)
+}
+
+// errCancelled ends the update of a row that has ended meanwhile.
+var errCancelled = errors.New("agent: the fiber was cancelled")
+
+// settle notes how a call of a fiber's method has ended.
+func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int64) {
+	r.Updated = now
+	if failed == nil {
+		r.Result = result
+		c.close(r, FiberCompleted, now)
+		return
+	}
+	r.Attempt++
+	r.Error = failed.Error()
+	if r.Attempt > r.Retries {
+		c.close(r, FiberFailed, now)
+	}
+}
+
+// close ends a row.
+func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
+	o := c.class.kinds[r.Name].options
+	if _, known := c.class.kinds[r.Name]; !known {
+		o = o.withDefaults()
+	}
+	keep := o.KeepCompleted
+	if status == FiberFailed {
+		keep = o.KeepFailed
+	}
+	r.Status, r.Ended, r.Updated = status, now, now
+	if keep > 0 {
+		r.Expires = now + keep.Milliseconds()
+	}
+}
+
+// settleLater is for a disk that is full: work that has ended must not be done again, so its row
+// goes at once, which needs no room, and comes back, ended, when there is some.
+func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) error {
+	if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
+		return err
+	}
+	c.settle(row, result, failed, time.Now().UnixMilli())
+	for {
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if err := fiberRows.Put(ctx, c.store(), *row); !errors.Is(err, dohost.ErrNoSpace) {
+			return err
+		}
+	}
+}
+
+// told tells of a fiber that has ended.
+func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
+	c.ended(row.ID)
+	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.Status)),
+		slog.Int("attempt", row.Attempt)}
+	if failed != nil {
+		attrs = append(attrs, slog.Any("err", failed))
+	}
+	c.report("fiber:ended", attrs...)
+	return c.rearm(ctx)
+}

@@ -1,0 +1,227 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// steps is how many steps a fiber has.
+const steps = 3
+
+// studyNotes is the checkpoint of a fiber of these workloads.
+type studyNotes struct {
+	Name string
+	Done int
+}
+
+// ledger is what fibers have been told is on disk. A step that is must not be done again.
+type ledger struct {
+	mu     sync.Mutex
+	kept   map[string]int
+	faults []string
+}
+
+func (l *ledger) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept, l.faults = map[string]int{}, nil
+}
+
+// stashed notes that a checkpoint is on disk.
+func (l *ledger) stashed(p studyNotes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept[p.Name] = max(l.kept[p.Name], p.Done)
+}
+
+// begins notes where a fiber goes on.
+func (l *ledger) begins(p studyNotes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if kept := l.kept[p.Name]; p.Done < kept {
+		l.faults = append(l.faults, fmt.Sprintf("%s goes on from step %d, and had stashed %d", p.Name, p.Done, kept))
+	}
+}
+
+func (l *ledger) wrong() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.faults) == 0 {
+		return nil
+	}
+	return errors.New(fmt.Sprint(l.faults))
+}
+
+// scholar is an agent whose fibers do their steps outside.
+type scholar struct {
+	*agent.Agent[none]
+	bank   *dohosttest.Service
+	ledger *ledger
+}
+
+var scholars dohost.Namespace[scholar] = "scholar"
+
+const study agent.FiberKind[studyNotes] = "study"
+
+// start starts a fiber, once for each name.
+func (s *scholar) start(ctx context.Context, name string) (none, error) {
+	_, err := agent.StartFiber(ctx, s, study, studyNotes{Name: name}, &agent.FiberOptions{Key: name})
+	return none{}, err
+}
+
+func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
+	p := f.Checkpoint()
+	s.ledger.begins(p)
+	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.Stash(ctx, p) })
+}
+
+// walk does the steps that are left, and counts itself in its last segment.
+func (s *scholar) walk(ctx context.Context, p studyNotes, stash func(context.Context, studyNotes) error) error {
+	for p.Done < steps {
+		_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) {
+			return none{}, s.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
+		})
+		if err != nil {
+			return err
+		}
+		p.Done++
+		if err := stash(ctx, p); err != nil {
+			return err
+		}
+		s.ledger.stashed(p)
+	}
+	return dohost.Add(ctx, s.Storage(), p.Name, 1)
+}
+
+// finished is how often a fiber of that name has come to its end.
+func (s *scholar) finished(ctx context.Context, name string) (int, error) {
+	n, _, err := dohost.Get[int](ctx, s.Storage(), name)
+	return n, err
+}
+
+// left is how many fibers there are that have not ended, or are dead.
+func (s *scholar) left(ctx context.Context, _ none) (int, error) {
+	all, err := agent.ListFibers(ctx, s, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning}})
+	if err != nil {
+		return 0, err
+	}
+	dead, err := agent.DeadFibers(ctx, s, 0)
+	return len(all) + len(dead), err
+}
+
+// run runs a fiber here and now, once for each name.
+func (s *scholar) run(ctx context.Context, name string) (none, error) {
+	_, begun, err := dohost.Get[bool](ctx, s.Storage(), "begun "+name)
+	if err != nil || begun {
+		return none{}, err
+	}
+	if err := dohost.Put(ctx, s.Storage(), "begun "+name, true); err != nil {
+		return none{}, err
+	}
+	return agent.RunFiber(ctx, s, "run "+name, func(ctx context.Context) (none, error) {
+		return none{}, s.walk(ctx, studyNotes{Name: name}, stashHere)
+	})
+}
+
+func stashHere(ctx context.Context, p studyNotes) error { return agent.Stash(ctx, p) }
+
+// goOn has a fiber that was run go on from its checkpoint.
+func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
+	p := studyNotes{Name: i.Name[len("run "):]}
+	if _, err := i.Snapshot(&p); err != nil {
+		return err
+	}
+	s.ledger.begins(p)
+	_, err := i.Resume(ctx, func(ctx context.Context) error { return s.walk(ctx, p, stashHere) })
+	return err
+}
+
+// finish does what is left of a fiber in the hook itself.
+func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
+	_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, s.bank.Call(ctx, i.Name, "") })
+	if err != nil {
+		return err
+	}
+	return dohost.Add(ctx, s.Storage(), i.Name[len("run "):], 1)
+}
+
+// newScholar is a scenario of an agent, whose fibers are begun by a method.
+func newScholar(begin func(*scholar, context.Context, string) (none, error), bank *dohosttest.Service, names []string,
+	entry agent.Entry[scholar], check func() error) dohosttest.Scenario {
+	l := &ledger{}
+	l.reset()
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{agent.Bind(scholars, func(_ context.Context, a *agent.Agent[none]) (*scholar, error) {
+			return &scholar{a, bank, l}, nil
+		}, entry)},
+		Services: []*dohosttest.Service{bank},
+		Reset:    l.reset,
+		Places:   turns,
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			var clients []*dohosttest.Client
+			for _, name := range names {
+				clients = append(clients, h.Client(func(ctx context.Context) error {
+					_, err := ask(ctx, scholars.Get(h, "a"), begin, name)
+					return err
+				}))
+			}
+			var all error
+			for _, c := range clients {
+				all = errors.Join(all, c.Wait())
+			}
+			return all
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
+			for _, name := range names {
+				n, err2 := dohost.Call(ctx, scholars.Get(h, "a"), (*scholar).finished, name)
+				err = errors.Join(err, err2, differ("ends of fiber "+name, n, 1))
+			}
+			left, err2 := dohost.Call(ctx, scholars.Get(h, "a"), (*scholar).left, none{})
+			return errors.Join(err, err2, differ("fibers that are left", left, 0), check(), l.wrong())
+		},
+	}
+}
+
+// allSteps says whether each step of each fiber was done, and none but these. The service has
+// done it once however often it was asked.
+func allSteps(bank *dohosttest.Service, names []string) func() error {
+	return func() (err error) {
+		for _, name := range names {
+			for i := range steps {
+				err = errors.Join(err, bank.RanOnce(fmt.Sprintf("%s/%d", name, i)))
+			}
+		}
+		return errors.Join(err, differ("steps that were done", len(bank.Keys()), steps*len(names)))
+	}
+}
+
+// newStudying is fibers that go on from their checkpoints by themselves.
+func newStudying() dohosttest.Scenario {
+	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
+	return newScholar((*scholar).start, bank, names,
+		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 5, KeepCompleted: -1}), allSteps(bank, names))
+}
+
+// newResuming is fibers of functions, which a hook hands over to successors.
+func newResuming() dohosttest.Scenario {
+	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
+	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).goOn), allSteps(bank, names))
+}
+
+// newFinishing is a fiber that a hook finishes by itself. The hook's own effect comes once at
+// most, since a fiber that ends needs no hook.
+func newFinishing() dohosttest.Scenario {
+	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x"}
+	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).finish), func() error {
+		if n := bank.Effects("run x"); n > 1 {
+			return fmt.Errorf("the hook had its effect %d times", n)
+		}
+		return nil
+	})
+}
