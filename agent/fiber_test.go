@@ -1,0 +1,689 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+type none struct{}
+
+// worker is an agent whose fibers and hooks a test writes.
+type worker struct {
+	*agent.Agent[none]
+	*work
+}
+
+// work is a test's part of all workers.
+type work struct {
+	run    func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
+	hook   func(w *worker, ctx context.Context, i *agent.Interrupted) error
+	events []string // what happened, with the second in which it did
+	begun  time.Time
+}
+
+func (w *work) note(format string, args ...any) {
+	at := int(time.Since(w.begun).Seconds())
+	w.events = append(w.events, fmt.Sprintf("%ds ", at)+fmt.Sprintf(format, args...))
+}
+
+const (
+	workers dohost.Namespace[worker] = "worker"
+	job     agent.FiberKind[int]     = "job"
+)
+
+func (w *work) class(o *agent.KindOptions) dohost.Class {
+	entries := []agent.Entry[worker]{
+		agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, o),
+	}
+	if w.hook != nil {
+		entries = append(entries, agent.OnInterrupted(func(wr *worker, ctx context.Context, i *agent.Interrupted) error {
+			return w.hook(wr, ctx, i)
+		}))
+	}
+	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, entries...)
+}
+
+// bench opens a host of workers in a bubble.
+func bench(t *testing.T, w *work, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+	t.Helper()
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{w.class(o)}}, func(t *testing.T, h *dohosttest.Host) {
+		w.begun = time.Now()
+		f(t, t.Context(), h)
+	})
+}
+
+// do runs fn in the worker that the tests use.
+func do(t *testing.T, h *dohosttest.Host, fn func(ctx context.Context, w *worker) error) {
+	t.Helper()
+	if err := workers.Get(h, "a").Do(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, h *dohosttest.Host, checkpoint int, o *agent.FiberOptions) (s agent.Started) {
+	t.Helper()
+	do(t, h, func(ctx context.Context, w *worker) (err error) {
+		s, err = agent.StartFiber(ctx, w, job, checkpoint, o)
+		return err
+	})
+	return s
+}
+
+func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo) {
+	t.Helper()
+	do(t, h, func(ctx context.Context, w *worker) (err error) {
+		info, _, err = agent.InspectFiber(ctx, w, id)
+		return err
+	})
+	return info
+}
+
+func evict(h *dohosttest.Host) { h.Evict(workers.Get(h, "a").ID(), dohost.Fence) }
+
+// alarm is when the worker's alarm is due, from now.
+func alarm(t *testing.T, h *dohosttest.Host) (d time.Duration, set bool) {
+	t.Helper()
+	info, err := h.Host().Inspect(t.Context(), workers.Get(h, "a").ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Until(info.Alarm).Round(time.Second), !info.Alarm.IsZero()
+}
+
+func same[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// words joins what is to be compared.
+func words(all ...any) string { return strings.TrimSpace(fmt.Sprintln(all...)) }
+
+func (w *work) happened(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.events, want) {
+		t.Errorf("happened:\n%s\nwant:\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error { return dohost.Sleep(ctx, d) }
+
+// A fiber that was run is there while it runs, and leaves nothing.
+func TestRunFiberLeavesNothing(t *testing.T) {
+	w := &work{}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		for _, failure := range []error{nil, errors.New("no luck")} {
+			var during, after agent.FiberInfo
+			var id string
+			do(t, h, func(ctx context.Context, a *worker) error {
+				v, err := agent.RunFiber(ctx, a, "sum", func(ctx context.Context) (v int, err error) {
+					id, _ = agent.FiberID(ctx)
+					if err := agent.Stash(ctx, 41); err != nil {
+						return 0, err
+					}
+					during, _, err = agent.InspectFiber(ctx, a, id)
+					return 42, errors.Join(err, failure)
+				})
+				if !errors.Is(err, failure) || v != 42 {
+					t.Errorf("%d, %v", v, err)
+				}
+				after, _, err = agent.InspectFiber(ctx, a, id)
+				return err
+			})
+			same(t, "during", words(during.Name, during.Status, string(during.Snapshot)), "sum running 41")
+			same(t, "after", after.ID, "")
+			if d, set := alarm(t, h); set {
+				t.Errorf("an alarm is left, in %v", d)
+			}
+		}
+	})
+}
+
+// An end of the incarnation is no failure of the fiber, and a failure is no end.
+func TestOnlyAnEndInterrupts(t *testing.T) {
+	w := &work{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
+		var stashed string
+		ok, err := i.Snapshot(&stashed)
+		w.note("%s interrupted at %q %v, attempt %d", i.Name, stashed, ok, i.Attempt)
+		return err
+	}}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		long := func(name string) *dohosttest.Client {
+			return h.Client(func(ctx context.Context) error {
+				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+					_, err := agent.RunFiber(ctx, a, name, func(ctx context.Context) (none, error) {
+						if name != "bare" {
+							if err := agent.Stash(ctx, "half of "+name); err != nil {
+								return none{}, err
+							}
+						}
+						return none{}, sleep(ctx, time.Hour)
+					})
+					return err
+				})
+			})
+		}
+		a, b, c := long("first"), long("bare"), long("last")
+		h.Advance(time.Minute)
+		evict(h)
+		for _, client := range []*dohosttest.Client{a, b, c} {
+			if err := client.Wait(); !errors.Is(err, dohost.ErrFenced) {
+				t.Error(err)
+			}
+		}
+		h.Advance(time.Minute) // nobody asks for it
+		w.happened(t, `60s first interrupted at "half of first" true, attempt 0`, `60s bare interrupted at "" false, attempt 0`,
+			`60s last interrupted at "half of last" true, attempt 0`)
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
+
+// Recovery needs no request: the process comes back, and the fibers go on at once.
+func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
+	w := &work{}
+	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
+		for n := f.Checkpoint(); n < 3; n++ {
+			if err := f.Stash(ctx, n+1); err != nil {
+				return err
+			}
+			if err := sleep(ctx, 10*time.Second); err != nil {
+				return err
+			}
+		}
+		return f.SetResult("done")
+	}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 0, nil)
+		h.Advance(15 * time.Second)
+		h.Kill()
+		h.Advance(15 * time.Second)
+		w.happened(t, "0s attempt 0 from 0", "15s attempt 1 from 2")
+		info := inspect(t, h, s.ID)
+		same(t, "the fiber", words(info.Status, string(info.Result), info.Attempt), `completed "done" 1`)
+	})
+}
+
+// What fails is called again at once, and not for ever; panics and ends count like errors.
+func TestRetriesAreBounded(t *testing.T) {
+	w := &work{}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		calls := 0
+		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			calls++
+			return fmt.Errorf("failure %d", f.Attempt)
+		}
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		info := inspect(t, h, s.ID)
+		same(t, "failing", words(calls, info.Status, info.Error), "4 failed failure 3")
+
+		calls = 0
+		w.run = func(*worker, context.Context, *agent.Fiber[int]) error {
+			calls++
+			panic("bug")
+		}
+		s = start(t, h, 0, nil)
+		h.Advance(5 * time.Minute)
+		info = inspect(t, h, s.ID)
+		same(t, "panicking", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+
+		calls = 0
+		w.run = func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error {
+			calls++
+			return sleep(ctx, time.Hour)
+		}
+		s = start(t, h, 0, nil)
+		for range 4 {
+			h.Advance(time.Second)
+			h.Kill()
+		}
+		h.Advance(time.Second)
+		info = inspect(t, h, s.ID)
+		same(t, "killed", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+	})
+}
+
+// A hook that always fails is called five times, further and further apart, over the ends of
+// processes too; meanwhile the agent serves.
+func TestAHookIsNotTriedForEver(t *testing.T) {
+	w := &work{}
+	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook %d", i.Attempt)
+		switch i.Attempt {
+		case 2:
+			return sleep(ctx, time.Hour) // and dies in it
+		case 3:
+			panic("before it has given up the turn once")
+		}
+		return errors.New("not today")
+	}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		client := h.Client(func(ctx context.Context) error {
+			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+				return err
+			})
+		})
+		h.Advance(time.Second)
+		h.Kill()
+		if err := client.Wait(); err == nil {
+			t.Error("the caller was answered")
+		}
+		h.Advance(100 * time.Second)
+		h.Kill() // in the third hook
+		h.Advance(time.Hour)
+		w.happened(t, "1s hook 0", "31s hook 1", "91s hook 2", "211s hook 3", "451s hook 4")
+		var dead []agent.FiberInfo
+		look := func() {
+			t.Helper()
+			do(t, h, func(ctx context.Context, a *worker) (err error) {
+				dead, err = agent.DeadFibers(ctx, a, 0)
+				return err
+			})
+		}
+		look()
+		same(t, "dead", words(len(dead), dead[0].Name, dead[0].Error, dead[0].Attempt), "1 x not today 5")
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+		w.events = nil
+		w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+			w.note("again %d", i.Attempt)
+			return nil
+		}
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if ok, err := agent.ReviveFiber(ctx, a, dead[0].ID); err != nil || !ok {
+				return fmt.Errorf("%v, %v", ok, err)
+			}
+			return nil
+		})
+		h.Advance(time.Minute)
+		look()
+		same(t, "dead", len(dead), 0)
+		w.happened(t, "3702s again 0")
+	})
+}
+
+// A fiber is known from before its first step, so a bug there is no loss.
+func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
+	w := &work{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
+		w.note("%s interrupted", i.Name)
+		return nil
+	}}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		err := workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+			_, err := agent.RunFiber(ctx, a, "x", func(context.Context) (none, error) { panic("bug") })
+			return err
+		})
+		if !errors.Is(err, dohost.ErrFenced) {
+			t.Error(err)
+		}
+		h.Advance(time.Minute)
+		w.happened(t, "30s x interrupted")
+	})
+}
+
+// A hook that fails after it has handed the fiber over has handed it over.
+func TestAHandOverCountsAtOnce(t *testing.T) {
+	w := &work{}
+	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook %d", i.Attempt)
+		_, err := i.Resume(ctx, func(ctx context.Context) error {
+			w.note("successor")
+			return nil
+		})
+		_, again := i.Resume(ctx, nil)
+		if !errors.Is(again, agent.ErrFiberDone) {
+			t.Error(again)
+		}
+		return errors.Join(err, errors.New("too late"))
+	}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		client := h.Client(func(ctx context.Context) error {
+			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+				return err
+			})
+		})
+		h.Advance(time.Second)
+		evict(h)
+		_ = client.Wait()
+		h.Advance(time.Hour)
+		w.happened(t, "30s hook 0", "30s successor")
+	})
+}
+
+// A hook that hangs holds up the agent for as long as a constructor may take, and once.
+func TestAHungHookLetsTheAgentServe(t *testing.T) {
+	w := &work{}
+	var hang chan struct{}
+	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook %d", i.Attempt)
+		_, err := dohost.Await(context.WithoutCancel(ctx), func(context.Context) (none, error) { <-hang; return none{}, nil })
+		return err
+	}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		hang = make(chan struct{})
+		client := h.Client(func(ctx context.Context) error {
+			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+				return err
+			})
+		})
+		h.Advance(time.Second)
+		evict(h)
+		_ = client.Wait()
+		for workers.Get(h, "a").Do(ctx, func(context.Context, *worker) error { return nil }) != nil {
+			h.Advance(time.Second)
+		}
+		if took := time.Since(w.begun); took > 40*time.Second {
+			t.Errorf("the agent did not serve for %v", took)
+		}
+		close(hang)
+		h.Advance(time.Hour)
+		if n := len(w.events); n != 2 { // the second is in a task, and returns
+			t.Errorf("%d runs of the hook: %v", n, w.events)
+		}
+	})
+}
+
+// Interrupted fibers for which the constructor has no time left are the alarm's.
+func TestTheGateOpensAfterTenSeconds(t *testing.T) {
+	w := &work{}
+	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook of %s", i.Name)
+		return sleep(ctx, 6*time.Second)
+	}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		var clients []*dohosttest.Client
+		for i := range 4 {
+			clients = append(clients, h.Client(func(ctx context.Context) error {
+				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+					_, err := agent.RunFiber(ctx, a, fmt.Sprint(i), func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+					return err
+				})
+			}))
+		}
+		h.Advance(time.Second)
+		evict(h)
+		for _, c := range clients {
+			_ = c.Wait()
+		}
+		do(t, h, func(context.Context, *worker) error { w.note("served"); return nil })
+		h.Advance(2 * time.Minute)
+		// The second was given the rest of the time, and is tried again like one that failed.
+		w.happened(t, "1s hook of 0", "7s hook of 1", "11s served", "12s hook of 2", "12s hook of 3", "37s hook of 1")
+	})
+}
+
+func TestKeysMakeStartingIdempotent(t *testing.T) {
+	const other agent.FiberKind[string] = "job"
+	w := &work{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		a := start(t, h, 1, &agent.FiberOptions{Key: "k"})
+		b := start(t, h, 2, &agent.FiberOptions{Key: "k"})
+		c := start(t, h, 3, nil)
+		if !a.Accepted || b.Accepted || !c.Accepted || a.ID != b.ID || c.ID == a.ID {
+			t.Error(a, b, c)
+		}
+		do(t, h, func(ctx context.Context, w *worker) error {
+			info, ok, err := agent.InspectFiberByKey(ctx, w, "k")
+			if err != nil || !ok || info.ID != a.ID || string(info.Snapshot) != "1" {
+				t.Error(info, ok, err)
+			}
+			if _, err := agent.StartFiber(ctx, w, other, "x", nil); err == nil || !strings.Contains(err.Error(), "checkpoint") {
+				t.Error(err)
+			}
+			if _, err := agent.StartFiber(ctx, w, agent.FiberKind[int]("unknown"), 1, nil); err == nil || !strings.Contains(err.Error(), `"unknown"`) {
+				t.Error(err)
+			}
+			if _, err := agent.StartFiber(ctx, w, job, 1, &agent.FiberOptions{Key: strings.Repeat("k", 300)}); !isLimit(err) {
+				t.Error(err)
+			}
+			if _, err := agent.RunFiber(ctx, w, "", func(context.Context) (none, error) { return none{}, nil }); !isLimit(err) {
+				t.Error(err)
+			}
+			// What is rolled back was not started.
+			err = dohost.Transaction(ctx, func(ctx context.Context) error {
+				_, err := agent.StartFiber(ctx, w, job, 9, &agent.FiberOptions{Key: "gone"})
+				return errors.Join(err, errors.New("no"))
+			})
+			if _, ok, err2 := agent.InspectFiberByKey(ctx, w, "gone"); err == nil || ok || err2 != nil {
+				t.Error(ok, err, err2)
+			}
+			return nil
+		})
+	})
+}
+
+func isLimit(err error) bool {
+	_, ok := errors.AsType[*dohost.LimitError](err)
+	return ok
+}
+
+// Whoever waits is told, also of a fiber that somebody else cancels.
+func TestWaitingAndCancelling(t *testing.T) {
+	w := &work{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if err := sleep(ctx, time.Duration(f.Checkpoint())*time.Second); err != nil {
+			return err
+		}
+		return f.SetResult(f.Checkpoint())
+	}}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		wait := func(id string) *dohosttest.Client {
+			return h.Client(func(ctx context.Context) error {
+				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+					info, ok, err := agent.WaitFiber(ctx, a, id)
+					w.note("%v %s%s", ok, info.Status, info.Result)
+					return err
+				})
+			})
+		}
+		quick, slow := start(t, h, 5, nil), start(t, h, 60, nil)
+		clients := []*dohosttest.Client{wait(quick.ID), wait(quick.ID), wait(slow.ID), wait("unknown")}
+		h.Advance(10 * time.Second)
+		cancel := func(id string) (was bool) {
+			t.Helper()
+			do(t, h, func(ctx context.Context, a *worker) (err error) {
+				was, err = agent.CancelFiber(ctx, a, id)
+				return err
+			})
+			return was
+		}
+		same(t, "cancelled", words(cancel(slow.ID), cancel(slow.ID), cancel(quick.ID), cancel("unknown")), "true false false false")
+		for _, c := range clients {
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		w.happened(t, "0s false ", "5s true completed5", "5s true completed5", "10s true cancelled")
+		h.Kill()
+		h.Advance(2 * time.Minute)
+		info := inspect(t, h, slow.ID)
+		same(t, "after a restart", words(info.Status, info.Attempt), "cancelled 0")
+	})
+}
+
+// Fibers that have ended are kept as long as their kind says, and can be listed until then.
+func TestEndedFibersAreForgotten(t *testing.T) {
+	w := &work{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
+		if f.Checkpoint() == 2 {
+			return errors.New("no luck")
+		}
+		return nil
+	}}
+	bench(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		for i := range 4 {
+			start(t, h, i, nil)
+		}
+		list := func(q *agent.FiberQuery) (got string) {
+			t.Helper()
+			do(t, h, func(ctx context.Context, a *worker) error {
+				infos, err := agent.ListFibers(ctx, a, q)
+				for _, i := range infos {
+					got += fmt.Sprintf("%s %s;", i.Snapshot, i.Status)
+				}
+				return err
+			})
+			return got
+		}
+		h.Advance(time.Minute)
+		same(t, "all", list(nil), "3 completed;2 failed;1 completed;0 completed;")
+		same(t, "some", list(&agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 2}), "3 completed;1 completed;")
+		same(t, "none", list(&agent.FiberQuery{Kind: "other"}), "")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if _, err := agent.ListFibers(ctx, a, &agent.FiberQuery{Limit: 101}); err == nil {
+				t.Error("101 were listed")
+			}
+			n, err := agent.DeleteFibers(ctx, a, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
+			same(t, "deleted", n, 1)
+			return err
+		})
+		same(t, "the oldest was deleted", list(nil), "3 completed;2 failed;1 completed;")
+		h.Advance(24 * time.Hour)
+		same(t, "after a day", list(nil), "2 failed;")
+		h.Advance(6 * 24 * time.Hour)
+		same(t, "after a week", list(nil), "")
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
+
+// A newer program that does not know a kind leaves its fibers for somebody to decide.
+func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
+	w := &work{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 7, nil)
+		h.Advance(time.Second)
+		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil })
+		h.Kill()
+		if err := h.Restart(newer); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Minute)
+		info := inspect(t, h, s.ID)
+		same(t, "the fiber", words(info.Status, string(info.Snapshot)), "interrupted 7")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if n, err := agent.DeleteFibers(ctx, a, nil); n != 0 || err != nil {
+				t.Errorf("%d deleted, %v", n, err)
+			}
+			if _, err := agent.ResolveFiber(ctx, a, s.ID, agent.FiberRunning); err == nil {
+				t.Error("resolved as running")
+			}
+			if ok, err := agent.ResolveFiber(ctx, a, s.ID, agent.FiberCompleted); !ok || err != nil {
+				t.Error(ok, err)
+			}
+			return nil
+		})
+		h.Advance(25 * time.Hour)
+		same(t, "forgotten", inspect(t, h, s.ID).ID, "")
+	})
+}
+
+func TestStashNeedsItsFiber(t *testing.T) {
+	w := &work{}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		var kept context.Context
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if err := agent.Stash(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
+				t.Error(err)
+			}
+			_, err := agent.RunFiber(ctx, a, "outer", func(outer context.Context) (none, error) {
+				kept = outer
+				_, err := agent.RunFiber(outer, a, "inner", func(inner context.Context) (none, error) {
+					return none{}, errors.Join(agent.Stash(inner, "inner"), agent.Stash(outer, "outer"))
+				})
+				if err != nil {
+					return none{}, err
+				}
+				id, _ := agent.FiberID(outer)
+				info, _, err := agent.InspectFiber(outer, a, id)
+				same(t, "each has its own", string(info.Snapshot), `"outer"`)
+				// Inside an Await Stash takes the turn by itself.
+				_, err2 := dohost.Await(outer, func(ctx context.Context) (none, error) { return none{}, agent.Stash(ctx, "away") })
+				info, _, err3 := agent.InspectFiber(outer, a, id)
+				same(t, "from an Await", string(info.Snapshot), `"away"`)
+				return none{}, errors.Join(err, err2, err3, agent.Stash(outer, func() {}))
+			})
+			if err == nil || !strings.Contains(err.Error(), "unsupported type") {
+				t.Error(err)
+			}
+			if err := agent.Stash(kept, 1); !errors.Is(err, agent.ErrFiberDone) {
+				t.Error(err)
+			}
+			return nil
+		})
+	})
+}
+
+// An agent that is kept alive is not idle, wakes once if it is ended, and goes when it is let go.
+func TestKeepAlive(t *testing.T) {
+	w := &work{}
+	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		id := workers.Get(h, "a").ID()
+		var first, second func(context.Context) error
+		do(t, h, func(ctx context.Context, a *worker) (err error) {
+			if first, err = a.KeepAlive(ctx); err != nil {
+				return err
+			}
+			second, err = a.KeepAlive(ctx)
+			return err
+		})
+		h.Advance(10*time.Minute + time.Second)
+		if !h.Host().IsLive(id) || len(h.Host().Pins(id)) != 1 {
+			t.Errorf("live %v, pins %v", h.Host().IsLive(id), h.Host().Pins(id))
+		}
+		for _, release := range []func(context.Context) error{first, first} {
+			do(t, h, func(ctx context.Context, _ *worker) error { return release(ctx) })
+		}
+		if d, set := alarm(t, h); !set || d > 30*time.Second {
+			t.Errorf("heartbeat in %v, %v", d, set)
+		}
+		do(t, h, func(ctx context.Context, _ *worker) error { return second(ctx) })
+		if d, set := alarm(t, h); set {
+			t.Errorf("an alarm is left, in %v", d)
+		}
+		h.Advance(141 * time.Second)
+		if h.Host().IsLive(id) {
+			t.Error("it is still in memory")
+		}
+		// An end takes the holders along: the heartbeat comes once more.
+		do(t, h, func(ctx context.Context, a *worker) (err error) {
+			first, err = a.KeepAlive(ctx)
+			return err
+		})
+		evict(h)
+		do(t, h, func(ctx context.Context, _ *worker) error { return first(ctx) })
+		if _, set := alarm(t, h); !set {
+			t.Error("no alarm is left to wake it")
+		}
+		h.Advance(31 * time.Second)
+		if _, set := alarm(t, h); set {
+			t.Error("the heartbeat goes on with nobody to keep it")
+		}
+		v, err := dohost.Call(ctx, workers.Get(h, "a"), func(a *worker, ctx context.Context, _ none) (string, error) {
+			return agent.KeepAliveWhile(ctx, a, func(ctx context.Context) (string, error) {
+				_, set, err := a.Object().GetAlarm(ctx)
+				return words(set), err
+			})
+		}, none{})
+		same(t, "while", words(v, err), "true <nil>")
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
