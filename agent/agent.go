@@ -44,17 +44,19 @@ func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
 
 func (c *core) store() *dohost.Storage { return c.obj.Storage() }
 
-// report tells the host's Listener.
-func (c *core) report(event string, attrs ...slog.Attr) {
-	c.obj.Runtime().Report(c.ID(), event, attrs...)
+// report tells the host's Listener, once all that the event has written before is durable: what
+// is lost is not told.
+func (c *core) report(ctx context.Context, event string, attrs ...slog.Attr) {
+	_ = c.obj.Emit(ctx, func(err error) { // after the end of the incarnation there is nothing to tell
+		if err == nil {
+			c.obj.Runtime().Report(c.ID(), event, attrs...)
+		}
+	})
 }
 
 // failed tells of a hook's error, which has nobody else to go to.
 func (c *core) failed(ctx context.Context, hook string, err error) {
-	if ctx.Err() != nil {
-		return // the life has ended, and with it what the hook did
-	}
-	c.report("agent:error", slog.String("hook", hook), slog.Any("err", err))
+	c.report(ctx, "agent:error", slog.String("hook", hook), slog.Any("err", err))
 }
 
 // number counts something of an agent.

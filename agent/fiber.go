@@ -108,6 +108,10 @@ type fibers struct {
 	waiters map[string]chan struct{}           // closed when the fiber has ended
 	hooking map[string]bool                    // rows that a hook has, outside the constructor
 	more    bool                               // recovery has left rows for the alarm
+	waits   bool                               // some row may wait for the next run of its hook
+
+	expiryRead bool
+	expiry     int64 // of the first ended fiber; zero if there is none
 }
 
 // running is a fiber that runs in this incarnation.
@@ -130,7 +134,8 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 
 // Stash keeps v, as JSON, as the checkpoint of the fiber whose context ctx is, in place of the
 // one before. It is on disk when Stash returns. With the turn, all that was written before is
-// too, and the turn is held meanwhile; inside an Await Stash takes the turn by itself.
+// too, and the turn is held meanwhile; inside an Await Stash takes the turn by itself. A fiber with many
+// small steps does better with [SetCheckpoint].
 //
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
@@ -151,6 +156,24 @@ func Stash(ctx context.Context, v any) error {
 		return err
 	}
 	return f.c.store().Sync(ctx)
+}
+
+// SetCheckpoint keeps v like [Stash], but does not wait: it is part of what the event writes, and
+// durable with that, before anything leaves the agent. So it goes together with other writes, in
+// a [dohost.Transaction] too. It wants a ctx that holds the turn.
+//
+// Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrNoTurn], [dohost.ErrFenced]; a
+// [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
+func SetCheckpoint(ctx context.Context, v any) error {
+	f, ok := ctx.Value(fiberKey{}).(*running)
+	if !ok {
+		return ErrNoFiber
+	}
+	snapshot, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	return f.stash(ctx, snapshot)
 }
 
 func (f *running) stash(ctx context.Context, snapshot []byte) error {
@@ -238,7 +261,7 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	if failed != nil {
 		status = FiberFailed
 	}
-	c.report("fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
+	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
 	return c.rearm(ctx)
 }
 

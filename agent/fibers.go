@@ -165,7 +165,7 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 		cancel(context.Canceled)
 	}
 	c.ended(id)
-	c.report("fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
+	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
 	return true, c.rearm(ctx)
 }
 

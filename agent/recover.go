@@ -90,6 +90,7 @@ func (c *core) recover(ctx context.Context) error {
 	begun := time.Now()
 	for i := range rows {
 		row := &rows[i].Value
+		c.fibers.waits = c.fibers.waits || row.Again > 0
 		if time.Since(begun) >= recoveryBudget {
 			c.fibers.more = true
 			break
@@ -142,7 +143,7 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 	switch v {
 	case resume:
 		row.Attempt++
-		row.Life, row.Updated = c.life, now.UnixMilli()
+		row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now.UnixMilli(), now.UnixMilli()
 		if err = fiberRows.Put(ctx, c.store(), *row); err == nil {
 			err = c.launch(ctx, row)
 		}
@@ -170,7 +171,7 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		return false, nil
 	}
 	if err == nil {
-		c.report("fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
+		c.report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
 			slog.Int("attempt", row.Attempt), slog.Duration("age", age))
 	}
 	return asks, err
@@ -183,6 +184,7 @@ func (c *core) askHook(ctx context.Context, row *fiberRow) error {
 	if row.Lost == 0 {
 		row.Lost = now.UnixMilli()
 	}
+	c.fibers.waits = true
 	row.Again = now.Add(backoff(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
 	if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
 		return err
@@ -230,7 +232,7 @@ func (c *core) hookEnded(ctx context.Context, row *fiberRow, failed error) error
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.report("fiber:recovery", attrs...)
+	c.report(ctx, "fiber:recovery", attrs...)
 	return nil
 }
 
@@ -241,28 +243,42 @@ func (c *core) runsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	if err != nil {
 		return wakeup{}, err
 	}
-	first, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "open", Limit: 1})
-	if err != nil || len(first) == 0 {
+	first, ok, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open"})
+	if err != nil || !ok {
 		return expires, err
 	}
 	beat := wakeup{at: now.Add(c.class.options.KeepAlive), boot: true}
 	if c.fibers.more {
 		beat.at = now.Add(time.Second)
 	}
-	backedOff, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1)), Limit: 1})
-	if err != nil || len(backedOff) == 0 {
-		return earliest(expires, beat), err
+	if first.Again == 0 && c.fibers.waits {
+		if first, _, err = c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))}); err != nil {
+			return wakeup{}, err
+		}
 	}
-	return earliest(expires, beat, wakeup{at: time.UnixMilli(backedOff[0].Value.Again)}), nil
+	return earliest(expires, beat, wakeup{at: timeOf(first.Again)}), nil
 }
 
-// firstExpiry is when the first ended fiber is forgotten.
-func (c *core) firstExpiry(ctx context.Context) (wakeup, error) {
-	first, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "expires", Limit: 1})
-	if err != nil || len(first) == 0 {
-		return wakeup{}, err
+func (c *core) firstRow(ctx context.Context, q *dohost.Query[fiberRow]) (row fiberRow, ok bool, err error) {
+	q.Limit = 1
+	rows, err := fiberRows.List(ctx, c.store(), q)
+	if err != nil || len(rows) == 0 {
+		return row, false, err
 	}
-	return wakeup{at: time.UnixMilli(first[0].Value.Expires)}, nil
+	return rows[0].Value, true, nil
+}
+
+// firstExpiry is when the first ended fiber is forgotten. It is read once in an incarnation, and
+// then kept up by whoever ends one: if it is too early, the alarm reads it anew.
+func (c *core) firstExpiry(ctx context.Context) (wakeup, error) {
+	if !c.fibers.expiryRead {
+		row, _, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "expires"})
+		if err != nil {
+			return wakeup{}, err
+		}
+		c.fibers.expiryRead, c.fibers.expiry = true, row.Expires
+	}
+	return wakeup{at: timeOf(c.fibers.expiry)}, nil
 }
 
 // recoverDue goes on with interrupted fibers whose time has come, each in a task of its own, and
@@ -329,6 +345,10 @@ func (c *core) hookLater(ctx context.Context, id string) error {
 const expireAtOnce = 500
 
 func (c *core) expire(ctx context.Context, now time.Time) error {
+	if first := c.fibers.expiry; c.fibers.expiryRead && (first == 0 || first > now.UnixMilli()) {
+		return nil
+	}
+	c.fibers.expiryRead = false
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{
 		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).Past(), Limit: expireAtOnce,
 	})

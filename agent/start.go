@@ -104,6 +104,16 @@ func (f *Fiber[T]) Stash(ctx context.Context, cp T) error {
 	return nil
 }
 
+// SetCheckpoint keeps cp as the fiber's checkpoint: see [SetCheckpoint]. It is what Checkpoint
+// returns even if a Transaction is rolled back.
+func (f *Fiber[T]) SetCheckpoint(ctx context.Context, cp T) error {
+	if err := SetCheckpoint(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
+		return err
+	}
+	f.checkpoint = cp
+	return nil
+}
+
 // SetResult sets what [FiberInfo] shows as the result when the method has returned without an
 // error.
 //
@@ -205,6 +215,7 @@ func (c *core) work(ctx context.Context, id string) error {
 		}
 		again, err := c.attempt(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // that is not the fiber's fault
+			c.report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
 		}
 		if err != nil || !again {
@@ -216,9 +227,11 @@ func (c *core) work(ctx context.Context, id string) error {
 // attempt calls a fiber's method once, and says whether it is to be called again.
 func (c *core) attempt(ctx context.Context, row *fiberRow) (again bool, err error) {
 	now := time.Now().UnixMilli()
-	row.Status, row.Began, row.Updated = FiberRunning, now, now
-	if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
-		return false, err
+	if row.Status == FiberPending {
+		row.Status, row.Began, row.Updated = FiberRunning, now, now
+		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+			return false, err
+		}
 	}
 	f, inner, end := c.enter(ctx, row.ID)
 	defer end()
@@ -245,8 +258,12 @@ func (c *core) attempt(ctx context.Context, row *fiberRow) (again bool, err erro
 	case errors.Is(err, dohost.ErrNoSpace):
 		err = c.settleLater(ctx, row, result, failed)
 	}
-	if err != nil || row.open() {
-		return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	if row.open() {
+		c.report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", failed))
+		return true, nil
 	}
 	return false, c.told(ctx, row, failed)
 }
@@ -280,8 +297,12 @@ func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
 		keep = o.KeepFailed
 	}
 	r.Status, r.Ended, r.Updated = status, now, now
-	if keep > 0 {
-		r.Expires = now + keep.Milliseconds()
+	if keep <= 0 {
+		return
+	}
+	r.Expires = now + keep.Milliseconds()
+	if c.fibers.expiry == 0 || r.Expires < c.fibers.expiry {
+		c.fibers.expiry = r.Expires
 	}
 }
 
@@ -310,6 +331,6 @@ func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.report("fiber:ended", attrs...)
+	c.report(ctx, "fiber:ended", attrs...)
 	return c.rearm(ctx)
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/dohost/dohost/docs"
 )
 
-// demoCmd counts the words of a folder, one object per file, while chaos evicts the
-// objects and SIGKILL ends the process, and compares with a count made without them.
+// demoCmd has agents read a folder, with a fiber for each file, while chaos evicts the agents
+// and SIGKILL ends the process, and compares what they have counted with a count made without
+// them.
 type demoCmd struct {
 	Dir        string `help:"Folder to count the words of; the project's own documents if empty." type:"path"`
 	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
@@ -29,13 +30,15 @@ type demoCmd struct {
 }
 
 const (
-	demoMergers  = 4
-	demoSteps    = 2000 // about as many steps as a job is cut into
-	pieceLeast   = 16
-	pieceMost    = 4 << 10
-	rateMost     = 0.02
-	rateOfByte   = 0.32 // the chance that fits a step of one byte: longer ones pass more places
-	reportPeriod = 20 * time.Millisecond
+	demoMergers   = 4
+	demoTogether  = 2                     // files of an agent
+	demoKeepAlive = 20 * time.Millisecond // an interrupted fiber waits for so long at most
+	demoSteps     = 2000                  // about as many steps as a job is cut into
+	pieceLeast    = 16
+	pieceMost     = 4 << 10
+	rateMost      = 0.02
+	rateOfByte    = 0.32 // the chance that fits a step of one byte: longer ones pass more places
+	reportPeriod  = 20 * time.Millisecond
 )
 
 // Run is the command.

@@ -21,10 +21,14 @@ type account struct {
 	Places    map[string]int  `json:"places"`
 	Alarms    int             `json:"alarms"`
 	Failed    int             `json:"failed"`
-	Again     int             `json:"again"`
 	Duplicate int             `json:"duplicate"`
 	Refused   int             `json:"refused"`
 	Recovery  []time.Duration `json:"recovery"`
+
+	Fibers     int   `json:"fibers"`     // that have come to their end
+	Recoveries int   `json:"recoveries"` // of interrupted ones
+	Reads      int   `json:"reads"`      // of pieces, those of steps that were cut off included
+	ReadBytes  int64 `json:"read_bytes"`
 }
 
 // add puts the counts of another process's account in.
@@ -34,7 +38,10 @@ func (a *account) add(b *account) {
 	a.Wakes += b.Wakes
 	a.Alarms += b.Alarms
 	a.Failed += b.Failed
-	a.Again += b.Again
+	a.Fibers += b.Fibers
+	a.Recoveries += b.Recoveries
+	a.Reads += b.Reads
+	a.ReadBytes += b.ReadBytes
 	a.Duplicate += b.Duplicate
 	a.Refused += b.Refused
 	a.Causes = addCounts(a.Causes, b.Causes)
@@ -73,9 +80,11 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	} else {
 		row("kills (SIGKILL)", "%d", p.Killed)
 	}
+	row("fibers", "%d came to their end; gone on with from the last checkpoint %d times", a.Fibers, a.Recoveries)
+	row("recovery bill", "%d steps begun again, %s read again, %d results that had arrived before",
+		max(0, a.Reads-a.Steps), bytesText(max(0, a.ReadBytes-a.Bytes)), a.Duplicate)
 	row("wakes", "%d", a.Wakes)
 	row("alarms", "%d runs, %d of them failed or cut off", a.Alarms, a.Failed)
-	row("redeliveries", "%d alarms run again, %d steps that a merger had seen", a.Again, a.Duplicate)
 	row("refused writes", "%d, of incarnations that had ended", a.Refused)
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/examples/research"
 )
 
 // demoPlan is what a run keeps beside its store, so that it can go on: what it was
@@ -153,7 +153,7 @@ func (c *demoCmd) newPlan() (*demoPlan, error) {
 
 // measure finds out how much there is to count.
 func (p *demoPlan) measure(files fs.FS) error {
-	paths, err := (&tally.Config{Files: files}).Paths()
+	paths, err := (&research.Config{Files: files}).Paths()
 	if err != nil {
 		return err
 	}

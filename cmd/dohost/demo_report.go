@@ -2,9 +2,9 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/examples/tally"
 )
 
 // listener counts what the host does.
@@ -21,27 +21,44 @@ func (w *worker) listener() dohost.Listener {
 		},
 		Refused:    func(dohost.ID, dohost.Epoch) { w.count(func(a *account) { a.Refused++ }) },
 		AlarmEnded: w.alarmEnded,
+		Service:    w.service,
 	}
 }
 
-// alarmEnded counts a run, and whether it repeats one that did not succeed.
+// alarmEnded counts a run.
 func (w *worker) alarmEnded(al dohost.AlarmRun) {
 	w.count(func(a *account) {
 		a.Alarms++
-		if al.ID.Class != string(tally.Documents) {
-			return
-		}
-		if w.running[al.ID.Name] {
-			a.Again++
-		}
-		w.running[al.ID.Name] = al.Err != nil
 		if al.Err != nil {
 			a.Failed++
 		}
-		if al.Err != nil && !errors.Is(al.Err, dohost.ErrFenced) {
-			w.trouble = &trouble{Full: errors.Is(al.Err, dohost.ErrNoSpace), Err: al.Err.Error()}
+		w.troubledLocked(al.Err)
+	})
+}
+
+// service counts what agents report.
+func (w *worker) service(_ dohost.ID, event string, attrs ...slog.Attr) {
+	w.count(func(a *account) {
+		switch event {
+		case "fiber:interrupted":
+			a.Recoveries++
+		case "fiber:ended":
+			a.Fibers++
+		case "fiber:retry", "fiber:waiting":
+			for _, attr := range attrs {
+				if err, ok := attr.Value.Any().(error); ok {
+					w.troubledLocked(err)
+				}
+			}
 		}
 	})
+}
+
+// troubledLocked notes why nothing may come forward.
+func (w *worker) troubledLocked(err error) {
+	if err != nil && !errors.Is(err, dohost.ErrFenced) {
+		w.trouble = &trouble{Full: errors.Is(err, dohost.ErrNoSpace), Err: err.Error()}
+	}
 }
 
 func (w *worker) count(f func(*account)) {
@@ -62,6 +79,14 @@ func (w *worker) step(bytes int) {
 	if first {
 		close(w.first)
 	}
+}
+
+// read is called when a step has read so many bytes.
+func (w *worker) read(bytes int) {
+	w.count(func(a *account) {
+		a.Reads++
+		a.ReadBytes += int64(bytes)
+	})
 }
 
 func (w *worker) seen() { w.count(func(a *account) { a.Duplicate++ }) }

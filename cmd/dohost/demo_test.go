@@ -112,7 +112,7 @@ func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
 			{"objectstore/range.go", "s.r != r || s.epoch != r.owner || r.owner == Epoch{}", "s.r != r"},
 		},
 		"the merger's check": {
-			{"examples/tally/merger.go", "		if d.Step < next {", "		if d.Step < next && false {"},
+			{"examples/research/merger.go", "		if d.Step < next {", "		if d.Step < next && false {"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

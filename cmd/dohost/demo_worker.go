@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/examples/research"
 )
 
 // report is a line from the process that does the job to the one that watches it.
@@ -43,7 +43,7 @@ type worker struct {
 	cmd   *demoCmd
 	plan  *demoPlan
 	host  *dohost.Host
-	cfg   *tally.Config
+	cfg   *research.Config
 	done  chan struct{} // gets a token when all files are counted
 	first chan struct{} // closed with the first durable step
 
@@ -52,7 +52,6 @@ type worker struct {
 	account account
 	stepped bool
 	trouble *trouble
-	running map[string]bool // documents whose last alarm run did not succeed
 }
 
 // work is the command in the process that does the job.
@@ -63,15 +62,15 @@ func (c *demoCmd) work(out io.Writer) error {
 	}
 	w := &worker{
 		cmd: c, plan: plan, out: json.NewEncoder(out), done: make(chan struct{}, 1), first: make(chan struct{}),
-		account: account{Causes: map[string]int{}, Places: map[string]int{}}, running: map[string]bool{},
+		account: account{Causes: map[string]int{}, Places: map[string]int{}},
 	}
 	chaos, err := dohost.ParseChaos(plan.Evict, plan.At, plan.Style, plan.Seed+uint64(plan.Killed))
 	if err != nil {
 		return err
 	}
-	w.cfg = &tally.Config{
-		Files: c.files(plan), Piece: plan.Piece, Mergers: demoMergers,
-		Step: w.step, Seen: w.seen, Done: w.finished,
+	w.cfg = &research.Config{
+		Files: c.files(plan), Piece: plan.Piece, Mergers: demoMergers, Together: demoTogether, KeepAlive: demoKeepAlive,
+		Step: w.step, Read: w.read, Seen: w.seen, Done: w.finished,
 	}
 	w.host, err = dohost.Open(filepath.Join(c.Data, storeFolder), &dohost.Options{Chaos: chaos, Listener: w.listener(), Grace: time.Second}, w.cfg.Classes()...)
 	if err != nil {
@@ -88,7 +87,7 @@ func (w *worker) run() error {
 	ctx := context.Background()
 	if w.cmd.Worker == "begin" {
 		if err := insist(ctx, func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, tally.Catalogs.Get(w.host, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
+			_, err := dohost.Call(ctx, research.Catalogs.Get(w.host, research.CatalogName), (*research.Catalog).Begin, struct{}{})
 			return err
 		}); err != nil {
 			return err
@@ -112,7 +111,7 @@ func (w *worker) run() error {
 		}
 		if first == nil {
 			// Somebody looks at the numbers while they grow.
-			_, _ = w.read(ctx, strconv.Itoa(n%demoMergers))
+			_, _ = w.words(ctx, strconv.Itoa(n%demoMergers))
 		}
 	}
 }
@@ -122,7 +121,7 @@ func (w *worker) collect(ctx context.Context) error {
 	r := &demoResult{Words: map[string]int{}, Own: map[string]int{}}
 	for i := range demoMergers {
 		if err := insist(ctx, func(ctx context.Context) error {
-			words, err := w.read(ctx, strconv.Itoa(i))
+			words, err := w.words(ctx, strconv.Itoa(i))
 			for _, it := range words {
 				r.Words[it.Word] = it.Count
 			}
@@ -135,9 +134,9 @@ func (w *worker) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range paths {
+	for i := 0; i < len(paths); i += demoTogether {
 		if err := insist(ctx, func(ctx context.Context) error {
-			own, err := dohost.Call(ctx, tally.Documents.Get(w.host, path), (*tally.Document).Totals, struct{}{})
+			own, err := dohost.Call(ctx, research.Researchers.Get(w.host, w.cfg.ResearcherName(i)), (*research.Researcher).Totals, struct{}{})
 			if err == nil {
 				r.Own = addCounts(r.Own, own)
 			}
@@ -154,9 +153,9 @@ func (w *worker) collect(ctx context.Context) error {
 // errCutOff says that a stream ended before its end mark.
 var errCutOff = errors.New("stream was cut off")
 
-// read streams the words of a merger.
-func (w *worker) read(ctx context.Context, merger string) (words []tally.Word, err error) {
-	id := tally.Mergers.Get(w.host, merger).ID()
+// words streams the words of a merger.
+func (w *worker) words(ctx context.Context, merger string) (words []research.Word, err error) {
+	id := research.Mergers.Get(w.host, merger).ID()
 	defer func() {
 		if p := recover(); p != nil {
 			err = &dohost.Error{Op: "http", ID: id, Err: errCutOff} // as a client sees it
@@ -166,7 +165,7 @@ func (w *worker) read(ctx context.Context, merger string) (words []tally.Word, e
 	w.host.ServeObject(rec, httptest.NewRequestWithContext(ctx, "GET", "/", nil), id)
 	lines := json.NewDecoder(bytes.NewReader(rec.Body.Bytes()))
 	for {
-		var word tally.Word
+		var word research.Word
 		if rec.Code != 200 || lines.Decode(&word) != nil {
 			return nil, &dohost.Error{Op: "http", ID: id, Err: fmt.Errorf("%w: status %d", errCutOff, rec.Code)}
 		}

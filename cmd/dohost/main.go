@@ -8,7 +8,9 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
+	"github.com/dohost/dohost/docs"
 	"github.com/dohost/dohost/examples/counter"
+	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/internal/recovery"
 )
 
@@ -17,9 +19,16 @@ func main() {
 		os.Exit(status)
 	}
 	cli.App{
-		Classes: []dohost.Class{counter.Class()},
+		Classes: builtIn(),
 		Commands: []cli.Command{{
 			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
 		}, simCommand, benchCommand},
 	}.Main()
+}
+
+// builtIn are the classes that serve runs when nobody has others: a counter, and agents that read
+// the project's own documents.
+func builtIn() []dohost.Class {
+	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4}
+	return append([]dohost.Class{counter.Class()}, folder.Classes()...)
 }

@@ -1,17 +1,16 @@
-// Package tally counts the words of a folder of text, with one object per file. It
-// is what the demo runs under chaos: every step adds, so a step that is lost, or
-// done twice, changes the sum.
+// Package research has agents read a folder of text and count its words, with a fiber for each
+// file. It is what the demo runs under chaos: every step adds, so a step that is lost, or done
+// twice, changes the sum.
 //
-//	catalog ──starts──▶ document (one per file) ──adds──▶ merger (a few, shared)
-//	   ▲                   │  ▲
-//	   └────finished───────┘  └─ one alarm per step
+//	catalog ──starts──▶ researcher (one for a few files) ──adds──▶ merger (a few, shared)
+//	   ▲                   │  a fiber for each file
+//	   └────finished───────┘
 //
-// A step reads a piece of the file, adds its words to the document's own rows, and
-// calls the mergers. The calls come first and carry the step's number, by which a
-// merger knows a step that it has seen; the document's own rows, its position and its
-// next alarm are written together in the last segment of the step. So a step that is
-// cut off is done again, whole, and counts once.
-package tally
+// A step of a fiber reads a piece of the file, calls the mergers, and adds the words to the
+// researcher's own rows. The calls come first and carry the step's number, by which a merger
+// knows a step that it has seen; the own rows and the fiber's checkpoint are written together
+// after them. So a step that is cut off is done again, whole, and counts once.
+package research
 
 import (
 	"context"
@@ -19,6 +18,8 @@ import (
 	"io/fs"
 	"sort"
 	"strconv"
+	"time"
+	"unicode/utf8"
 
 	"github.com/dohost/dohost"
 )
@@ -31,9 +32,15 @@ type Config struct {
 	Piece int
 	// Mergers is the number of merger objects.
 	Mergers int
+	// Together is how many files a researcher reads.
+	Together int
+	// KeepAlive is the researchers' heartbeat: how long interrupted fibers may have to wait.
+	KeepAlive time.Duration
 	// Step is told, on a goroutine that it must not block, that a step of a file of so
 	// many bytes is durable.
 	Step func(bytes int)
+	// Read is told that a step has read so many bytes, which it may do again.
+	Read func(bytes int)
 	// Seen is told that a merger was sent a step for the second time.
 	Seen func()
 	// Done is told, again and again, that all files are counted.
@@ -42,7 +49,7 @@ type Config struct {
 
 // Classes are the three classes of the job.
 func (c *Config) Classes() []dohost.Class {
-	return []dohost.Class{c.catalog(), c.document(), c.merger()}
+	return []dohost.Class{c.catalog(), c.researcher(), c.merger()}
 }
 
 // MergerName is the merger that a word belongs to.
@@ -61,7 +68,7 @@ func (c *Config) Paths() ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if d.Type().IsRegular() && (dohost.ID{Class: string(Documents), Name: path}).Validate() == nil {
+		if d.Type().IsRegular() && validPath(path) {
 			paths = append(paths, path)
 		}
 		return nil
@@ -69,6 +76,12 @@ func (c *Config) Paths() ([]string, error) {
 	sort.Strings(paths)
 	return paths, err
 }
+
+// validPath says whether a path can be a fiber's key.
+func validPath(path string) bool { return len(path) <= 256 && utf8.ValidString(path) }
+
+// ResearcherName is the researcher that the file at a place of the list belongs to.
+func (c *Config) ResearcherName(file int) string { return strconv.Itoa(file / c.Together) }
 
 // ask calls a method that may be repeated, until it has an answer. An evicted callee
 // is no failure of the caller's alarm, of which only a few are allowed.

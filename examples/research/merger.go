@@ -1,4 +1,4 @@
-package tally
+package research
 
 import (
 	"context"
@@ -8,20 +8,20 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Mergers is the class of the shared objects that add up what documents send.
+// Mergers is the class of the shared objects that add up what researchers send.
 const Mergers dohost.Namespace[Merger] = "merger"
 
-// Merger adds up the words of all documents that are its share.
+// Merger adds up the words of all files that are its share.
 type Merger struct {
 	cfg   *Config
 	store *dohost.Storage
 }
 
-// Delta is what one step of a document found.
+// Delta is what one step of a file found.
 type Delta struct {
-	Document string
-	Step     int
-	Words    map[string]int
+	File  string
+	Step  int
+	Words map[string]int
 }
 
 const (
@@ -36,11 +36,11 @@ func (c *Config) merger() dohost.Class {
 		dohost.OnHTTP((*Merger).ServeHTTP))
 }
 
-// Add adds a step's words, unless it has seen that step. Steps of a document come
+// Add adds a step's words, unless it has seen that step. Steps of a file come
 // in order.
 func (m *Merger) Add(ctx context.Context, d Delta) (struct{}, error) {
 	return struct{}{}, dohost.Transaction(ctx, func(ctx context.Context) error {
-		next, _, err := dohost.Get[int](ctx, m.store, seenPrefix+d.Document)
+		next, _, err := dohost.Get[int](ctx, m.store, seenPrefix+d.File)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (m *Merger) Add(ctx context.Context, d Delta) (struct{}, error) {
 				return err
 			}
 		}
-		return dohost.Put(ctx, m.store, seenPrefix+d.Document, d.Step+1)
+		return dohost.Put(ctx, m.store, seenPrefix+d.File, d.Step+1)
 	})
 }
 

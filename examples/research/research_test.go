@@ -1,4 +1,4 @@
-package tally_test
+package research_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
-	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -72,7 +72,7 @@ func TestCountIsExactUnderEveryStyleOfChaos(t *testing.T) {
 // countUnder runs the job to its end and compares.
 func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	done := make(chan struct{}, 1)
-	cfg := &tally.Config{Files: fsys, Piece: 64, Mergers: 3, Done: func() {
+	cfg := &research.Config{Files: fsys, Piece: 64, Mergers: 3, Together: 2, KeepAlive: 100 * time.Millisecond, Done: func() {
 		select {
 		case done <- struct{}{}:
 		default:
@@ -88,7 +88,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 	defer h.Close()
 	insist(t, func(ctx context.Context) error {
-		_, err := dohost.Call(ctx, tally.Catalogs.Get(h, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
+		_, err := dohost.Call(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin, struct{}{})
 		return err
 	})
 	select {
@@ -101,14 +101,14 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	own := 0
 	for w := range want {
 		insist(t, func(ctx context.Context) error {
-			n, err := dohost.Call(ctx, tally.Mergers.Get(h, cfg.MergerName(w)), (*tally.Merger).Count, w)
+			n, err := dohost.Call(ctx, research.Mergers.Get(h, cfg.MergerName(w)), (*research.Merger).Count, w)
 			got[w] = n
 			return err
 		})
 	}
-	for path := range fsys {
+	for i := 0; i < len(fsys); i += cfg.Together {
 		insist(t, func(ctx context.Context) error {
-			sums, err := dohost.Call(ctx, tally.Documents.Get(h, path), (*tally.Document).Totals, struct{}{})
+			sums, err := dohost.Call(ctx, research.Researchers.Get(h, cfg.ResearcherName(i)), (*research.Researcher).Totals, struct{}{})
 			if err == nil {
 				for _, n := range sums {
 					own += n
@@ -125,7 +125,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 		total += n
 	}
 	if own != total {
-		t.Errorf("documents counted %d words, there are %d", own, total)
+		t.Errorf("researchers counted %d words, there are %d", own, total)
 	}
 	if evictions.Load() < 100 {
 		t.Errorf("only %d evictions", evictions.Load())

@@ -1,4 +1,4 @@
-package tally_test
+package research_test
 
 import (
 	"testing"

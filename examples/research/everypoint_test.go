@@ -1,4 +1,4 @@
-package tally_test
+package research_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/dohosttest"
-	"github.com/dohost/dohost/examples/tally"
+	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -20,13 +20,13 @@ import (
 func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 	fsys := fstest.MapFS{"a.txt": {Data: []byte("one two one three")}, "b.txt": {Data: []byte("two one")}}
 	var done atomic.Bool
-	cfg := &tally.Config{Files: fsys, Piece: 8, Mergers: 2, Done: func() { done.Store(true) }}
+	cfg := &research.Config{Files: fsys, Piece: 8, Mergers: 2, Together: 2, KeepAlive: 100 * time.Millisecond, Done: func() { done.Store(true) }}
 	s := dohosttest.Scenario{
 		Classes: cfg.Classes(),
 		Reset:   func() { done.Store(false) },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := again(ctx, func(ctx context.Context) error {
-				_, err := dohost.Call(ctx, tally.Catalogs.Get(h, tally.CatalogName), (*tally.Catalog).Begin, struct{}{})
+				_, err := dohost.Call(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin, struct{}{})
 				return err
 			})
 			for err == nil && !done.Load() {
@@ -39,7 +39,7 @@ func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, want := map[string]int{}, direct(fsys)
 			for w := range want {
-				n, err := dohost.Call(ctx, tally.Mergers.Get(h, cfg.MergerName(w)), (*tally.Merger).Count, w)
+				n, err := dohost.Call(ctx, research.Mergers.Get(h, cfg.MergerName(w)), (*research.Merger).Count, w)
 				if err != nil {
 					return err
 				}

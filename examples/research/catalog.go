@@ -1,4 +1,4 @@
-package tally
+package research
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Catalogs is the class of the object that starts the documents and knows when
-// they have finished.
+// Catalogs is the class of the object that has the files read and knows when
+// that is done.
 const Catalogs dohost.Namespace[Catalog] = "catalog"
 
 // CatalogName is the name of the one catalog.
 const CatalogName = "main"
 
-// Catalog starts the documents and counts those that have finished.
+// Catalog starts the files and counts those that have finished.
 type Catalog struct {
 	cfg   *Config
 	state *dohost.State
@@ -48,7 +48,7 @@ func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) 
 	return len(c.paths), c.state.SetAlarm(ctx, time.Now())
 }
 
-// goOn starts the next few documents; when all have started it looks from time to
+// goOn starts the next few files; when all have started it looks from time to
 // time whether all have finished.
 func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	started, _, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
@@ -59,8 +59,8 @@ func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 		return c.remind(ctx)
 	}
 	next := min(started+startAtOnce, len(c.paths))
-	for _, path := range c.paths[started:next] {
-		if err := ask(ctx, Documents.Get(c.state, path), (*Document).Start, struct{}{}); err != nil {
+	for i := started; i < next; i++ {
+		if err := ask(ctx, Researchers.Get(c.state, c.cfg.ResearcherName(i)), (*Researcher).Start, c.paths[i]); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Catalog) remind(ctx context.Context) error {
 	return c.state.SetAlarm(ctx, time.Now().Add(remindEvery))
 }
 
-// finished counts a document that has come to its end, once.
+// finished counts a file that was read to its end, once.
 func (c *Catalog) finished(ctx context.Context, path string) (struct{}, error) {
 	store := c.state.Storage()
 	if _, before, err := dohost.Get[bool](ctx, store, finishedPrefix+path); err != nil || before {
