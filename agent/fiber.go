@@ -118,7 +118,7 @@ type fibers struct {
 type running struct {
 	c    *core
 	id   string
-	over bool // owned by whoever holds the turn
+	over bool // a started fiber's method has returned; owned by whoever holds the turn
 }
 
 type fiberKey struct{}
@@ -207,7 +207,6 @@ func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Co
 	f, inner, end := c.enter(ctx, id)
 	defer end()
 	v, err = fn(inner)
-	f.over = true
 	if gone := c.endRun(ctx, f.id, err); gone != nil {
 		return v, errors.Join(err, gone)
 	}

@@ -221,8 +221,15 @@ func TestRetriesAreBounded(t *testing.T) {
 	w := &work{}
 	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		calls := 0
+		var before context.Context
 		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 			calls++
+			if before != nil {
+				if err := agent.Stash(before, 9); !errors.Is(err, agent.ErrFiberDone) {
+					t.Errorf("what the call before has left behind may stash: %v", err)
+				}
+			}
+			before = ctx
 			return fmt.Errorf("failure %d", f.Attempt)
 		}
 		s := start(t, h, 0, nil)

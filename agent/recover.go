@@ -53,10 +53,9 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 			return err
 		}
 		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
-			f, inner, end := c.enter(ctx, next.ID)
+			_, inner, end := c.enter(ctx, next.ID)
 			defer end()
 			err := fn(inner)
-			f.over = true
 			return errors.Join(err, c.endRun(ctx, next.ID, err))
 		}); err != nil {
 			return err
