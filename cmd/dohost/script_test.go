@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"dohost": main,
-		"lab":    func() { cli.Main(lab(), quarry()) },
+		"lab":    func() { cli.Main(lab(), quarry(), probing()) },
 		"req":    req,
 	})
 }

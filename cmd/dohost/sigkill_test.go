@@ -104,11 +104,17 @@ type victim struct {
 
 func serveVictim(t *testing.T, bin, data string, args ...string) *victim {
 	t.Helper()
+	return serveVictimWith(t, nil, bin, data, args...)
+}
+
+func serveVictimWith(t *testing.T, env []string, bin, data string, args ...string) *victim {
+	t.Helper()
 	v := &victim{
 		t: t, alarms: make(chan string, 1000),
 		cmd:    exec.Command(bin, append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "text:debug"}, args...)...),
 		client: &http.Client{Timeout: patience, Transport: &http.Transport{}},
 	}
+	v.cmd.Env = append(os.Environ(), env...)
 	t.Cleanup(v.client.CloseIdleConnections)
 	stdout, err := v.cmd.StdoutPipe()
 	if err != nil {

@@ -1,0 +1,337 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// asLab is a program that does what the command does, over the classes of the tests.
+func asLab(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := filepath.Join(t.TempDir(), "lab")
+	if err := os.Symlink(self, lab); err != nil {
+		t.Fatal(err)
+	}
+	return lab
+}
+
+// patient is an agent in one process after the other.
+type patient struct {
+	t    *testing.T
+	bin  string
+	data string
+	file string // where its fibers write what really happened
+	v    *victim
+	ws   *websocket.Conn
+}
+
+func admit(t *testing.T) *patient {
+	t.Helper()
+	dir := t.TempDir()
+	p := &patient{t: t, bin: asLab(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file")}
+	p.begin()
+	return p
+}
+
+// begin starts a process. It asks it for nothing.
+func (p *patient) begin() {
+	p.t.Helper()
+	p.v = serveVictimWith(p.t, []string{"PROBE_FILE=" + p.file}, p.bin, p.data)
+}
+
+// connect connects to the agent, which wakes it.
+func (p *patient) connect() {
+	p.t.Helper()
+	ws, _, err := websocket.Dial(p.t.Context(), strings.Replace(p.v.objects, "http", "ws", 1)+"/agents/probe/a", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = ws.CloseNow() })
+	p.ws = ws
+}
+
+// next reads a frame; ok is false when there is none any more.
+func (p *patient) next() (frame []byte, ok bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	_, data, err := p.ws.Read(ctx)
+	if ctx.Err() != nil {
+		p.t.Fatal("no frame comes")
+	}
+	return data, err == nil
+}
+
+// call calls a method over the wire.
+func (p *patient) call(method string, arg, to any) {
+	p.t.Helper()
+	frame, err := json.Marshal(map[string]any{"type": "rpc", "id": "1", "method": method, "args": []any{arg}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.ws.Write(p.t.Context(), websocket.MessageText, frame); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		data, ok := p.next()
+		var a struct {
+			Type    string
+			Success bool
+			Error   string
+			Result  json.RawMessage
+		}
+		if !ok {
+			p.t.Fatalf("no answer to %s", method)
+		}
+		if json.Unmarshal(data, &a) != nil || a.Type != "rpc" {
+			continue
+		}
+		if !a.Success {
+			p.t.Fatalf("%s: %s", method, a.Error)
+		}
+		if to != nil && json.Unmarshal(a.Result, to) != nil {
+			p.t.Fatalf("%s: %s", method, a.Result)
+		}
+		return
+	}
+}
+
+// stashed reads frames until a fiber has told of a checkpoint behind so many steps.
+func (p *patient) stashed(name string, steps int) {
+	p.t.Helper()
+	for {
+		data, ok := p.next()
+		if !ok {
+			p.t.Fatalf("%s never came to step %d", name, steps)
+		}
+		var at walkPart
+		if json.Unmarshal(data, &at) == nil && at.Walk.Name == name && at.Done >= steps {
+			return
+		}
+	}
+}
+
+// kill ends the process, and returns the checkpoints of which its fibers had told.
+func (p *patient) kill() (told map[string]int) {
+	p.t.Helper()
+	if err := p.v.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	told = map[string]int{}
+	if p.ws != nil {
+		for data, ok := p.next(); ok; data, ok = p.next() {
+			var at walkPart
+			if json.Unmarshal(data, &at) == nil {
+				told[at.Walk.Name] = max(told[at.Walk.Name], at.Done)
+			}
+		}
+		p.ws = nil
+	}
+	log := p.v.logged()
+	exit, ok := errors.AsType[*exec.ExitError](p.v.cmd.Wait())
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		p.t.Fatalf("ended by itself: %v\n%s", exit, log)
+	}
+	wantSound(p.t, p.bin, p.data)
+	return told
+}
+
+// lines are those of what happened that begin so, with how often each did.
+func (p *patient) lines(prefix string) map[string]int {
+	p.t.Helper()
+	text, err := os.ReadFile(p.file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	n := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, prefix) {
+			n[strings.TrimSpace(line)]++
+		}
+	}
+	return n
+}
+
+// happens waits until a line is there so often, without asking the agent for anything.
+func (p *patient) happens(line string, times int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); p.lines(line)[line] < times; {
+		if time.Now().After(deadline) {
+			_ = p.v.cmd.Process.Kill() // for the end of its log
+			p.t.Fatalf("%q does not happen %d times: %v\n%s", line, times, p.lines(""), p.v.logged())
+		}
+		select { // looking for a file of another process is all one can do
+		case <-time.After(5 * time.Millisecond):
+		case <-p.t.Context().Done():
+		}
+	}
+}
+
+// TestFibersGoOnAfterSIGKILL kills an agent in the midst of fibers of every kind. The next process
+// is asked for nothing, or for something at once; either way each fiber goes on from its last
+// checkpoint, once.
+func TestFibersGoOnAfterSIGKILL(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("asked %v", asked), func(t *testing.T) {
+			t.Parallel()
+			p := admit(t)
+			p.connect()
+			for _, name := range []string{"plain", "other"} {
+				p.call("run", walk{name, 5, 30}, nil)
+			}
+			p.call("start", walk{"started", 5, 30}, nil)
+			p.stashed("plain", 3)
+			told := p.kill()
+			told["plain"] = max(told["plain"], 3)
+			p.begin()
+			if asked {
+				p.connect()
+			}
+			for _, name := range []string{"plain", "other", "started"} {
+				p.happens("end "+name, 1)
+			}
+			for line, n := range p.lines("") {
+				var name string
+				var step int
+				k, _ := fmt.Sscanf(line, "step %s %d", &name, &step)
+				switch {
+				case k < 2 && n != 1: // an end, or a hook
+					t.Errorf("%q happened %d times", line, n)
+				case k == 2 && n > 2, k == 2 && n == 2 && step < told[name]:
+					t.Errorf("%q happened %d times, and was stashed %d", line, n, told[name])
+				}
+			}
+			if hooks := p.lines("hook "); len(hooks) != 2 {
+				t.Errorf("hooks: %v", hooks)
+			}
+			if !asked {
+				p.connect()
+			}
+			var fibers []agent.FiberInfo
+			p.call("fibers", struct{}{}, &fibers)
+			if len(fibers) != 1 || fibers[0].Status != agent.FiberCompleted || fibers[0].Attempt != 1 {
+				t.Errorf("%+v", fibers)
+			}
+		})
+	}
+}
+
+// TestACheckpointIsNeverOlderThanWhatWasTold kills a process again and again, at drawn moments,
+// while its fiber stashes as fast as it can.
+func TestACheckpointIsNeverOlderThanWhatWasTold(t *testing.T) {
+	t.Parallel()
+	rounds := 50
+	if invariants.Enabled {
+		rounds = 10
+	}
+	seed := rand.Uint64() % 1_000_000
+	rng := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("%d rounds, seed %d", rounds, seed)
+	p := admit(t)
+	least := 0
+	for round := range rounds {
+		p.connect()
+		if round == 0 {
+			p.call("run", walk{"long", 1_000_000, 0}, nil)
+		}
+		for range 1 + rng.IntN(40) {
+			if _, ok := p.next(); !ok {
+				t.Fatalf("round %d: the connection has ended\n%s", round, p.v.logged())
+			}
+		}
+		if told := p.kill()["long"]; told > least {
+			least = told
+		}
+		hooks := len(p.lines("hook "))
+		p.begin()
+		for deadline := time.Now().Add(patience); len(p.lines("hook ")) == hooks; {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: nothing goes on", round)
+			}
+			<-time.After(time.Millisecond)
+		}
+		last := 0
+		for line := range p.lines("hook ") {
+			var at int
+			if _, err := fmt.Sscanf(line, "hook long %d", &at); err != nil {
+				t.Fatal(line, err)
+			}
+			last = max(last, at)
+		}
+		if last < least {
+			t.Errorf("round %d: it goes on from %d, and had told of %d", round, last, least)
+		}
+	}
+}
+
+// TestPoisonIsBuriedOverProcesses has a hook that always fails and one that is killed in its
+// middle: one is dead in the end, the other goes on, and the agent serves meanwhile.
+func TestPoisonIsBuriedOverProcesses(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("run", walk{"poison", 100, 1000}, nil)
+	p.call("run", walk{"slow", 3, 1000}, nil)
+	p.stashed("slow", 1)
+	p.kill()
+	for n := 1; n <= 2; n++ {
+		p.begin()
+		p.happens("hook slow 1", n) // in the middle of it
+		p.kill()
+	}
+	p.begin()
+	p.happens("end slow", 1)
+	p.happens("hook poison 1", 5)
+	p.connect()
+	var dead []agent.FiberInfo
+	for deadline := time.Now().Add(patience); len(dead) == 0 && time.Now().Before(deadline); {
+		p.call("dead", struct{}{}, &dead)
+	}
+	if len(dead) != 1 || dead[0].Name != "poison" || dead[0].Error != "it is poison" || p.lines("hook poison 1")["hook poison 1"] != 5 {
+		t.Errorf("dead %+v, %v", dead, p.lines("hook "))
+	}
+	if n := p.lines("end slow")["end slow"]; n != 1 {
+		t.Errorf("slow has ended %d times", n)
+	}
+}
+
+// TestAFiberIsNotKilledForEver has four processes die with one fiber: the fifth gives it up.
+func TestAFiberIsNotKilledForEver(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("start", walk{"killer", 100, 1000}, nil)
+	p.stashed("killer", 1)
+	for range 4 {
+		p.kill()
+		p.begin()
+		p.connect()
+	}
+	var fibers []agent.FiberInfo
+	p.call("fibers", struct{}{}, &fibers)
+	if len(fibers) != 1 || fibers[0].Status != agent.FiberFailed || fibers[0].Error != "max retries exceeded" {
+		t.Errorf("%+v", fibers)
+	}
+}
