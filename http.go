@@ -25,7 +25,8 @@ import (
 // Reading the request's body gives up the turn as well. At most 16 MiB of a
 // response may be unflushed; the rest leaves when the handler returns. A handler
 // can neither hijack the connection nor send informational responses. If it has accepted
-// a WebSocket ([State.Accept]), ServeObject returns when that has ended.
+// a WebSocket ([State.Accept]), ServeObject returns when that has ended. If it has handed
+// the request on ([State.Delegate]), the other object answers.
 //
 // If the object cannot answer, the client gets an [ErrorBody], unless a part of the
 // response has left: then ServeObject panics with [http.ErrAbortHandler], which the
@@ -33,18 +34,30 @@ import (
 // client that leaves takes a queued request with it; a handler that has started
 // runs on, and its Flush returns an error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
+	for range maxDelegations {
+		next := h.serveObject(w, r, id)
+		if next == nil {
+			return
+		}
+		r, id = next.request(r), next.id
+	}
+	WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("dohost: the request was handed on %d times", maxDelegations), Ran: RanNo})
+}
+
+// serveObject serves the request, unless the object hands it on.
+func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID) (next *delegation) {
 	c, bound := h.classes[id.Class]
 	if err := id.Validate(); err != nil {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
-		return
+		return nil
 	}
 	if !bound {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoClass, id.Class), Ran: RanNo})
-		return
+		return nil
 	}
 	if c.http == nil {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class), Ran: RanNo})
-		return
+		return nil
 	}
 	body := &requestBody{source: r}
 	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
@@ -55,18 +68,14 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: run})
 	if err != nil {
 		WriteError(w, err)
-		return
-	}
-	if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
-		// The object may answer before it has read everything. A server that cannot
-		// do that discards the rest of the body first.
-		_ = s.rc.EnableFullDuplex()
+		return nil
 	}
 	defer s.leave(r.Context())
 	s.serve(r.Context(), sent)
 	if s.socket != nil {
 		s.socket.Open(w, r)
 	}
+	return s.next
 }
 
 // opHTTP names the operation in errors, logs and metrics.
@@ -115,7 +124,9 @@ type serving struct {
 	out    *outlet
 	body   *requestBody
 	begun  bool         // the header has been written
+	duplex bool         // the server leaves the body alone
 	socket *socket.Conn // that the object has accepted, to be opened
+	next   *delegation  // to whom the object has handed the request on
 }
 
 // serve writes pieces until the event has answered.
@@ -168,6 +179,10 @@ func (s *serving) write() error {
 			s.begun, s.socket = true, p.socket
 			continue
 		}
+		if p.next != nil {
+			s.next = p.next
+			continue
+		}
 		if !s.begun {
 			s.begin(p)
 		} else if p.last {
@@ -193,6 +208,11 @@ func (s *serving) write() error {
 // begin writes the header that p has.
 func (s *serving) begin(p piece) {
 	s.begun = true
+	if r := s.body.source; !p.last && r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
+		// The object answers before it has read everything, perhaps. A server that cannot do
+		// that discards the rest of the body first.
+		s.duplex = s.rc.EnableFullDuplex() == nil
+	}
 	maps.Copy(s.w.Header(), p.header)
 	if p.last && bodyAllowed(p.status) && p.header.Get("Content-Length") == "" && p.header.Get("Trailer") == "" {
 		s.w.Header().Set("Content-Length", strconv.Itoa(len(p.body)))
@@ -207,8 +227,23 @@ func (s *serving) leave(ctx context.Context) {
 	if c := s.out.left(); c != nil && s.socket == nil {
 		c.Never(ctx)
 	}
-	if s.body.reading.Load() {
+	switch {
+	case s.body.reading.Load():
 		_ = s.rc.SetReadDeadline(time.Unix(1, 0)) // not every server has one
+	case s.duplex:
+		s.drain()
+	}
+}
+
+// maxDrained is how much of a body that nobody wants is read after the response.
+const maxDrained = 16 << 20
+
+// drain reads what is left of the body. A server that finds its end after a handler in full
+// duplex has returned panics, since it would read from the connection twice; and one that does
+// not find it takes the rest for the next request. So who sends too much is cut off.
+func (s *serving) drain() {
+	if _, err := io.CopyN(io.Discard, s.body.source.Body, maxDrained); err != io.EOF {
+		panic(http.ErrAbortHandler)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -538,4 +539,75 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 		c.want(t, http.StatusServiceUnavailable, "too slow")
 		touch(t, h)
 	})
+}
+
+// A body that a handler does not want is the server's to get rid of, whenever the handler answers,
+// and no request is taken for a part of another.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	h := open(t, nil, dohost.Bind(dohost.Namespace[lazy]("lazy"), func(context.Context, *dohost.State) (*lazy, error) {
+		return &lazy{}, nil
+	}, dohost.OnHTTP((*lazy).serve)))
+	var log lockedBuffer
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeObject(w, r, dohost.ID{Class: "lazy", Name: "a"})
+	}))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&log, nil), slog.LevelInfo)
+	server.Start()
+	for _, size := range []int{4, 100 << 10, 300 << 10, 2 << 20, 20 << 20} {
+		for _, path := range []string{"/", "/flush", "/some"} {
+			for range 3 {
+				res, err := http.Post(server.URL+path, "text/plain", strings.NewReader(strings.Repeat("x", size)))
+				if err != nil {
+					if path == "/" && size > 256<<10 || size > 16<<20 {
+						continue // it was cut off while it still sent
+					}
+					t.Fatal(path, size, err)
+				}
+				got, err := io.ReadAll(res.Body)
+				if size > 16<<20 && err != nil {
+					continue
+				}
+				if err := errors.Join(err, res.Body.Close()); err != nil || string(got) != "no" {
+					t.Errorf("%s %d: %q, %v", path, size, got, err)
+				}
+			}
+		}
+	}
+	server.Close()
+	if text := log.String(); strings.Contains(text, "panic") {
+		t.Error(text)
+	}
+}
+
+// lazy is an object that reads little.
+type lazy struct{}
+
+func (*lazy) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/some" {
+		if _, err := io.ReadFull(r.Body, make([]byte, 2)); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Fprint(w, "no")
+	if r.URL.Path != "/" {
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write writes.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

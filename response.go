@@ -22,6 +22,7 @@ type piece struct {
 	body   []byte
 	last   bool
 	socket *socket.Conn // instead of all that: see State.Accept
+	next   *delegation  // or see State.Delegate
 }
 
 // responseWriter is what a handler writes to. Its methods are for the handler's
@@ -37,6 +38,7 @@ type responseWriter struct {
 
 	handlers *socket.Handlers // nil: the class has none
 	socket   *socket.Conn     // once the request is accepted for one
+	next     *delegation      // once it is handed on
 }
 
 // Header returns the header, which leaves with the first piece.
@@ -56,7 +58,7 @@ func (w *responseWriter) WriteHeader(status int) {
 
 // Write adds to the piece that the next Flush lets go.
 func (w *responseWriter) Write(p []byte) (int, error) {
-	if w.socket != nil {
+	if w.socket != nil || w.next != nil {
 		return 0, http.ErrHijacked
 	}
 	w.WriteHeader(http.StatusOK)
@@ -82,7 +84,7 @@ func (w *responseWriter) Flush() { _ = w.FlushError() }
 
 // FlushError lets what was written so far leave, and waits for room.
 func (w *responseWriter) FlushError() error {
-	if w.socket != nil {
+	if w.socket != nil || w.next != nil {
 		return http.ErrHijacked
 	}
 	if err := w.out.closedBy(); err != nil {
@@ -104,7 +106,7 @@ func (w *responseWriter) finish() error {
 		return w.err
 	}
 	p := w.piece()
-	p.last, p.socket = true, w.socket
+	p.last, p.socket, p.next = true, w.socket, w.next
 	return w.state.Emit(w.ctx, func(err error) { w.out.put(p, err) })
 }
 

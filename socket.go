@@ -117,7 +117,7 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	switch {
 	case !ok || rw.state != s.rt():
 		return nil, errors.New("dohost: Accept wants the ResponseWriter of the object's OnHTTP handler")
-	case rw.status != 0 || rw.socket != nil:
+	case rw.status != 0 || rw.socket != nil || rw.next != nil:
 		return nil, errors.New("dohost: Accept after the response has begun")
 	case rw.handlers == nil:
 		return nil, fmt.Errorf("%w: %q", ErrNoSocketHandler, s.ID().Class)
