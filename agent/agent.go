@@ -34,6 +34,12 @@ func (c *core) base() *core { return c }
 // ID returns the agent's class and name. Any goroutine.
 func (c *core) ID() dohost.ID { return c.obj.ID() }
 
+// Name returns the agent's name; of a sub-agent the one that its parent knows. Any goroutine.
+func (c *core) Name() string {
+	path := c.path()
+	return path[len(path)-1].Name
+}
+
 // Object returns the object that the agent is. Its alarm is the agent's own: use [Schedule].
 // Any goroutine.
 func (c *core) Object() *dohost.State { return c.obj }

@@ -54,6 +54,9 @@ func (c *core) rearm(ctx context.Context) error {
 // does is one segment, in which the alarm is set anew. So nothing long runs on the alarm, and a
 // crash repeats all of it or nothing.
 func (c *core) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+	if doomed, err := c.doomed(ctx); doomed || err != nil {
+		return err
+	}
 	now := time.Now()
 	if err := c.recoverDue(ctx, now); err != nil {
 		return err

@@ -23,8 +23,10 @@ type class struct {
 	initial json.RawMessage // nil if there is none
 	methods map[string]method
 	kinds   map[string]kind
-	exposed []any // dohost.Entry[O]
+	subs    map[string]sub // by their names on the wire
+	exposed []any          // dohost.Entry[O]
 
+	beforeSub   func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool
 	start       func(self any, ctx context.Context) error
 	request     func(self any, w http.ResponseWriter, r *http.Request)
 	admit       func(self any, r *http.Request) (Admission, error)
@@ -106,7 +108,7 @@ func Bind[O, S any, P interface {
 }](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), entries ...Entry[O]) dohost.Class {
 	c := &class{
 		name: dohost.Kebab(string(ns)), state: reflect.TypeFor[S](), object: reflect.TypeFor[*O](),
-		options: Options{}.withDefaults(), methods: map[string]method{}, kinds: map[string]kind{},
+		options: Options{}.withDefaults(), methods: map[string]method{}, kinds: map[string]kind{}, subs: map[string]sub{},
 	}
 	if construct == nil {
 		c.mistake("Bind without a constructor")

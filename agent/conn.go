@@ -207,6 +207,7 @@ func (c *Conn) is(o *Conn) bool { return o != nil && *c.s == *o.s }
 // serve answers the agent's HTTP requests.
 func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case c.forSub(w, r):
 	case isUpgrade(r):
 		c.accept(w, r)
 	case c.class.request != nil:

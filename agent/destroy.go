@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -10,15 +11,22 @@ import (
 // ErrDestroyed says that the agent was destroyed.
 var ErrDestroyed = errors.New("agent: destroyed")
 
+// destroying is a row that says that an agent is being destroyed, whose sub-agents come first.
+const destroying = "destroy"
+
 // Destroy removes everything that the agent has stored, its fibers, schedules and alarm included,
 // closes its connections with code 1000, and ends the incarnation when that is durable. The next
 // event finds an agent that has never been. Nothing else comes in between, so whatever still
-// runs in the agent can write nothing more.
+// runs in the agent can write nothing more. Sub-agents are destroyed first, one by one; if the
+// incarnation ends meanwhile the next one goes on with that.
 //
 // It does not return nil. Errors: one for which errors.Is(err, [ErrDestroyed]) holds, which is
 // also what callers of the events that have not ended get; any other says that the agent is as it
 // was.
 func (c *core) Destroy(ctx context.Context) error {
+	if err := c.destroySubs(ctx); err != nil {
+		return err
+	}
 	if err := c.store().DeleteAll(ctx); err != nil {
 		return err
 	}
@@ -29,4 +37,40 @@ func (c *core) Destroy(ctx context.Context) error {
 		return err
 	}
 	return c.obj.Abort(ctx, ErrDestroyed, &dohost.AbortOptions{DropAlarm: true})
+}
+
+// destroySubs destroys the sub-agents. Before the first of them goes it is noted, durably, that
+// all will, and the agent with them.
+func (c *core) destroySubs(ctx context.Context) error {
+	subs, err := ListSubAgents(ctx, c, "")
+	if err != nil || len(subs) == 0 {
+		return err
+	}
+	if err := numbers.Put(ctx, c.store(), number{Name: destroying}); err != nil {
+		return err
+	}
+	if err := c.obj.SetBootAlarm(ctx, time.Now().Add(c.class.options.KeepAlive)); err != nil {
+		return err
+	}
+	for _, s := range subs {
+		if _, err := DeleteSubAgent(ctx, c, s.Class, s.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doomed says that the agent is being destroyed, and sees to it that it will be.
+func (c *core) doomed(ctx context.Context) (bool, error) {
+	if len(c.class.subs) == 0 {
+		return false, nil
+	}
+	_, doomed, err := numbers.Get(ctx, c.store(), destroying)
+	if err != nil || !doomed {
+		return false, err
+	}
+	if err := c.obj.SetBootAlarm(ctx, time.Now().Add(c.class.options.KeepAlive)); err != nil {
+		return true, err
+	}
+	return true, c.obj.Go(ctx, "destroy", c.Destroy)
 }

@@ -73,7 +73,7 @@ func (c *core) introduce(ctx context.Context, conn *Conn) error {
 	if err != nil {
 		return err
 	}
-	frames := []any{identity{frameIdentity, c.ID().Name, c.class.name, state != nil}}
+	frames := []any{identity{frameIdentity, c.Name(), c.class.name, state != nil}}
 	if state != nil {
 		frames = append(frames, stateFrame{frameState, state})
 	}

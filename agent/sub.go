@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// ErrNoSub says that an agent's class has no [Sub] of a class.
+var ErrNoSub = errors.New("agent: no such class of sub-agents")
+
+// sub is a class of sub-agents.
+type sub struct {
+	class   string // its stored name
+	destroy func(ctx context.Context, l dohost.Locator, object string) error
+}
+
+// subRow is a sub-agent that an agent has.
+type subRow struct {
+	Class, Name string
+	Created     int64
+}
+
+var subRows = dohost.Collection[subRow]{
+	Name: "dohost.subs",
+	Key:  func(r subRow) string { return subKey(r.Class, r.Name) },
+}
+
+func subKey(class, name string) string { return string(dohost.KeyOf(class) + dohost.KeyOf(name)) }
+
+// Sub lets an agent of type O have sub-agents of another class of agents: agents of their own,
+// with their own storage and alarm, that belong to the agent and are reached through it. Clients
+// have them at /sub/{class}/{name} below the agent's own path.
+func Sub[O, C any, P interface {
+	*C
+	Ref
+}](ns dohost.Namespace[C]) Entry[O] {
+	return func(c *class) {
+		k := dohost.Kebab(string(ns))
+		if k == "sub" {
+			c.mistake("Sub of %q: the name is taken", ns)
+		}
+		_, taken := c.subs[k]
+		c.once(fmt.Sprintf("Sub of %q", ns), false, taken)
+		c.subs[k] = sub{string(ns), func(ctx context.Context, l dohost.Locator, object string) error {
+			err := ns.Get(l, object).Do(ctx, func(ctx context.Context, o *C) error { return P(o).base().Destroy(ctx) })
+			if errors.Is(err, ErrDestroyed) {
+				return nil
+			}
+			return err
+		}}
+	}
+}
+
+// subPrefix is what the names of objects begin with that are sub-agents. The rest is the path to
+// them: class and name of each agent from the root on, without the last one's class.
+const subPrefix = "sub/"
+
+// path returns the agents that this one belongs to, from the root on, and itself, each by its
+// own class and name.
+func (c *core) path() []dohost.ID {
+	own := c.obj.ID()
+	if !strings.HasPrefix(own.Name, subPrefix) {
+		return []dohost.ID{own}
+	}
+	parts := strings.Split(own.Name[len(subPrefix):], "/")
+	var path []dohost.ID
+	for i := 0; i < len(parts); i += 2 {
+		if i == len(parts)-1 { // the last one's class is the object's
+			parts = append(parts[:i:i], url.PathEscape(own.Class), parts[i])
+		}
+		class, err := url.PathUnescape(parts[i])
+		name, err2 := url.PathUnescape(parts[i+1])
+		if err != nil || err2 != nil {
+			return []dohost.ID{own} // somebody has chosen such a name
+		}
+		path = append(path, dohost.ID{Class: class, Name: name})
+	}
+	if len(path) < 2 {
+		return []dohost.ID{own}
+	}
+	return path
+}
+
+// objectOf is the name of the object that is the agent at the end of a path.
+func objectOf(path []dohost.ID) string {
+	if len(path) == 1 {
+		return path[0].Name
+	}
+	var b strings.Builder
+	b.WriteString(subPrefix)
+	for i, id := range path {
+		if i < len(path)-1 {
+			b.WriteString(url.PathEscape(id.Class) + "/")
+		}
+		b.WriteString(url.PathEscape(id.Name))
+		if i < len(path)-1 {
+			b.WriteString("/")
+		}
+	}
+	return b.String()
+}
+
+// Path returns the agents that this one belongs to, from the root on, and itself at the end, each
+// by its class and the name that its parent knows. Any goroutine.
+func (c *core) Path() []dohost.ID { return c.path() }
+
+// Parent returns a stub for the agent that this one belongs to; ok is false if there is none of
+// that class.
+func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok bool) {
+	c := a.base()
+	path := c.path()
+	if len(path) < 2 || path[len(path)-2].Class != string(ns) {
+		return parent, false
+	}
+	return ns.Get(c.obj, objectOf(path[:len(path)-1])), true
+}
+
+// SubAgent returns a stub for a sub-agent, which from here on is among [ListSubAgents].
+//
+// Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name.
+func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name string) (stub dohost.Stub[O], err error) {
+	c := a.base()
+	object, err := c.adopt(ctx, string(ns), name)
+	if err != nil {
+		return stub, err
+	}
+	return ns.Get(c.obj, object), nil
+}
+
+// child is the name of the object that is a sub-agent.
+func (c *core) child(class, name string) (object string, err error) {
+	if s, ok := c.class.subs[dohost.Kebab(class)]; !ok || s.class != class {
+		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
+	}
+	id := dohost.ID{Class: class, Name: objectOf(append(c.path(), dohost.ID{Class: class, Name: name}))}
+	if name == "" {
+		id.Name = ""
+	}
+	return id.Name, id.Validate()
+}
+
+// adopt notes that there is a sub-agent.
+func (c *core) adopt(ctx context.Context, class, name string) (object string, err error) {
+	if object, err = c.child(class, name); err != nil {
+		return "", err
+	}
+	err = subRows.Insert(ctx, c.store(), subRow{class, name, time.Now().UnixMilli()})
+	if err != nil && !errors.Is(err, dohost.ErrRowExists) {
+		return "", err
+	}
+	return object, nil
+}
+
+// SubInfo is what an agent knows of a sub-agent.
+type SubInfo struct {
+	Class   string    `json:"class"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+}
+
+// ListSubAgents returns the agent's sub-agents, of one class or, if that is empty, of all, in
+// order of class and name.
+func ListSubAgents(ctx context.Context, a Ref, class string) ([]SubInfo, error) {
+	q := &dohost.Query[subRow]{}
+	if class != "" {
+		q.Prefix = dohost.KeyOf(class)
+	}
+	rows, err := subRows.List(ctx, a.base().store(), q)
+	infos := make([]SubInfo, len(rows))
+	for i, r := range rows {
+		infos[i] = SubInfo{r.Value.Class, r.Value.Name, time.UnixMilli(r.Value.Created)}
+	}
+	return infos, err
+}
+
+// HasSubAgent says whether the agent has such a sub-agent.
+func HasSubAgent(ctx context.Context, a Ref, class, name string) (bool, error) {
+	_, ok, err := subRows.Get(ctx, a.base().store(), subKey(class, name))
+	return ok, err
+}
+
+// DeleteSubAgent destroys a sub-agent, and those that it has, and says whether there was one.
+//
+// Errors: [ErrNoSub], and those of a call.
+func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed bool, err error) {
+	c := a.base()
+	object, err := c.child(class, name)
+	if err != nil {
+		return false, err
+	}
+	if existed, err = HasSubAgent(ctx, a, class, name); err != nil || !existed {
+		return false, err
+	}
+	if err := c.class.subs[dohost.Kebab(class)].destroy(ctx, c.obj, object); err != nil {
+		return true, err
+	}
+	_, err = subRows.Delete(ctx, c.store(), subKey(class, name))
+	return true, err
+}
+
+// SubRequest is a request for a sub-agent.
+type SubRequest struct{ Class, Name string }
+
+// OnSub is asked about each request for a sub-agent before that gets it. It may change the
+// request. If it returns false it has answered, and the sub-agent gets nothing.
+func OnSub[O any](m func(*O, http.ResponseWriter, *http.Request, SubRequest) bool) Entry[O] {
+	return func(c *class) {
+		c.once("OnSub", m == nil, c.beforeSub != nil)
+		c.beforeSub = func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool {
+			return m(self.(*O), w, r, s)
+		}
+	}
+}
+
+// forSub hands a request on that is for a sub-agent, and says whether it was for one. Of the path's
+// segments that are "sub", the first that a known class follows counts. Unlike that of a root, the
+// name of a sub-agent is decoded.
+func (c *core) forSub(w http.ResponseWriter, r *http.Request) bool {
+	segments := strings.FieldsFunc(r.URL.EscapedPath(), func(c rune) bool { return c == '/' })
+	for i := 0; i+2 < len(segments); i++ {
+		s, known := c.class.subs[segments[i+1]]
+		if segments[i] != "sub" || !known {
+			continue
+		}
+		name, err := url.PathUnescape(segments[i+2])
+		switch {
+		case strings.Contains(name, "\x00"):
+			http.Error(w, "Bad Request", http.StatusBadRequest)
+		case err != nil:
+			http.Error(w, "Not Found", http.StatusNotFound)
+		default:
+			c.handOn(w, r, SubRequest{s.class, name}, "/"+strings.Join(segments[i+3:], "/"))
+		}
+		return true
+	}
+	return false
+}
+
+func (c *core) handOn(w http.ResponseWriter, r *http.Request, s SubRequest, rest string) {
+	path, err := url.PathUnescape(rest)
+	if err != nil {
+		http.Error(w, "Not Found", http.StatusNotFound)
+		return
+	}
+	if _, err := c.child(s.Class, s.Name); err != nil {
+		http.Error(w, "Not Found", http.StatusNotFound)
+		return
+	}
+	r.URL.Path, r.URL.RawPath = path, rest
+	if c.class.beforeSub != nil && !c.class.beforeSub(c.self, w, r, s) {
+		return
+	}
+	object, err := c.adopt(r.Context(), s.Class, s.Name)
+	if err == nil {
+		err = c.obj.Delegate(w, r, dohost.ID{Class: s.Class, Name: object})
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}

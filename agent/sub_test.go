@@ -1,0 +1,203 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// tree is an agent whose sub-agents are trees.
+type tree struct{ *agent.Agent[int] }
+
+const trees dohost.Namespace[tree] = "BigTree"
+
+func treeClass(more ...agent.Entry[tree]) dohost.Class {
+	return agent.Bind(trees, func(_ context.Context, a *agent.Agent[int]) (*tree, error) { return &tree{a}, nil },
+		append([]agent.Entry[tree]{
+			agent.Initial[tree](0), agent.Sub[tree](trees),
+			agent.Callable("grow", (*tree).grow),
+			agent.OnRequest(func(tr *tree, w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				fmt.Fprintf(w, "%v %s %s", tr.Path(), r.URL.EscapedPath(), body)
+			}),
+		}, more...)...)
+}
+
+func (tr *tree) grow(ctx context.Context, n int) (int, error) {
+	now, err := tr.State(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return now + n, tr.SetState(ctx, now+n)
+}
+
+// forest serves trees, each with all that is below it.
+func forest(t *testing.T, class dohost.Class) *site {
+	t.Helper()
+	h, err := dohost.Open(t.TempDir(), nil, class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+		r.URL.RawPath = "/" + rest
+		r.URL.Path = "/" + strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 2)[min(1, strings.Count(r.URL.Path, "/")-1)]
+		h.ServeObject(w, r, trees.Get(h, name).ID())
+	}))
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	return &site{h, server.URL}
+}
+
+func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
+	s := forest(t, treeClass(agent.OnSub(func(_ *tree, w http.ResponseWriter, r *http.Request, sub agent.SubRequest) bool {
+		switch sub.Name {
+		case "forbidden":
+			http.Error(w, "not that one", http.StatusForbidden)
+			return false
+		case "rewritten":
+			r.URL.Path, r.URL.RawPath = "/else", "/else"
+		}
+		return true
+	})))
+	const sub = "/sub/big-tree/"
+	for _, tt := range []struct {
+		path, want string
+		status     int
+	}{
+		{"/oak" + sub + "branch/x/y", "[BigTree/oak BigTree/branch] /x/y body", 200},
+		{"/oak" + sub + "branch" + sub + "twig%2F1/x%2Fy", "[BigTree/oak BigTree/branch BigTree/twig/1] /x%2Fy body", 200},
+		{"/oak/sub/other" + sub + "branch", "[BigTree/oak BigTree/branch] / body", 200},
+		{"/oak/sub/other/x", "[BigTree/oak] /sub/other/x body", 200},
+		{"/oak" + sub + "forbidden/x", "not that one\n", 403},
+		{"/oak" + sub + "rewritten/x", "[BigTree/oak BigTree/rewritten] /else body", 200},
+		{"/oak" + sub + "a%00b", "Bad Request\n", 400},
+		{"/oak" + sub + strings.Repeat("n", 3000), "Not Found\n", 404},
+	} {
+		res, err := http.Post(s.url+tt.path, "text/plain", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(res.Body)
+		if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != tt.status || string(got) != tt.want {
+			t.Errorf("%.40s: %d %q (%v), want %d %q", tt.path, res.StatusCode, got, err, tt.status, tt.want)
+		}
+	}
+	// Its socket and its state are its own.
+	c, d := s.dial(t, "/oak"+sub+"branch?_pk=c"), s.dial(t, "/oak?_pk=d")
+	identity := `{"type":"cf_agent_identity","name":"%s","agent":"big-tree","stateFollows":true}`
+	c.want(fmt.Sprintf(identity, "branch"), `{"type":"cf_agent_state","state":0}`, noServers)
+	d.want(fmt.Sprintf(identity, "oak"), `{"type":"cf_agent_state","state":0}`, noServers)
+	for _, cl := range []*client{c, d} {
+		cl.send(`{"type":"rpc","id":"1","method":"grow","args":[1]}`)
+		cl.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
+	}
+	err := trees.Get(s, "oak").Do(t.Context(), func(ctx context.Context, oak *tree) error {
+		subs, err := agent.ListSubAgents(ctx, oak, "")
+		names := ""
+		for _, i := range subs {
+			names += i.Class + "/" + i.Name + " "
+		}
+		same(t, "sub-agents", names, "BigTree/branch BigTree/rewritten ")
+		if err != nil {
+			return err
+		}
+		branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+		if err != nil {
+			return err
+		}
+		n, err := dohost.Call(ctx, branch, (*tree).grow, 5)
+		same(t, "the branch", n, 6)
+		if err != nil {
+			return err
+		}
+		if _, err := agent.SubAgent(ctx, oak, rooms, "x"); !errors.Is(err, agent.ErrNoSub) {
+			t.Error(err)
+		}
+		if _, err := agent.SubAgent(ctx, oak, trees, ""); err == nil {
+			t.Error("a sub-agent without a name")
+		}
+		return branch.Do(ctx, func(ctx context.Context, b *tree) error {
+			parent, ok := agent.Parent(b, trees)
+			if _, none := agent.Parent(b, rooms); !ok || none || parent.ID() != oak.ID() {
+				t.Error(parent.ID(), ok, none)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A tree that is destroyed takes all that is below it along, wherever that is interrupted.
+func TestDestroyTakesSubAgentsAlong(t *testing.T) {
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes: []dohost.Class{treeClass()},
+		Places:  []string{"start", "alarm", "handed", "durable", "await", "awaited", "resume", "end"},
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			err := trees.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *tree) error {
+				for _, name := range []string{"a", "b"} {
+					branch, err := agent.SubAgent(ctx, oak, trees, name)
+					if err != nil {
+						return err
+					}
+					if err := branch.Do(ctx, func(ctx context.Context, b *tree) error {
+						if err := b.SetState(ctx, 1); err != nil {
+							return err
+						}
+						_, err := agent.SubAgent(ctx, b, trees, "twig")
+						return err
+					}); err != nil {
+						return err
+					}
+				}
+				return oak.SetState(ctx, 1)
+			})
+			if err != nil {
+				return err
+			}
+			err = trees.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *tree) error { return oak.Destroy(ctx) })
+			if errors.Is(err, agent.ErrDestroyed) {
+				return nil
+			}
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			var left []string
+			for id, err := range h.Host().Objects(ctx, string(trees), "") {
+				if err != nil {
+					return err
+				}
+				left = append(left, id.Name)
+			}
+			// Either it was all destroyed, or that never began.
+			if len(left) == 0 {
+				return nil
+			}
+			n, err := dohost.Call(ctx, trees.Get(h, "oak"), (*tree).grow, 0)
+			if err != nil {
+				return err
+			}
+			if whole := "[oak sub/BigTree/oak/a sub/BigTree/oak/b]"; n == 1 && fmt.Sprint(left) != whole {
+				return fmt.Errorf("left is %v, want nothing or %s", left, whole)
+			}
+			return nil
+		},
+		Settle: 2 * time.Minute,
+	})
+}
