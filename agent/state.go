@@ -38,8 +38,8 @@ func Initial[O, S any](s S) Entry[O] {
 }
 
 // Validate refuses changes of the state: one for which it returns an error is not made. It
-// must not change anything itself. from is the connection that the change comes from, or nil.
-// A client whose change is refused is told so, but not why.
+// must not change anything itself. from is the connection whose client has sent the change, or
+// nil if it is the agent's own. A client whose change is refused is told so, but not why.
 func Validate[O, S any](m func(o *O, ctx context.Context, next S, from *Conn) error) Entry[O] {
 	return func(c *class) {
 		c.once("Validate", m == nil, c.validate != nil)
@@ -49,7 +49,8 @@ func Validate[O, S any](m func(o *O, ctx context.Context, next S, from *Conn) er
 }
 
 // OnStateChanged is told of each change of the state, as an event of its own, once the change
-// is durable. By then the state may be another. What it returns goes to the log.
+// is durable. By then the state may be another. from is as [Validate] has it. What it returns
+// goes to the log.
 func OnStateChanged[O, S any](m func(o *O, ctx context.Context, s S, from *Conn) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnStateChanged", m == nil, c.changed != nil)
@@ -88,17 +89,21 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 	return s, nil
 }
 
-// SetState replaces the agent's state, shows it to the clients, all but the one whose call
-// this is, and tells [OnStateChanged].
+// SetState replaces the agent's state, shows it to all clients, and tells [OnStateChanged].
+// The client whose call this is sees it too, ahead of the answer: it has not made the change
+// itself.
 //
 // Errors: [ErrReadonly] in a call of a connection that is; that of [Validate]; a
 // [*dohost.LimitError] for a state of more than nearly 2 MiB.
 func (a *Agent[S]) SetState(ctx context.Context, s S) error {
+	if by := Current(ctx); by != nil && by.Readonly() {
+		return ErrReadonly
+	}
 	raw, err := marshal(s)
 	if err != nil {
 		return err
 	}
-	return a.setState(ctx, raw, Current(ctx))
+	return a.setState(ctx, raw, nil)
 }
 
 // UpdateState lets change change the state, and sets it.
@@ -127,7 +132,7 @@ func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 	return c.class.initial, states.Put(ctx, c.store(), stateRow{c.class.initial})
 }
 
-// setState makes a change that comes from a connection, or from none.
+// setState makes a change that a connection's client has sent, or that is the agent's own.
 func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) error {
 	if from != nil && from.Readonly() {
 		return ErrReadonly

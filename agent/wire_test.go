@@ -210,8 +210,9 @@ func TestStateGoesBothWays(t *testing.T) {
 	// Members that the type does not know stay.
 	a.send(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
 	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
-	// What the agent sets is shown to all but the caller's own connection.
+	// What the agent sets is shown to all, whoever has called it.
 	b.send(`{"type":"rpc","id":"1","method":"add","args":[2]}`)
+	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":3}}`)
 	b.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":3}`)
 	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":3}}`)
 	// A refused change is told to who made it, and to nobody else.
@@ -225,7 +226,7 @@ func TestStateGoesBothWays(t *testing.T) {
 	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
 	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
 	b.send(`{"type":"rpc","id":"2","method":"heard","args":[]}`)
-	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by b","x 7 by itself"]}`)
+	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by itself","x 7 by itself"]}`)
 	// It is there after the agent has left memory, and for who comes then.
 	s.Evict(rooms.Get(s, "lobby").ID(), dohost.Fence)
 	s.dial(t, "/lobby").want(greeting("lobby", `{"title":"x","count":7}`)...)

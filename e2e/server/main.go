@@ -1,0 +1,54 @@
+// Command server is what the published clients are tried against: a host of agents, on one
+// listener with its operator's side. It is meant to be killed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+func main() {
+	data := flag.String("data", "", "where the store lives")
+	idle := flag.Duration("idle", time.Minute, "evict agents that were idle for this long")
+	flag.Parse()
+	if err := run(*data, *idle); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run serves until the process ends. It prints where, and then the log.
+func run(data string, idle time.Duration) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	o := &dohost.Options{IdleAfter: idle, Listener: web.LogListener(log)}
+	h, err := dohost.Open(data, o, roomClass(), diaryClass())
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	agents, operators := web.Handler(h, &web.Options{CORS: true}), web.Admin(h, nil)
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch rest, user := strings.CutPrefix(r.URL.Path, "/user"); {
+		case user: // the server knows who the user is, and with that the agent
+			r.URL.Path = "/" + strings.TrimPrefix(rest, "/")
+			h.ServeObject(w, r, rooms.Get(h, r.URL.Query().Get("who")).ID())
+		case strings.HasPrefix(r.URL.Path, "/v1/"):
+			operators.ServeHTTP(w, r)
+		default:
+			agents.ServeHTTP(w, r)
+		}
+	}))
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// board is the state of a room.
+type board struct {
+	Title string `json:"title"`
+	Count int    `json:"count"`
+}
+
+// room is an agent with one of everything that clients can reach.
+type room struct {
+	*agent.Agent[board]
+	known bool // somebody has asked before
+}
+
+const rooms dohost.Namespace[room] = "ChatRoom"
+
+func roomClass() dohost.Class {
+	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
+		agent.Initial[room](board{Title: "untitled"}),
+		agent.Validate((*room).validate),
+		agent.Admit((*room).admit),
+		agent.OnConnect((*room).connected),
+		agent.OnMessage((*room).echo),
+		agent.OnRequest((*room).request),
+		agent.Callable("add", (*room).add),
+		agent.Callable("sum", sum),
+		agent.Callable("join", join),
+		agent.Callable("same", same),
+		agent.Callable("nothing", func(*room, context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
+		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
+		agent.Callable("fail", fail),
+		agent.Callable("forever", forever),
+		agent.Callable("fresh", fresh),
+		agent.Callable("arrival", arrival),
+		agent.Callable("lock", lock),
+		agent.Callable("leave", leave),
+		agent.Streaming("stream", stream))
+}
+
+// diary is an agent that has no state until somebody sets it.
+type diary struct{ *agent.Agent[any] }
+
+func diaryClass() dohost.Class {
+	return agent.Bind(dohost.Namespace[diary]("Diary"),
+		func(_ context.Context, a *agent.Agent[any]) (*diary, error) { return &diary{a}, nil })
+}
+
+// Hidden is no method for clients.
+func (r *room) Hidden() {}
+
+func (r *room) validate(_ context.Context, b board, _ *agent.Conn) error {
+	if b.Count < 0 {
+		return errors.New("a count is not negative")
+	}
+	return nil
+}
+
+// admit has a client say by its query what it may do. The connection remembers how it came.
+func (r *room) admit(req *http.Request) (agent.Admission, error) {
+	q := req.URL.Query()
+	if q.Get("token") == "wrong" {
+		return agent.Admission{}, &agent.CloseError{Code: 4001, Reason: "who are you?"}
+	}
+	return agent.Admission{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent"), State: req.URL.RequestURI()}, nil
+}
+
+// connected turns away who is banned, and the first to come with a query of fickle.
+func (r *room) connected(ctx context.Context, _ *agent.Conn, req *http.Request) error {
+	q := req.URL.Query()
+	if q.Has("banned") {
+		return &agent.CloseError{Code: 1008, Reason: "not you"}
+	}
+	if !q.Has("fickle") {
+		return nil
+	}
+	_, again, err := dohost.Get[bool](ctx, r.Storage(), "fickle")
+	if err != nil || again {
+		return err
+	}
+	return cmp.Or(dohost.Put(ctx, r.Storage(), "fickle", true), errors.New("come again"))
+}
+
+func (r *room) echo(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
+	return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
+}
+
+func (r *room) request(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	fmt.Fprintf(w, "%s %s%s?%s %s", req.Method, r.ID().Name, req.URL.EscapedPath(), req.URL.RawQuery, body)
+}
+
+func (r *room) add(ctx context.Context, n int) (count int, err error) {
+	err = r.UpdateState(ctx, func(b *board) error {
+		b.Count += n
+		count = b.Count
+		return nil
+	})
+	return count, err
+}
+
+func sum(_ *room, _ context.Context, ns []int) (total int, err error) {
+	for _, n := range ns {
+		total += n
+	}
+	return total, nil
+}
+
+func join(_ *room, _ context.Context, p struct{ First, Last string }) (string, error) {
+	return p.First + " " + p.Last, nil
+}
+
+func same(_ *room, _ context.Context, v json.RawMessage) (json.RawMessage, error) { return v, nil }
+
+func fail(*room, context.Context, struct{}) (int, error) { return 0, errors.New("the paint is wet") }
+
+// forever is under way when its life ends.
+func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
+	return dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+		<-ctx.Done()
+		return struct{}{}, ctx.Err()
+	})
+}
+
+// fresh says whether this life is asked for the first time.
+func fresh(r *room, _ context.Context, _ struct{}) (bool, error) {
+	was := r.known
+	r.known = true
+	return !was, nil
+}
+
+// lock takes the caller's right to change the state, or gives it back.
+func lock(_ *room, ctx context.Context, on bool) (struct{}, error) {
+	return struct{}{}, agent.Current(ctx).SetReadonly(ctx, on)
+}
+
+func leave(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
+	return struct{}{}, agent.Current(ctx).Close(ctx, 4000, "goodbye")
+}
+
+// arrival says who the caller is and by which URL it came.
+func arrival(_ *room, ctx context.Context, _ struct{}) ([]string, error) {
+	c := agent.Current(ctx)
+	var uri string
+	_, err := c.State(&uri)
+	return []string{c.ID(), uri}, err
+}
+
+// stream sends n chunks of a size, and fails if there are more than two small ones.
+func stream(_ *room, ctx context.Context, p struct{ N, Size int }, s *agent.Stream) (string, error) {
+	for i := range p.N {
+		if err := s.Send(ctx, fmt.Sprint(i, strings.Repeat(".", p.Size))); err != nil {
+			return "", err
+		}
+	}
+	if p.N > 2 && p.Size == 0 {
+		return "", fmt.Errorf("%d is too far", p.N)
+	}
+	return "done", nil
+}
