@@ -51,7 +51,8 @@ func TestDestroyClosesConnections(t *testing.T) {
 	c := s.dial(t, "/r")
 	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
-	c.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":5}`)
+	c.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":5}}`,
+		`{"type":"rpc","id":"1","success":true,"done":true,"result":5}`)
 	err := rooms.Get(s, "r").Do(t.Context(), func(ctx context.Context, r *room) error { return r.Destroy(ctx) })
 	if !errors.Is(err, agent.ErrDestroyed) {
 		t.Error(err)

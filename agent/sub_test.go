@@ -104,7 +104,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 	d.want(fmt.Sprintf(identity, "oak"), `{"type":"cf_agent_state","state":0}`, noServers)
 	for _, cl := range []*client{c, d} {
 		cl.send(`{"type":"rpc","id":"1","method":"grow","args":[1]}`)
-		cl.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
+		cl.want(`{"type":"cf_agent_state","state":1}`, `{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
 	}
 	err := trees.Get(s, "oak").Do(t.Context(), func(ctx context.Context, oak *tree) error {
 		subs, err := agent.ListSubAgents(ctx, oak, "")
