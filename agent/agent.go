@@ -27,6 +27,7 @@ type core struct {
 	holds  int    // who keeps the agent alive
 	unpin  func() // while somebody does
 	fibers fibers
+	jobs   jobsState
 }
 
 func (c *core) base() *core { return c }

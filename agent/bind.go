@@ -26,6 +26,8 @@ type class struct {
 	subs    map[string]sub // by their names on the wire
 	exposed []any          // dohost.Entry[O]
 
+	callbacks map[string]callback
+
 	beforeSub   func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool
 	start       func(self any, ctx context.Context) error
 	request     func(self any, w http.ResponseWriter, r *http.Request)
@@ -59,11 +61,24 @@ type Options struct {
 	// KeepAlive is how long an agent that is kept alive waits before it looks after itself
 	// again: its persistent heartbeat. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
+	// HungAfter is how long a run of an interval may take before it is started again,
+	// although it has not ended. Zero means 30 s; negative is an error.
+	HungAfter time.Duration
+	// MaxStarts bounds how often a schedule's run, or an item of the queue, is started
+	// after the end of the incarnation has cut the last start off. Then it has failed: it
+	// may be what ends the incarnations. Zero means 5; negative means no bound.
+	MaxStarts int
 }
 
 func (o Options) withDefaults() Options {
 	if o.KeepAlive == 0 {
 		o.KeepAlive = 30 * time.Second
+	}
+	if o.HungAfter == 0 {
+		o.HungAfter = 30 * time.Second
+	}
+	if o.MaxStarts == 0 {
+		o.MaxStarts = 5
 	}
 	return o
 }
@@ -76,6 +91,9 @@ func Tune[O any](o Options) Entry[O] {
 	return func(c *class) {
 		if o.KeepAlive < 0 {
 			c.mistake("Options.KeepAlive is %v", o.KeepAlive)
+		}
+		if o.HungAfter < 0 {
+			c.mistake("Options.HungAfter is %v", o.HungAfter)
 		}
 		c.options = o.withDefaults()
 	}

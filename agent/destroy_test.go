@@ -13,14 +13,14 @@ import (
 
 // What is destroyed leaves nothing, not even what still runs in it.
 func TestDestroyLeavesNothing(t *testing.T) {
-	w := &work{run: func(w *worker, ctx context.Context, _ *agent.Fiber[int]) error {
+	w := &shift{run: func(w *worker, ctx context.Context, _ *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Minute); err != nil {
 			return err
 		}
 		w.note("still here")
 		return nil
 	}}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		start(t, h, 1, nil)
 		do(t, h, func(ctx context.Context, a *worker) error {
 			_, err := a.KeepAlive(ctx)

@@ -236,7 +236,9 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 	return row.ID, err
 }
 
-const maxName = 256 // bytes
+// maxName bounds the names of fibers, kinds and callbacks, and the keys and ids that callers choose,
+// in bytes.
+const maxName = 256
 
 // enter makes a context in which the fiber runs, which CancelFiber can cancel.
 func (c *core) enter(ctx context.Context, id string) (f *running, inner context.Context, end func()) {

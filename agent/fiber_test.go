@@ -19,18 +19,18 @@ type none struct{}
 // worker is an agent whose fibers and hooks a test writes.
 type worker struct {
 	*agent.Agent[none]
-	*work
+	*shift
 }
 
-// work is a test's part of all workers.
-type work struct {
+// shift is a test's part of all workers.
+type shift struct {
 	run    func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
 	hook   func(w *worker, ctx context.Context, i *agent.Interrupted) error
 	events []string // what happened, with the second in which it did
 	begun  time.Time
 }
 
-func (w *work) note(format string, args ...any) {
+func (w *shift) note(format string, args ...any) {
 	at := int(time.Since(w.begun).Seconds())
 	w.events = append(w.events, fmt.Sprintf("%ds ", at)+fmt.Sprintf(format, args...))
 }
@@ -40,7 +40,7 @@ const (
 	job     agent.FiberKind[int]     = "job"
 )
 
-func (w *work) class(o *agent.KindOptions) dohost.Class {
+func (w *shift) class(o *agent.KindOptions) dohost.Class {
 	entries := []agent.Entry[worker]{
 		agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, o),
 	}
@@ -52,8 +52,8 @@ func (w *work) class(o *agent.KindOptions) dohost.Class {
 	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, entries...)
 }
 
-// bench opens a host of workers in a bubble.
-func bench(t *testing.T, w *work, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+// atWork opens a host of workers in a bubble.
+func atWork(t *testing.T, w *shift, o *agent.KindOptions, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
 	t.Helper()
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{w.class(o)}}, func(t *testing.T, h *dohosttest.Host) {
 		w.begun = time.Now()
@@ -109,7 +109,7 @@ func same[T comparable](t *testing.T, what string, got, want T) {
 // words joins what is to be compared.
 func words(all ...any) string { return strings.TrimSpace(fmt.Sprintln(all...)) }
 
-func (w *work) happened(t *testing.T, want ...string) {
+func (w *shift) happened(t *testing.T, want ...string) {
 	t.Helper()
 	if !slices.Equal(w.events, want) {
 		t.Errorf("happened:\n%s\nwant:\n%s", strings.Join(w.events, "\n"), strings.Join(want, "\n"))
@@ -120,8 +120,8 @@ func sleep(ctx context.Context, d time.Duration) error { return dohost.Sleep(ctx
 
 // A fiber that was run is there while it runs, and leaves nothing.
 func TestRunFiberLeavesNothing(t *testing.T) {
-	w := &work{}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for _, failure := range []error{nil, errors.New("no luck")} {
 			var during, after agent.FiberInfo
 			var id string
@@ -151,13 +151,13 @@ func TestRunFiberLeavesNothing(t *testing.T) {
 
 // An end of the incarnation is no failure of the fiber, and a failure is no end.
 func TestOnlyAnEndInterrupts(t *testing.T) {
-	w := &work{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
+	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		var stashed string
 		ok, err := i.Snapshot(&stashed)
 		w.note("%s interrupted at %q %v, attempt %d", i.Name, stashed, ok, i.Attempt)
 		return err
 	}}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		long := func(name string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
@@ -192,7 +192,7 @@ func TestOnlyAnEndInterrupts(t *testing.T) {
 
 // Recovery needs no request: the process comes back, and the fibers go on at once.
 func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
-	w := &work{}
+	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
 		for n := f.Checkpoint(); n < 3; n++ {
@@ -205,7 +205,7 @@ func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
 		}
 		return f.SetResult("done")
 	}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 0, nil)
 		h.Advance(15 * time.Second)
 		h.Kill()
@@ -218,8 +218,8 @@ func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
 
 // What fails is called again at once, and not for ever; panics and ends count like errors.
 func TestRetriesAreBounded(t *testing.T) {
-	w := &work{}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		calls := 0
 		var before context.Context
 		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -266,7 +266,7 @@ func TestRetriesAreBounded(t *testing.T) {
 // A hook that always fails is called five times, further and further apart, over the ends of
 // processes too; meanwhile the agent serves.
 func TestAHookIsNotTriedForEver(t *testing.T) {
-	w := &work{}
+	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
 		switch i.Attempt {
@@ -277,7 +277,7 @@ func TestAHookIsNotTriedForEver(t *testing.T) {
 		}
 		return errors.New("not today")
 	}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
 				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
@@ -326,11 +326,11 @@ func TestAHookIsNotTriedForEver(t *testing.T) {
 
 // A fiber is known from before its first step, so a bug there is no loss.
 func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
-	w := &work{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
+	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		w.note("%s interrupted", i.Name)
 		return nil
 	}}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		err := workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
 			_, err := agent.RunFiber(ctx, a, "x", func(context.Context) (none, error) { panic("bug") })
 			return err
@@ -345,7 +345,7 @@ func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
 
 // A hook that fails after it has handed the fiber over has handed it over.
 func TestAHandOverCountsAtOnce(t *testing.T) {
-	w := &work{}
+	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
 		_, err := i.Resume(ctx, func(ctx context.Context) error {
@@ -358,7 +358,7 @@ func TestAHandOverCountsAtOnce(t *testing.T) {
 		}
 		return errors.Join(err, errors.New("too late"))
 	}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
 				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
@@ -375,14 +375,14 @@ func TestAHandOverCountsAtOnce(t *testing.T) {
 
 // A hook that hangs holds up the agent for as long as a constructor may take, and once.
 func TestAHungHookLetsTheAgentServe(t *testing.T) {
-	w := &work{}
+	w := &shift{}
 	var hang chan struct{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
 		_, err := dohost.Await(context.WithoutCancel(ctx), func(context.Context) (none, error) { <-hang; return none{}, nil })
 		return err
 	}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		hang = make(chan struct{})
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
@@ -409,12 +409,12 @@ func TestAHungHookLetsTheAgentServe(t *testing.T) {
 
 // Interrupted fibers for which the constructor has no time left are the alarm's.
 func TestTheGateOpensAfterTenSeconds(t *testing.T) {
-	w := &work{}
+	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook of %s", i.Name)
 		return sleep(ctx, 6*time.Second)
 	}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var clients []*dohosttest.Client
 		for i := range 4 {
 			clients = append(clients, h.Client(func(ctx context.Context) error {
@@ -438,8 +438,8 @@ func TestTheGateOpensAfterTenSeconds(t *testing.T) {
 
 func TestKeysMakeStartingIdempotent(t *testing.T) {
 	const other agent.FiberKind[string] = "job"
-	w := &work{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		a := start(t, h, 1, &agent.FiberOptions{Key: "k"})
 		b := start(t, h, 2, &agent.FiberOptions{Key: "k"})
 		c := start(t, h, 3, nil)
@@ -483,13 +483,13 @@ func isLimit(err error) bool {
 
 // Whoever waits is told, also of a fiber that somebody else cancels.
 func TestWaitingAndCancelling(t *testing.T) {
-	w := &work{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+	w := &shift{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Duration(f.Checkpoint())*time.Second); err != nil {
 			return err
 		}
 		return f.SetResult(f.Checkpoint())
 	}}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		wait := func(id string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
@@ -526,13 +526,13 @@ func TestWaitingAndCancelling(t *testing.T) {
 
 // Fibers that have ended are kept as long as their kind says, and can be listed until then.
 func TestEndedFibersAreForgotten(t *testing.T) {
-	w := &work{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
+	w := &shift{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
 		if f.Checkpoint() == 2 {
 			return errors.New("no luck")
 		}
 		return nil
 	}}
-	bench(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for i := range 4 {
 			start(t, h, i, nil)
 		}
@@ -572,8 +572,8 @@ func TestEndedFibersAreForgotten(t *testing.T) {
 
 // A newer program that does not know a kind leaves its fibers for somebody to decide.
 func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
-	w := &work{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 7, nil)
 		h.Advance(time.Second)
 		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil })
@@ -602,8 +602,8 @@ func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
 }
 
 func TestStashNeedsItsFiber(t *testing.T) {
-	w := &work{}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var kept context.Context
 		do(t, h, func(ctx context.Context, a *worker) error {
 			if err := agent.Stash(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
@@ -639,8 +639,8 @@ func TestStashNeedsItsFiber(t *testing.T) {
 
 // An agent that is kept alive is not idle, wakes once if it is ended, and goes when it is let go.
 func TestKeepAlive(t *testing.T) {
-	w := &work{}
-	bench(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		id := workers.Get(h, "a").ID()
 		var first, second func(context.Context) error
 		do(t, h, func(ctx context.Context, a *worker) (err error) {

@@ -184,7 +184,7 @@ func (c *core) askHook(ctx context.Context, row *fiberRow) error {
 		row.Lost = now.UnixMilli()
 	}
 	c.fibers.waits = true
-	row.Again = now.Add(backoff(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
+	row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
 	if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
 		return err
 	}

@@ -2,11 +2,289 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
 )
 
-// jobsWakeup is when the first of the agent's schedules, or of its queue, is due.
-func (c *core) jobsWakeup(context.Context, time.Time) (wakeup, error) { return wakeup{}, nil }
+// job is a schedule's row.
+type job struct {
+	ID       string // also of its payload
+	Callback string
+	Kind     ScheduleKind
+	Created  time.Time
+	Due      time.Time
+	Every    time.Duration `msgpack:",omitempty"`
+	Cron     string        `msgpack:",omitempty"`
+	Zone     string        `msgpack:",omitempty"`
+	Same     string        // what it has in common with those that it stands for
+	Retry    backoff
+	Run      run
+	// Hung is when the run of an interval is given up.
+	Hung time.Time
+}
 
-// startJobs starts what is due.
-func (c *core) startJobs(context.Context, time.Time) error { return nil }
+// The indexes of schedules.
+const (
+	byDue  = "due"
+	byLook = "look" // those that wait by when they are due; intervals that run by when they hang
+	byLife = "life" // those that run
+	bySame = "same"
+)
+
+var jobs = dohost.Collection[job]{
+	Name: "dohost.jobs",
+	Key:  func(j job) string { return j.ID },
+	Indexes: []dohost.Index[job]{
+		{Name: byDue, Of: func(j job) dohost.Key { return dohost.KeyOf(j.Due) }},
+		{Name: byLook, Of: func(j job) dohost.Key {
+			switch {
+			case j.Run.Life == "":
+				return dohost.KeyOf(j.Due)
+			case j.Hung.IsZero():
+				return ""
+			}
+			return dohost.KeyOf(j.Hung)
+		}},
+		{Name: byLife, Of: func(j job) dohost.Key {
+			if j.Run.Life == "" {
+				return ""
+			}
+			return dohost.KeyOf(j.Run.Life)
+		}},
+		{Name: bySame, Of: func(j job) dohost.Key { return dohost.KeyOf(j.Same) }},
+	},
+}
+
+// sameness is equal for schedules of one kind, callback and payload, and of one interval, or
+// expression and zone.
+func (w When) sameness(name string, payload json.RawMessage) string {
+	spec := ""
+	if w.kind.recurs() {
+		spec = fmt.Sprintf("%d %q %q", w.delay, w.cron, w.zone)
+	}
+	h := sha256.Sum256(fmt.Appendf(nil, "%s %q %s\n%s", w.kind, name, spec, payload))
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
+// Idempotence says what [Schedule] does if there is such a schedule: one of the same kind,
+// callback and payload, and the same interval, or expression and zone; of After and At the
+// times do not matter.
+type Idempotence int
+
+// The zero Idempotence fits what runs when an agent starts, or is called again and again.
+const (
+	IdempotentByKind Idempotence = iota // Every and Cron are Idempotent, After and At are not
+	Idempotent                          // the schedule that there is stands for the new one
+	NotIdempotent                       // there is another
+)
+
+// ScheduleOptions tunes [Schedule]. Nil means the defaults.
+type ScheduleOptions struct {
+	Idempotent Idempotence
+	// Retry says how often a run is tried. It has no ShouldRetry.
+	Retry RetryPolicy
+}
+
+// Schedule has the agent run a callback at a time, or again and again, and returns the
+// schedule's id. It survives everything that the agent survives. A run comes late rather than
+// never, and not twice for the time that the host stood still.
+//
+// What is there once goes when its callback has ended, with an error too: that is told as
+// "schedule:error". The end of an incarnation ends no run: it is started anew. An interval
+// that has been running for Options.HungAfter is started again, and the run that hangs has no
+// more say. A callback that schedules itself should not be [Idempotent]; the run that it is
+// in does not stand for the next, though, if it is of After or At.
+//
+// Errors name what cannot be: an unknown callback, or one of another payload; a time that none
+// of When's functions allows; a policy; a payload that is not JSON, or a [*dohost.LimitError]
+// for one of more than nearly 2 MiB. Then nothing is scheduled.
+func Schedule[P any](
+	ctx context.Context, a Ref, when When, cb Callback[P], payload P, o *ScheduleOptions,
+) (id string, err error) {
+	c := a.base()
+	raw, err := encodePayload(c, cb, payload)
+	if err != nil {
+		return "", err
+	}
+	if o == nil {
+		o = &ScheduleOptions{}
+	}
+	return c.schedule(ctx, when, string(cb), raw, *o)
+}
+
+func (c *core) schedule(
+	ctx context.Context, when When, name string, raw json.RawMessage, o ScheduleOptions,
+) (id string, err error) {
+	now := time.Now()
+	due, err := when.first(now)
+	if err != nil {
+		return "", err
+	}
+	if o.Idempotent < IdempotentByKind || o.Idempotent > NotIdempotent {
+		return "", fmt.Errorf("agent: ScheduleOptions.Idempotent is %d: want one of the constants", o.Idempotent)
+	}
+	retry, err := o.Retry.kept()
+	if err != nil {
+		return "", err
+	}
+	j := job{
+		ID: ulid.Make().String(), Callback: name, Kind: when.kind, Created: now, Due: due,
+		Cron: when.cron, Zone: when.zone, Same: when.sameness(name, raw), Retry: retry,
+	}
+	if when.kind == KindInterval {
+		j.Every = when.delay
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if o.Idempotent == Idempotent || o.Idempotent == IdempotentByKind && when.kind.recurs() {
+			same, ok, err := c.standIn(ctx, j.Same)
+			if err != nil {
+				return err
+			}
+			if ok {
+				j.ID = same.ID
+				return c.rearm(ctx)
+			}
+		}
+		if err := payloads.Put(ctx, c.store(), payloadRow{j.ID, raw}); err != nil {
+			return err
+		}
+		if err := jobs.Insert(ctx, c.store(), j); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	if err != nil {
+		return "", err
+	}
+	return j.ID, nil
+}
+
+// standIn finds a schedule that stands for a new one: not one that is about to go.
+func (c *core) standIn(ctx context.Context, same string) (job, bool, error) {
+	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
+		Index: bySame, Equal: dohost.KeyOf(same), Limit: 1,
+		Where: func(j job) bool { return j.Kind.recurs() || j.Run.Life != c.life },
+	})
+	if err != nil || len(rows) == 0 {
+		return job{}, false, err
+	}
+	return rows[0].Value, true, nil
+}
+
+// ScheduleInfo is a schedule.
+type ScheduleInfo struct {
+	ID       string
+	Callback string
+	Kind     ScheduleKind
+	Payload  json.RawMessage
+	Created  time.Time
+	// Due is when it runs next, or, while it runs, when it was due.
+	Due time.Time
+	// Running says that it has been started, in this incarnation or in one that has ended.
+	Running bool
+	Every   time.Duration // of an interval
+	Cron    string        // of a cron schedule
+	Zone    string
+}
+
+func (c *core) scheduleInfo(ctx context.Context, j job) (ScheduleInfo, error) {
+	raw, err := c.payload(ctx, j.ID)
+	return ScheduleInfo{
+		ID: j.ID, Callback: j.Callback, Kind: j.Kind, Payload: raw, Created: j.Created, Due: j.Due,
+		Running: j.Run.Life != "", Every: j.Every, Cron: j.Cron, Zone: j.Zone,
+	}, err
+}
+
+// ScheduleQuery selects schedules: those that satisfy all of it. Nil selects all.
+type ScheduleQuery struct {
+	Callback string
+	Kind     ScheduleKind
+	From     time.Time // due then or later
+	Before   time.Time // due earlier
+	Limit    int       // of how many there are; zero means no bound
+}
+
+// ListSchedules returns the agent's schedules, in the order in which they are due.
+//
+// Errors: [dohost.ErrCollection] for a negative Limit.
+func ListSchedules(ctx context.Context, a Ref, q *ScheduleQuery) ([]ScheduleInfo, error) {
+	c := a.base()
+	if q == nil {
+		q = &ScheduleQuery{}
+	}
+	query := &dohost.Query[job]{Index: byDue, Limit: q.Limit, Where: func(j job) bool {
+		return (q.Callback == "" || j.Callback == q.Callback) && (q.Kind == "" || j.Kind == q.Kind)
+	}}
+	if !q.From.IsZero() {
+		query.Start = dohost.KeyOf(q.From)
+	}
+	if !q.Before.IsZero() {
+		query.End = dohost.KeyOf(q.Before)
+	}
+	rows, err := jobs.List(ctx, c.store(), query)
+	if err != nil {
+		return nil, err
+	}
+	var all []ScheduleInfo
+	for _, row := range rows {
+		info, err := c.scheduleInfo(ctx, row.Value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+// GetSchedule returns a schedule, if there is one of the id.
+func GetSchedule(ctx context.Context, a Ref, id string) (ScheduleInfo, bool, error) {
+	c := a.base()
+	row, ok, err := c.jobOf(ctx, id)
+	if err != nil || !ok {
+		return ScheduleInfo{}, false, err
+	}
+	info, err := c.scheduleInfo(ctx, row)
+	return info, err == nil, err
+}
+
+// jobOf returns the row of an id. No row has an empty one.
+func (c *core) jobOf(ctx context.Context, id string) (job, bool, error) {
+	if id == "" {
+		return job{}, false, nil
+	}
+	row, ok, err := jobs.Get(ctx, c.store(), id)
+	return row.Value, ok, err
+}
+
+// CancelSchedule removes a schedule, and says whether there was one. A run that goes on ends
+// as it will, and is not tried again.
+func CancelSchedule(ctx context.Context, a Ref, id string) (existed bool, err error) {
+	c := a.base()
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		_, existed, err = c.jobOf(ctx, id)
+		if err != nil || !existed {
+			return err
+		}
+		if err := c.dropJob(ctx, id); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	return existed && err == nil, err
+}
+
+// dropJob removes a schedule's rows.
+func (c *core) dropJob(ctx context.Context, id string) error {
+	if _, err := payloads.Delete(ctx, c.store(), id); err != nil {
+		return err
+	}
+	_, err := jobs.Delete(ctx, c.store(), id)
+	return err
+}

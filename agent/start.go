@@ -213,7 +213,7 @@ func (c *core) work(ctx context.Context, id string) error {
 		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.life {
 			return err // cancelled, or deleted
 		}
-		again, err := c.attempt(ctx, &row.Value)
+		again, err := c.method(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // that is not the fiber's fault
 			c.report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
@@ -224,8 +224,8 @@ func (c *core) work(ctx context.Context, id string) error {
 	}
 }
 
-// attempt calls a fiber's method once, and says whether it is to be called again.
-func (c *core) attempt(ctx context.Context, row *fiberRow) (again bool, err error) {
+// method calls a fiber's method once, and says whether it is to be called again.
+func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error) {
 	now := time.Now().UnixMilli()
 	if row.Status == FiberPending {
 		row.Status, row.Began, row.Updated = FiberRunning, now, now

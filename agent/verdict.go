@@ -47,8 +47,8 @@ func judge(r *fiberRow, known bool, now time.Time) verdict {
 	return ask
 }
 
-// backoff is how long a hook that has failed n times waits before the next time.
-func backoff(n int, first time.Duration) time.Duration {
+// hookDelay is how long a hook that has failed n times waits before the next time.
+func hookDelay(n int, first time.Duration) time.Duration {
 	d := first
 	for range n - 1 {
 		if d >= mostBackoff {

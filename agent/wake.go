@@ -7,6 +7,9 @@ func (c *core) wake(ctx context.Context) error {
 	if err := c.recover(ctx); err != nil {
 		return err
 	}
+	if err := c.wakeJobs(ctx); err != nil {
+		return err
+	}
 	if c.class.start == nil {
 		return nil
 	}

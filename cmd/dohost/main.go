@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/docs"
 	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/examples/research"
+	"github.com/dohost/dohost/examples/room"
 	"github.com/dohost/dohost/internal/recovery"
 )
 
@@ -26,9 +28,9 @@ func main() {
 	}.Main()
 }
 
-// builtIn are the classes that serve runs when nobody has others: a counter, and agents that read
-// the project's own documents.
+// builtIn are the classes that serve runs when nobody has others: a counter, chat rooms, and agents
+// that read the project's own documents.
 func builtIn() []dohost.Class {
-	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4}
-	return append([]dohost.Class{counter.Class()}, folder.Classes()...)
+	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4, KeepAlive: time.Second}
+	return append([]dohost.Class{counter.Class(), room.Class()}, folder.Classes()...)
 }

@@ -23,17 +23,23 @@ import (
 )
 
 // asLab is a program that does what the command does, over the classes of the tests.
-func asLab(t *testing.T) string {
+func asLab(t *testing.T) string { return as(t, "lab") }
+
+// asDohost is the command itself.
+func asDohost(t *testing.T) string { return as(t, "dohost") }
+
+// as is this program, under a name for which it is another.
+func as(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	lab := filepath.Join(t.TempDir(), "lab")
-	if err := os.Symlink(self, lab); err != nil {
+	program := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	return lab
+	return program
 }
 
 // patient is an agent in one process after the other.

@@ -33,7 +33,7 @@ func (c *Config) catalog() dohost.Class {
 	return dohost.Bind(Catalogs, func(_ context.Context, st *dohost.State) (*Catalog, error) {
 		paths, err := c.Paths()
 		return &Catalog{c, st, paths}, err
-	}, dohost.OnAlarm((*Catalog).goOn))
+	}, dohost.OnAlarm((*Catalog).goOn), dohost.Expose("begin", (*Catalog).Begin), dohost.Expose("read", (*Catalog).Read))
 }
 
 // Begin starts the job. From then on it goes on by itself, through any restart.
@@ -80,6 +80,12 @@ func (c *Catalog) remind(ctx context.Context) error {
 		c.cfg.Done()
 	}
 	return c.state.SetAlarm(ctx, time.Now().Add(remindEvery))
+}
+
+// Read returns how many files were read to their end.
+func (c *Catalog) Read(ctx context.Context, _ struct{}) (int, error) {
+	n, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
+	return n, err
 }
 
 // finished counts a file that was read to its end, once.

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// deadItem is the row of an item that has failed.
+type deadItem struct {
+	Item  item
+	Died  time.Time
+	Error string
+}
+
+const byDeath = "died"
+
+var deadItems = dohost.Collection[deadItem]{
+	Name:    "dohost.dead",
+	Key:     func(d deadItem) string { return d.Item.ID },
+	Indexes: []dohost.Index[deadItem]{{Name: byDeath, Of: func(d deadItem) dohost.Key { return dohost.KeyOf(d.Died) }}},
+}
+
+// maxError bounds how much of an error's text is kept, in bytes.
+const maxError = 4 << 10
+
+// bury moves an item to the dead letters, and returns how many there are. An older one of its
+// id goes.
+func (c *core) bury(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
+	text := why.Error()
+	text = strings.ToValidUTF8(text[:min(len(text), maxError)], "")
+	it.Run = run{}
+	if _, err := c.unbury(ctx, it.ID, false); err != nil {
+		return 0, err
+	}
+	if err := deadItems.Put(ctx, c.store(), deadItem{it, now, text}); err != nil {
+		return 0, err
+	}
+	if _, err := queue.Delete(ctx, c.store(), it.ID); err != nil {
+		return 0, err
+	}
+	return deadItems.Count(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath})
+}
+
+// unbury removes a dead letter, if there is one; its payload stays if it is kept.
+func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, err error) {
+	row, ok, err := deadItems.Get(ctx, c.store(), id)
+	if err != nil || !ok {
+		return false, err
+	}
+	if !keep {
+		if _, err := payloads.Delete(ctx, c.store(), row.Value.Item.Payload); err != nil {
+			return false, err
+		}
+	}
+	return deadItems.Delete(ctx, c.store(), id)
+}
+
+// DeadLetter is an item of the queue that has failed.
+type DeadLetter struct {
+	ID       string
+	Callback string
+	Payload  json.RawMessage
+	Enqueued time.Time
+	Died     time.Time
+	Error    string // the text of the last error, up to 4 KiB
+}
+
+// DeadLetters returns the items of the queue that have failed, the oldest first. Zero as the
+// limit means all. They stay until [RetryDead] or [DropDead], or an item of the same id that
+// fails as well.
+//
+// Errors: [dohost.ErrCollection] for a negative limit.
+func DeadLetters(ctx context.Context, a Ref, limit int) ([]DeadLetter, error) {
+	c := a.base()
+	rows, err := deadItems.List(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	var all []DeadLetter
+	for _, row := range rows {
+		d := row.Value
+		raw, err := c.payload(ctx, d.Item.Payload)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, DeadLetter{d.Item.ID, d.Item.Callback, raw, d.Item.Enqueued, d.Died, d.Error})
+	}
+	return all, nil
+}
+
+// RetryDead puts a dead letter at the end of the queue, and says whether there was one.
+//
+// Errors: one if there is an item of its id in the queue.
+func RetryDead(ctx context.Context, a Ref, id string) (existed bool, err error) {
+	c := a.base()
+	if id == "" {
+		return false, nil
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		row, ok, err := deadItems.Get(ctx, c.store(), id)
+		if existed = ok; err != nil || !ok {
+			return err
+		}
+		_, queued, err := queue.Get(ctx, c.store(), id)
+		if err != nil {
+			return err
+		}
+		if queued {
+			return fmt.Errorf("agent: %q is in the queue anew", id)
+		}
+		if _, err := c.unbury(ctx, id, true); err != nil {
+			return err
+		}
+		return c.append(ctx, row.Value.Item)
+	})
+	return existed && err == nil, err
+}
+
+// DropDead removes a dead letter, and says whether there was one.
+func DropDead(ctx context.Context, a Ref, id string) (existed bool, err error) {
+	c := a.base()
+	if id == "" {
+		return false, nil
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		existed, err = c.unbury(ctx, id, false)
+		return err
+	})
+	return existed && err == nil, err
+}

@@ -1,0 +1,202 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// The callbacks of the scenarios. Each writes one line without awaiting, and so once.
+const (
+	once   agent.Callback[string] = "once"
+	recur  agent.Callback[string] = "recur"  // until it has run some times
+	slowly agent.Callback[string] = "slowly" // after an Await
+	never  agent.Callback[string] = "never"
+)
+
+func scenarioClass(o *office) dohost.Class {
+	return clerkClass(o, agent.OnSchedule(once, (*clerk).note), agent.OnSchedule(recur, (*clerk).recur),
+		agent.OnSchedule(slowly, func(c *clerk, ctx context.Context, text string) error {
+			if err := dohost.Sleep(ctx, time.Second); err != nil {
+				return err
+			}
+			return c.write(ctx, text)
+		}),
+		agent.OnSchedule(never, func(c *clerk, ctx context.Context, text string) error {
+			if err := c.write(ctx, text); err != nil {
+				return err
+			}
+			return errors.New("never")
+		}))
+}
+
+// times is how often what recurs does.
+var times = map[string]int{"interval": 3, "cron": 2}
+
+// recur cancels its schedule in the last run.
+func (c *clerk) recur(ctx context.Context, text string) error {
+	lines, err := c.lines(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.write(ctx, text); err != nil {
+		return err
+	}
+	if count(lines, text) < times[text]-1 {
+		return nil
+	}
+	all, err := agent.ListSchedules(ctx, c, &agent.ScheduleQuery{Callback: string(recur)})
+	for _, s := range all {
+		if string(s.Payload) == fmt.Sprintf("%q", text) {
+			_, err := agent.CancelSchedule(ctx, c, s.ID)
+			return err
+		}
+	}
+	return errors.Join(err, errors.New("recur: its schedule is not there"))
+}
+
+func count(lines []string, text string) (n int) {
+	for _, l := range lines {
+		if l == text {
+			n++
+		}
+	}
+	return n
+}
+
+// plan does something in one event, once, however often it is called.
+func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *clerk) error) error {
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+			if planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned"); planned || err != nil {
+				return errors.Join(err, c.armed(ctx))
+			}
+			return errors.Join(do(ctx, c), dohost.Put(ctx, c.Storage(), "planned", true), c.armed(ctx))
+		})
+	})
+}
+
+// watch asks from time to time whether all rows have their alarm.
+func watch(ctx context.Context, h *dohosttest.Host) error {
+	for range 3 {
+		h.Advance(1500 * time.Millisecond)
+		err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error { return c.armed(ctx) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// found compares what a clerk has written with how often each line should be there; and wants
+// nothing else to be left.
+func found(ctx context.Context, h *dohosttest.Host, want map[string]int) error {
+	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+		lines, err := c.lines(ctx)
+		for text, n := range want {
+			if got := count(lines, text); got != n {
+				err = errors.Join(err, fmt.Errorf("%q is there %d times, not %d", text, got, n))
+			}
+		}
+		return errors.Join(err, c.armed(ctx), c.empty(ctx))
+	})
+}
+
+func TestSchedulesAtEveryPoint(t *testing.T) {
+	o := &office{}
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes: []dohost.Class{scenarioClass(o)},
+		Options: dohost.Options{Listener: o.listener()},
+		Reset:   o.reset,
+		Places:  places(),
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			err := plan(ctx, h, func(ctx context.Context, c *clerk) error {
+				_, err := agent.Schedule(ctx, c, agent.After(time.Second), once, "once", nil)
+				_, err2 := agent.Schedule(ctx, c, agent.After(time.Second), slowly, "slowly", nil)
+				_, err3 := agent.Schedule(ctx, c, agent.Every(2*time.Second), recur, "interval", nil)
+				_, err4 := agent.Schedule(ctx, c, agent.Cron("* * * * *", ""), recur, "cron", nil)
+				return errors.Join(err, err2, err3, err4)
+			})
+			return errors.Join(err, watch(ctx, h))
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			return found(ctx, h, map[string]int{"once": 1, "slowly": 1, "interval": 3, "cron": 2})
+		},
+	})
+}
+
+func TestQueueAtEveryPoint(t *testing.T) {
+	o := &office{}
+	s := dohosttest.Scenario{
+		Classes: []dohost.Class{scenarioClass(o)},
+		Options: dohost.Options{Listener: o.listener()},
+		Reset:   o.reset,
+		Places:  places(),
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			err := plan(ctx, h, func(ctx context.Context, c *clerk) error {
+				var errs []error
+				for n, cb := range []agent.Callback[string]{once, slowly, never, once} {
+					_, err := agent.Enqueue(ctx, c, cb, fmt.Sprint("item ", n), &agent.QueueOptions{
+						ID: fmt.Sprint("item ", n), Retry: agent.RetryPolicy{Attempts: 2},
+					})
+					errs = append(errs, err)
+				}
+				return errors.Join(errs...)
+			})
+			return errors.Join(err, watch(ctx, h))
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			return errors.Join(checkOrder(ctx, h), found(ctx, h, map[string]int{"item 0": 1, "item 1": 1, "item 3": 1}))
+		},
+	}
+	if !invariants.Enabled {
+		s.Pairs = 60
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// checkOrder wants the items in order, the third tried twice and dead; and removes that.
+func checkOrder(ctx context.Context, h *dohosttest.Host) error {
+	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
+		lines, err := c.lines(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.IsSorted(lines) {
+			err = fmt.Errorf("they ran out of order: %q", lines)
+		}
+		if n := count(lines, "item 2"); n < 2 {
+			err = errors.Join(err, fmt.Errorf("what failed was tried %d times", n))
+		}
+		checked, _, err2 := dohost.Get[bool](ctx, c.Storage(), "checked")
+		if err = errors.Join(err, err2); err != nil || checked {
+			return err
+		}
+		dead, err := agent.DeadLetters(ctx, c, 0)
+		if err != nil || len(dead) != 1 || dead[0].ID != "item 2" || !strings.Contains(dead[0].Error, "never") {
+			return fmt.Errorf("dead letters: %+v, %w", dead, err)
+		}
+		_, err = agent.DropDead(ctx, c, "item 2")
+		return errors.Join(err, dohost.Put(ctx, c.Storage(), "checked", true))
+	})
+}
+
+// places are those between which something else is left behind. The race detector makes a run
+// ten times as long.
+func places() []string {
+	if invariants.Enabled {
+		return []string{"handed", "awaited"}
+	}
+	return []string{"handover", "handed", "sync", "durable", "release", "awaited"}
+}

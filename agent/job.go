@@ -1,0 +1,311 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+// Callback is the name of a method that an agent runs by itself, with a payload of type P:
+// from its schedules ([Schedule]) and its queue ([Enqueue]). It is meant to be a constant. It
+// stands in rows, so it must not change while there are any.
+type Callback[P any] string
+
+// callback is a method that rows can name.
+type callback struct {
+	payload reflect.Type
+	call    func(self any, ctx context.Context, payload json.RawMessage) error
+}
+
+// OnSchedule registers the method that a callback names. It runs as an event of its own. Until
+// it awaits, and from its last Await to its end, what it writes and the end of its row are one
+// segment: a method that does not await takes effect exactly once, any other at least once.
+//
+// An error has it tried again, as the row's [RetryPolicy] says; what it wrote stays. A panic
+// ends the incarnation, as everywhere, and the row is started anew: see Options.MaxStarts.
+func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
+	return func(c *class) {
+		_, taken := c.callbacks[string(cb)]
+		switch {
+		case cb == "" || len(cb) > maxName:
+			c.mistake("OnSchedule of %.40q: want a name of 1 to %d bytes", string(cb), maxName)
+		case m == nil:
+			c.mistake("OnSchedule of %q without a method", string(cb))
+		case taken:
+			c.mistake("a second OnSchedule of %q", string(cb))
+		}
+		if c.callbacks == nil {
+			c.callbacks = map[string]callback{}
+		}
+		call := func(self any, ctx context.Context, raw json.RawMessage) error {
+			var p P
+			if err := json.Unmarshal(raw, &p); err != nil {
+				return &hopelessError{fmt.Errorf("agent: the payload is no %T: %w", p, err)}
+			}
+			return m(self.(*O), ctx, p)
+		}
+		c.callbacks[string(cb)] = callback{reflect.TypeFor[P](), call}
+	}
+}
+
+const (
+	// maxPayload bounds payloads, in bytes: a row takes nearly 2 MiB.
+	maxPayload = 2<<20 - 4<<10
+	// maxStarted bounds how many rows one ring of the alarm starts.
+	maxStarted = 100
+	// recheck is when an agent looks again after what it runs: if it is gone by then, its
+	// next incarnation does.
+	recheck = 30 * time.Second
+	// overloadPause is when rows are looked at again for which there was no room.
+	overloadPause = time.Second
+)
+
+// hopelessError is one that no further attempt can mend.
+type hopelessError struct{ err error }
+
+func (e *hopelessError) Error() string { return e.err.Error() }
+func (e *hopelessError) Unwrap() error { return e.err }
+
+// errCutOff is why a row has failed whose starts have all been cut off.
+var errCutOff = errors.New("agent: every start was cut off by the end of the incarnation")
+
+// errSuperseded ends the attempts of a run whose outcome nobody wants any more.
+var errSuperseded = errors.New("agent: superseded")
+
+// payloadRow is a payload. It is apart from the row that it is of, which is written with every
+// start and end.
+type payloadRow struct {
+	Key  string
+	JSON []byte
+}
+
+var payloads = dohost.Collection[payloadRow]{
+	Name: "dohost.payloads",
+	Key:  func(p payloadRow) string { return p.Key },
+}
+
+// newPayload writes a payload, and returns its key.
+func (c *core) newPayload(ctx context.Context, raw json.RawMessage) (key string, err error) {
+	key = ulid.Make().String()
+	return key, payloads.Put(ctx, c.store(), payloadRow{key, raw})
+}
+
+// payload returns a payload, or nil if there is none.
+func (c *core) payload(ctx context.Context, key string) (json.RawMessage, error) {
+	row, _, err := payloads.Get(ctx, c.store(), key)
+	return row.Value.JSON, err
+}
+
+// encodePayload returns the payload as JSON, if the class has the callback.
+func encodePayload[P any](c *core, cb Callback[P], payload P) (json.RawMessage, error) {
+	known, ok := c.class.callbacks[string(cb)]
+	if !ok {
+		return nil, fmt.Errorf("agent: callback %q is not registered: list it in Bind, with OnSchedule", string(cb))
+	}
+	if t := reflect.TypeFor[P](); t != known.payload {
+		return nil, fmt.Errorf("agent: callback %q takes a payload of type %v, not %v", string(cb), known.payload, t)
+	}
+	raw, err := marshal(payload)
+	if err != nil {
+		return nil, fmt.Errorf("agent: the payload for %q is not JSON: %w", string(cb), err)
+	}
+	if len(raw) > maxPayload {
+		return nil, fmt.Errorf("agent: the payload for %q: %w", string(cb),
+			&dohost.LimitError{What: "payload", Size: len(raw), Limit: maxPayload})
+	}
+	return raw, nil
+}
+
+// run is what a row knows of its run.
+type run struct {
+	// Life is the incarnation that runs it, or "".
+	Life string
+	// Started is when it began.
+	Started time.Time
+	// Number tells the runs of a life apart: one that has been given up ends no other.
+	Number uint64
+	// Starts counts those which no end has followed.
+	Starts int
+}
+
+// nextRun is the run after r, in this life.
+func (c *core) nextRun(r run, now time.Time) run {
+	c.jobs.number++
+	return run{Life: c.life, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
+}
+
+// is says that r is the run of this number, and goes on.
+func (r run) is(life string, number uint64) bool { return r.Life == life && r.Number == number }
+
+// lost says that r was cut off by the end of an incarnation before this life.
+func (r run) lost(life string) bool { return r.Life != "" && r.Life != life }
+
+// suspect says that r is of a row that may be what ends the incarnations, or one of several
+// that are cut off together. Suspects run one at a time, so that the count of starts tells
+// which one it is; those that are started the first or the second time run all at once.
+func (r run) suspect(life string) bool { return r.lost(life) && r.Starts >= 2 }
+
+// solo says that r is the suspect's run that goes on.
+func (r run) solo(life string) bool { return r.Life == life && r.Starts > 2 }
+
+// hopeless says that a run of a life that has ended was one too many.
+func (r run) hopeless(life string, most int) bool {
+	return r.lost(life) && most > 0 && r.Starts >= most
+}
+
+// jobsState is what an incarnation knows of its schedules and its queue.
+type jobsState struct {
+	number   uint64    // of its last run
+	notUntil time.Time // there was no room for more before
+}
+
+// begin starts a task. It says that there is no room for it, if there is none; then none is
+// looked for before a pause.
+func (c *core) begin(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
+	err := c.obj.Go(ctx, name, task)
+	if errors.Is(err, dohost.ErrOverloaded) {
+		c.jobs.notUntil = now.Add(overloadPause)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// soon is when what is due is started: now, unless it has to wait for room.
+func (c *core) soon(now time.Time) time.Time {
+	if c.jobs.notUntil.After(now) {
+		return c.jobs.notUntil
+	}
+	return now
+}
+
+// attempt runs a callback until it succeeds, or its policy gives up, or its outcome is not
+// wanted any more. It returns the outcome.
+func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted func(context.Context) bool) error {
+	cb, ok := c.class.callbacks[name]
+	if !ok {
+		return fmt.Errorf("agent: callback %q is not registered any more", name)
+	}
+	raw, err := c.payload(ctx, key)
+	if err != nil {
+		return err
+	}
+	first := true
+	policy := RetryPolicy{Attempts: b.Attempts, Base: b.Base, Most: b.Most, ShouldRetry: func(err error, _ int) bool {
+		_, hopeless := errors.AsType[*hopelessError](err)
+		return !hopeless && !errors.Is(err, errSuperseded)
+	}}
+	return Try(ctx, &policy, func(ctx context.Context) error {
+		if !first && !wanted(ctx) {
+			return errSuperseded
+		}
+		first = false
+		return cb.call(c.self, ctx, raw)
+	})
+}
+
+// conclude writes a run's outcome, as part of the segment that its callback has ended with. If
+// that is full, or the disk is, the outcome comes later; the row is not left running.
+func (c *core) conclude(ctx context.Context, write func(context.Context) error) error {
+	for {
+		err := dohost.Transaction(ctx, write)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		c.failed(ctx, "schedule", err)
+		if err := dohost.Sleep(ctx, overloadPause); err != nil {
+			return err
+		}
+	}
+}
+
+// jobsWakeup is when the first of the agent's schedules, or of its queue, is due.
+func (c *core) jobsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	schedules, err := c.schedulesWakeup(ctx, now)
+	if err != nil {
+		return wakeup{}, err
+	}
+	queue, err := c.queueWakeup(ctx, now)
+	return earliest(schedules, queue), err
+}
+
+// startJobs starts what is due.
+func (c *core) startJobs(ctx context.Context, now time.Time) error {
+	suspects, err := c.startSchedules(ctx, now)
+	if err != nil {
+		return err
+	}
+	if err := c.startQueue(ctx, now); err != nil {
+		return err
+	}
+	return c.startSuspect(ctx, now, suspects)
+}
+
+// startSuspect starts the suspect that was started least often, if none runs, and if nothing
+// waits that is not suspect. The queue's comes last.
+func (c *core) startSuspect(ctx context.Context, now time.Time, suspects []job) error {
+	it, queued, err := c.head(ctx)
+	if err != nil {
+		return err
+	}
+	queued = queued && it.Run.suspect(c.life)
+	if !queued && len(suspects) == 0 || c.soon(now).After(now) {
+		return nil
+	}
+	if busy, err := c.suspectRuns(ctx); err != nil || busy {
+		return err
+	}
+	if len(suspects) > 0 {
+		j := slices.MinFunc(suspects, func(a, b job) int { return a.Run.Starts - b.Run.Starts })
+		_, err := c.startJob(ctx, j, now)
+		return err
+	}
+	return c.startItem(ctx, it, now)
+}
+
+// suspectRuns says whether a suspect runs.
+func (c *core) suspectRuns(ctx context.Context) (bool, error) {
+	it, ok, err := c.head(ctx)
+	if err != nil || ok && it.Run.solo(c.life) {
+		return ok, err
+	}
+	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
+		Index: byLife, Equal: dohost.KeyOf(c.life), Limit: 1, Where: func(j job) bool { return j.Run.solo(c.life) },
+	})
+	return len(rows) > 0, err
+}
+
+// afterLost is when rows are started that an incarnation before has left running: at once,
+// or, while a suspect runs, after that.
+func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) {
+	busy, err := c.suspectRuns(ctx)
+	if busy && !c.soon(now).After(now) {
+		return now.Add(recheck), err
+	}
+	return c.soon(now), err
+}
+
+// wakeJobs has the alarm ring at once, if the incarnation before has left something running.
+func (c *core) wakeJobs(ctx context.Context) error {
+	if len(c.class.callbacks) == 0 {
+		return nil // a wake of what has no jobs reads nothing
+	}
+	lost, err := c.lostSchedules(ctx)
+	if err != nil {
+		return err
+	}
+	if !lost {
+		head, ok, err := c.head(ctx)
+		if err != nil || !ok || head.Run.Life == "" {
+			return err
+		}
+	}
+	return c.rearm(ctx)
+}

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+// item is a row of the queue.
+type item struct {
+	ID       string
+	Callback string
+	Payload  string // the key of its payload
+	Place    uint64 // in the queue
+	Enqueued time.Time
+	Retry    backoff
+	Version  uint64 // of the payload: one more with every Enqueue of the id
+	// Gone says that it was taken out while it ran. The end of its run removes it; until
+	// then it keeps the next one waiting.
+	Gone bool
+	Run  run
+}
+
+const byPlace = "place"
+
+var queue = dohost.Collection[item]{
+	Name:    "dohost.queue",
+	Key:     func(it item) string { return it.ID },
+	Indexes: []dohost.Index[item]{{Name: byPlace, Of: func(it item) dohost.Key { return dohost.KeyOf(it.Place) }}},
+}
+
+// QueueOptions tunes [Enqueue]. Nil means the defaults.
+type QueueOptions struct {
+	// ID is what the item is called, 1 to 256 bytes. If there is one of that id in the
+	// queue, the new one takes its place there. If it runs by then, what comes of that run
+	// does not count, and the new one runs after it. Empty means an id of its own.
+	ID string
+	// Retry says how often it is tried. It has no ShouldRetry.
+	Retry RetryPolicy
+}
+
+// Enqueue has the agent run a callback as soon as it can, in an event of its own, and returns
+// the item's id. The items of an agent run one at a time, in the order in which they came, and
+// survive everything that the agent survives: what the end of an incarnation interrupts is
+// started anew, ahead of the others. An item that fails, and is not tried again, does not hold
+// up the next; it is among the [DeadLetters].
+//
+// Errors name what cannot be: an unknown callback, or one of another payload; an id; a policy;
+// a payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB.
+// Then nothing is enqueued.
+func Enqueue[P any](ctx context.Context, a Ref, cb Callback[P], payload P, o *QueueOptions) (id string, err error) {
+	c := a.base()
+	raw, err := encodePayload(c, cb, payload)
+	if err != nil {
+		return "", err
+	}
+	if o == nil {
+		o = &QueueOptions{}
+	}
+	return c.enqueue(ctx, string(cb), raw, *o)
+}
+
+func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o QueueOptions) (id string, err error) {
+	if len(o.ID) > maxName {
+		return "", fmt.Errorf("agent: QueueOptions.ID has %d bytes: want at most %d", len(o.ID), maxName)
+	}
+	retry, err := o.Retry.kept()
+	if err != nil {
+		return "", err
+	}
+	if o.ID == "" {
+		o.ID = ulid.Make().String()
+	}
+	it := item{ID: o.ID, Callback: name, Enqueued: time.Now(), Retry: retry}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if it.Payload, err = c.newPayload(ctx, raw); err != nil {
+			return err
+		}
+		old, there, err := queue.Get(ctx, c.store(), it.ID)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return c.append(ctx, it)
+		}
+		if _, err := payloads.Delete(ctx, c.store(), old.Value.Payload); err != nil {
+			return err
+		}
+		if err := queue.Put(ctx, c.store(), old.Value.superseded(it, c.life)); err != nil {
+			return err
+		}
+		return c.goOn(ctx, it.Enqueued)
+	})
+	if err != nil {
+		return "", err
+	}
+	return it.ID, nil
+}
+
+// superseded is the row with another payload in its place. A run of this life goes on until
+// its end, and starts of the old payload do not count for the new one.
+func (it item) superseded(by item, life string) item {
+	by.Place, by.Version, by.Run = it.Place, it.Version+1, it.Run
+	if by.Run.Life != life {
+		by.Run = run{}
+	}
+	return by
+}
+
+// append puts an item that is not there at the queue's end.
+func (c *core) append(ctx context.Context, it item) error {
+	last, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
+	if err != nil {
+		return err
+	}
+	it.Place = 1
+	if len(last) > 0 {
+		it.Place = last[0].Value.Place + 1
+	}
+	if err := queue.Insert(ctx, c.store(), it); err != nil {
+		return err
+	}
+	return c.goOn(ctx, time.Now())
+}
+
+// goOn starts the head of a queue that has changed, and sets the alarm.
+func (c *core) goOn(ctx context.Context, now time.Time) error {
+	if err := c.startQueue(ctx, now); err != nil {
+		return err
+	}
+	return c.rearm(ctx)
+}
+
+// head is the first of the queue. Only that ever runs.
+func (c *core) head(ctx context.Context) (item, bool, error) {
+	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: 1})
+	if err != nil || len(rows) == 0 {
+		return item{}, false, err
+	}
+	return rows[0].Value, true, nil
+}
+
+// QueueInfo is an item of the queue.
+type QueueInfo struct {
+	ID       string
+	Callback string
+	Payload  json.RawMessage
+	Enqueued time.Time // the last time, if its id was enqueued more than once
+	// Running says that it has been started, in this incarnation or in one that has ended.
+	Running bool
+}
+
+// QueueQuery selects items of the queue: those that satisfy all of it. Nil selects all.
+type QueueQuery struct {
+	Callback string
+	Limit    int // of how many there are; zero means no bound
+}
+
+// Queued returns what is in the queue, in the order in which it runs, with what runs now.
+//
+// Errors: [dohost.ErrCollection] for a negative Limit.
+func Queued(ctx context.Context, a Ref, q *QueueQuery) ([]QueueInfo, error) {
+	c := a.base()
+	if q == nil {
+		q = &QueueQuery{}
+	}
+	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: q.Limit, Where: func(it item) bool {
+		return !it.Gone && (q.Callback == "" || it.Callback == q.Callback)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	var all []QueueInfo
+	for _, row := range rows {
+		it := row.Value
+		raw, err := c.payload(ctx, it.Payload)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, QueueInfo{it.ID, it.Callback, raw, it.Enqueued, it.Run.Life != ""})
+	}
+	return all, nil
+}
+
+// Dequeue takes an item out of the queue, and says whether there was one. If it runs, it ends
+// as it will, and is neither tried again nor a dead letter.
+func Dequeue(ctx context.Context, a Ref, id string) (existed bool, err error) {
+	c := a.base()
+	if id == "" {
+		return false, nil
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		row, ok, err := queue.Get(ctx, c.store(), id)
+		if existed = ok && !row.Value.Gone; err != nil || !existed {
+			return err
+		}
+		it := row.Value
+		if it.Run.Life == c.life {
+			it.Gone = true
+			return queue.Put(ctx, c.store(), it)
+		}
+		if err := c.dropItem(ctx, it); err != nil {
+			return err
+		}
+		return c.goOn(ctx, time.Now())
+	})
+	return existed && err == nil, err
+}
+
+// dropItem removes an item's rows.
+func (c *core) dropItem(ctx context.Context, it item) error {
+	if _, err := payloads.Delete(ctx, c.store(), it.Payload); err != nil {
+		return err
+	}
+	_, err := queue.Delete(ctx, c.store(), it.ID)
+	return err
+}

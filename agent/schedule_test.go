@@ -1,0 +1,546 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+func TestSchedulesRunInTime(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		begun := time.Now() // midnight, UTC
+		schedule(b, agent.After(10*time.Second), note, "after", nil)
+		schedule(b, agent.At(begun.Add(5*time.Second)), note, "at", nil)
+		schedule(b, agent.At(begun.Add(-time.Hour)), note, "past", nil)
+		every := schedule(b, agent.Every(4*time.Second), note, "every", nil)
+		cron := schedule(b, agent.Cron("1 * * * *", "Asia/Kolkata"), note, "cron", nil) // half an hour beside UTC
+		b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+		var due []time.Duration
+		for _, s := range b.schedules(nil) {
+			due = append(due, s.Due.Sub(begun))
+		}
+		want := []time.Duration{4 * time.Second, 5 * time.Second, 10 * time.Second, 31 * time.Minute}
+		if !slices.Equal(due, want) {
+			t.Errorf("due in %v, want %v", due, want)
+		}
+		b.Advance(11 * time.Second)
+		b.wrote("past", "every", "at", "every", "after")
+		b.Advance(2 * time.Second)
+		b.do(func(ctx context.Context, c *clerk) error {
+			existed, err := agent.CancelSchedule(ctx, c, every)
+			again, err2 := agent.CancelSchedule(ctx, c, every)
+			if !existed || again {
+				t.Errorf("cancelled %t, then %t", existed, again)
+			}
+			return errors.Join(err, err2)
+		})
+		b.Advance(time.Hour)
+		b.wrote("past", "every", "at", "every", "after", "every", "cron")
+		if all := b.schedules(nil); len(all) != 1 || all[0].ID != cron || !all[0].Due.Equal(begun.Add(91*time.Minute)) {
+			t.Errorf("left: %+v", all)
+		}
+		b.told("schedule:error")
+		if n := len(b.o.told("schedule:run callback=note")); n != 7 {
+			t.Errorf("%d runs reported", n)
+		}
+		b.do(func(ctx context.Context, c *clerk) error {
+			_, err := agent.CancelSchedule(ctx, c, cron)
+			return errors.Join(err, c.empty(ctx))
+		})
+	})
+}
+
+func TestShortIntervalKeepsItsTime(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.Every(5*time.Second), note, "every", nil)
+		b.Advance(16 * time.Second)
+		b.wrote("every", "every", "every")
+	})
+}
+
+func TestWhatCannotBeScheduledIsRefused(t *testing.T) {
+	other := agent.Callback[int]("note")
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		for _, tt := range []struct {
+			try  func(ctx context.Context, c *clerk) (string, error)
+			want string
+		}{
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Schedule(ctx, c, agent.After(0), gone, "", nil)
+			}, `callback "gone" is not registered`},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Schedule(ctx, c, agent.After(0), other, 1, nil)
+			}, `callback "note" takes a payload of type string, not int`},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Schedule(ctx, c, agent.Every(0), note, "", nil)
+			}, "Every(0s)"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Schedule(ctx, c, agent.After(0), note, strings.Repeat("x", 2<<20), nil)
+			}, "payload has 2097154 bytes, the limit is 2093056"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Schedule(ctx, c, agent.After(0), note, "", &agent.ScheduleOptions{Idempotent: 3})
+			}, "ScheduleOptions.Idempotent is 3"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				o := &agent.ScheduleOptions{Retry: agent.RetryPolicy{Attempts: -1}}
+				return agent.Schedule(ctx, c, agent.After(0), note, "", o)
+			}, "RetryPolicy.Attempts is -1"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				always := func(error, int) bool { return true }
+				return agent.Enqueue(ctx, c, note, "", &agent.QueueOptions{Retry: agent.RetryPolicy{ShouldRetry: always}})
+			}, "RetryPolicy.ShouldRetry is a function"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Enqueue(ctx, c, note, "", &agent.QueueOptions{ID: strings.Repeat("x", 257)})
+			}, "QueueOptions.ID has 257 bytes: want at most 256"},
+			{func(ctx context.Context, c *clerk) (string, error) {
+				return agent.Enqueue(ctx, c, gone, "", nil)
+			}, `callback "gone" is not registered`},
+		} {
+			b.do(func(ctx context.Context, c *clerk) error {
+				if id, err := tt.try(ctx, c); id != "" || err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%q, %v; want %q", id, err, tt.want)
+				}
+				return nil
+			})
+		}
+		// The largest payload that is allowed does fit.
+		schedule(b, agent.After(time.Hour), note, strings.Repeat("x", 2<<20-4<<10-2), nil)
+		enqueue(b, work, task{}, nil)
+	})
+}
+
+func TestPayloadsThatAreNotJSONAreRefused(t *testing.T) {
+	const odd agent.Callback[chan int] = "odd"
+	register := agent.OnSchedule(odd, func(*clerk, context.Context, chan int) error { return nil })
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		b.do(func(ctx context.Context, c *clerk) error {
+			if _, err := agent.Schedule(ctx, c, agent.After(0), odd, make(chan int), nil); err == nil ||
+				!strings.Contains(err.Error(), `the payload for "odd" is not JSON`) {
+				t.Error(err)
+			}
+			return nil
+		})
+	}, register)
+}
+
+func TestMistakesOfCallbacksAreErrorsOfOpen(t *testing.T) {
+	for _, tt := range []struct {
+		entry agent.Entry[clerk]
+		want  string
+	}{
+		{agent.OnSchedule(note, (*clerk).note), `a second OnSchedule of "note"`},
+		{agent.OnSchedule[clerk](gone, nil), `OnSchedule of "gone" without a method`},
+		{agent.OnSchedule(agent.Callback[string](""), (*clerk).note), "want a name of 1 to 256 bytes"},
+		{agent.Tune[clerk](agent.Options{HungAfter: -1}), "Options.HungAfter is -1ns"},
+	} {
+		h, err := dohost.Open(t.TempDir(), nil, clerkClass(&office{}, tt.entry))
+		if err == nil {
+			err = h.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
+	}
+}
+
+func TestScheduleStandsForAnother(t *testing.T) {
+	yes := &agent.ScheduleOptions{Idempotent: agent.Idempotent}
+	no := &agent.ScheduleOptions{Idempotent: agent.NotIdempotent}
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		first := schedule(b, agent.Every(time.Hour), note, "x", nil)
+		for _, tt := range []struct {
+			name string
+			when agent.When
+			text string
+			o    *agent.ScheduleOptions
+			same bool
+		}{
+			{"again", agent.Every(time.Hour), "x", nil, true},
+			{"said so", agent.Every(time.Hour), "x", yes, true},
+			{"another payload", agent.Every(time.Hour), "y", nil, false},
+			{"another interval", agent.Every(2 * time.Hour), "x", nil, false},
+			{"another kind", agent.After(time.Hour), "x", yes, false},
+			{"not wanted", agent.Every(time.Hour), "x", no, false},
+		} {
+			if id := schedule(b, tt.when, note, tt.text, tt.o); (id == first) != tt.same {
+				t.Errorf("%s: %t", tt.name, id == first)
+			}
+		}
+		cron := schedule(b, agent.Cron("@daily", ""), note, "x", nil)
+		if schedule(b, agent.Cron("@daily", ""), note, "x", nil) != cron ||
+			schedule(b, agent.Cron("@daily", "Asia/Tokyo"), note, "x", nil) == cron {
+			t.Error("cron schedules are told apart by their zones, and by nothing else")
+		}
+		once := schedule(b, agent.After(2*time.Hour), note, "z", nil)
+		if schedule(b, agent.After(2*time.Hour), note, "z", nil) == once {
+			t.Error("what is there once is not idempotent unless it says so")
+		}
+		if id := schedule(b, agent.After(3*time.Hour), note, "z", yes); id != once { // the older one
+			t.Error("the time matters")
+		}
+		// It re-arms the alarm, whatever has become of that.
+		err := clerks.Get(b, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+			return c.Object().DeleteAlarm(ctx)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		schedule(b, agent.Every(time.Hour), note, "x", nil)
+	})
+}
+
+func TestCallbackCanScheduleItself(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.After(time.Second), again, "thrice", nil)
+		b.rest()
+		b.wrote("thrice")
+		b.told("schedule:error")
+	})
+}
+
+func TestListsOfSchedules(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		now := time.Now()
+		one := schedule(b, agent.After(time.Minute), note, "one", nil)
+		two := schedule(b, agent.Every(time.Hour), work, task{Name: "two"}, nil)
+		three := schedule(b, agent.After(time.Hour+time.Minute), note, "three", nil)
+		four := schedule(b, agent.Cron("0 3 * * *", "Europe/Berlin"), note, "four", nil)
+		// Nobody sees the heartbeat, and both come.
+		b.do(func(ctx context.Context, c *clerk) error {
+			_, err := c.KeepAlive(ctx)
+			return err
+		})
+		for _, tt := range []struct {
+			q    *agent.ScheduleQuery
+			want []string
+		}{
+			{nil, []string{one, two, three, four}},
+			{&agent.ScheduleQuery{Callback: "note"}, []string{one, three, four}},
+			{&agent.ScheduleQuery{Kind: agent.KindDelayed}, []string{one, three}},
+			{&agent.ScheduleQuery{From: now.Add(time.Hour)}, []string{two, three, four}},
+			{&agent.ScheduleQuery{Before: now.Add(time.Hour)}, []string{one}},
+			{&agent.ScheduleQuery{Callback: "note", Limit: 2}, []string{one, three}},
+			{&agent.ScheduleQuery{Callback: "nobody"}, nil},
+		} {
+			var ids []string
+			for _, s := range b.schedules(tt.q) {
+				ids = append(ids, s.ID)
+			}
+			if !slices.Equal(ids, tt.want) {
+				t.Errorf("%+v: %q, want %q", tt.q, ids, tt.want)
+			}
+		}
+		b.do(func(ctx context.Context, c *clerk) error {
+			got, ok, err := agent.GetSchedule(ctx, c, four)
+			want := agent.ScheduleInfo{
+				ID: four, Callback: "note", Kind: agent.KindCron, Payload: []byte(`"four"`),
+				Created: got.Created, Due: now.Add(2 * time.Hour), Cron: "0 3 * * *", Zone: "Europe/Berlin",
+			}
+			got.Due = got.Due.In(want.Due.Location())
+			if !ok || fmt.Sprint(got) != fmt.Sprint(want) || !got.Created.Equal(now) {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			for _, id := range []string{"", "nobody"} {
+				if _, ok, err := agent.GetSchedule(ctx, c, id); ok || err != nil {
+					t.Errorf("%q: %t, %v", id, ok, err)
+				}
+			}
+			return err
+		})
+		b.Advance(90 * time.Second)
+		b.wrote("one")
+	})
+}
+
+func TestAfterDaysOfStandstillEachRunsOnce(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.Every(time.Minute), note, "interval", nil)
+		schedule(b, agent.Cron("30 6 * * *", ""), note, "cron", nil)
+		// An older alarm system might have lost it: the host does not look for three days.
+		b.do(func(ctx context.Context, c *clerk) error { return nil })
+		if err := clerks.Get(b, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+			return c.Object().SetAlarm(ctx, time.Now().Add(72*time.Hour))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.Advance(72*time.Hour + 30*time.Second)
+		b.wrote("interval", "cron")
+		b.Advance(time.Minute)
+		b.wrote("interval", "cron", "interval")
+		b.Advance(6*time.Hour + 29*time.Minute)
+		if got := b.o.told("schedule:run"); len(got) != 2+1+6*60+29+1 {
+			t.Errorf("%d runs", len(got))
+		}
+	})
+}
+
+func TestFailedRunIsTriedAgainAndThenReported(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.After(time.Second), work, task{Name: "a", Fails: 2}, nil)
+		b.rest()
+		b.wrote("a begins 1", "a begins 2", "a begins 3", "a ends 3")
+		schedule(b, agent.After(time.Second), work, task{Name: "b", Fails: 9}, nil)
+		schedule(b, agent.After(time.Second), work, task{Name: "c", Fails: 9},
+			&agent.ScheduleOptions{Retry: agent.RetryPolicy{Attempts: 1}})
+		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "d", Fails: 3}, nil)
+		b.Advance(25 * time.Second)
+		b.told("schedule:error", "schedule:error callback=work err=c fails", "schedule:error callback=work err=b fails",
+			"schedule:error callback=work err=d fails")
+		b.told("schedule:run", "schedule:run callback=work", "schedule:run callback=work")
+		if all := b.schedules(nil); len(all) != 1 || all[0].ID != every {
+			t.Errorf("left: %+v", all)
+		}
+	})
+}
+
+// TestEndOfAnIncarnationConsumesNothing ends it in a callback that awaits.
+func TestEndOfAnIncarnationConsumesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(b *bench)
+		soon bool // started anew at once, not when the alarm looks after it
+	}{
+		{"fence", func(b *bench) { b.Evict(clerks.Get(b, "a").ID(), dohost.Fence) }, false},
+		{"fence, and an event", func(b *bench) {
+			b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+			b.do(func(context.Context, *clerk) error { return nil })
+		}, true},
+		{"crash", func(b *bench) { b.Crash() }, true},
+		{"kill", func(b *bench) { b.Kill() }, true},
+		{"restart", func(b *bench) { _ = b.Restart() }, true},
+	} {
+		for _, by := range []string{"schedule", "queue"} {
+			t.Run(tt.name+" of a "+by, func(t *testing.T) {
+				withClerk(t, dohost.Options{Grace: -1}, func(t *testing.T, b *bench) {
+					long := task{Name: "a", Takes: time.Minute, Only: true}
+					if by == "queue" {
+						enqueue(b, work, long, nil)
+					} else {
+						schedule(b, agent.After(0), work, long, nil)
+					}
+					b.Advance(5 * time.Second)
+					tt.end(b)
+					b.Advance(time.Second)
+					if ran := b.o.run("a") == 3; ran != tt.soon {
+						t.Errorf("started anew after a second: %t", ran)
+					}
+					b.rest()
+					b.do(func(ctx context.Context, c *clerk) error {
+						lines, err := c.lines(ctx)
+						if len(lines) != 3 || lines[2][:6] != "a ends" {
+							t.Errorf("it wrote %q", lines)
+						}
+						return errors.Join(err, c.empty(ctx))
+					})
+					b.told("schedule:error")
+					b.told("queue:dead")
+				})
+			})
+		}
+	}
+}
+
+func TestHungIntervalIsStartedAgain(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "a", Takes: 45 * time.Second, Only: true}, nil)
+		once := schedule(b, agent.After(10*time.Second), work, task{Name: "b", Takes: 45 * time.Second}, nil)
+		b.Advance(39 * time.Second)
+		b.wrote("a begins 1", "b begins 1")
+		b.told("schedule:hung")
+		b.Advance(2 * time.Second) // 30 s after they began
+		b.wrote("a begins 1", "b begins 1", "a begins 2", "a ends 2")
+		if got := b.o.told("schedule:hung"); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+		b.Advance(13 * time.Second) // the first one is about to end, and has no say
+		before := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
+		b.Advance(2 * time.Second)
+		after := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
+		if len(before) != 1 || len(after) != 1 || after[0].ID != every || !before[0].Due.Equal(after[0].Due) {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+		b.do(func(ctx context.Context, c *clerk) error {
+			if _, ok, err := agent.GetSchedule(ctx, c, once); ok || err != nil {
+				t.Errorf("what runs once is freed or left: %t, %v", ok, err)
+			}
+			return nil
+		})
+	}, agent.Tune[clerk](agent.Options{}))
+}
+
+func TestPoisonDoesNotStopOthers(t *testing.T) {
+	newer := []agent.Entry[clerk]{
+		agent.OnSchedule(gone, (*clerk).note),
+		agent.OnSchedule(agent.Callback[string]("retyped"), (*clerk).note),
+	}
+	older := agent.OnSchedule(agent.Callback[task]("retyped"), (*clerk).work)
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.After(time.Minute), gone, "gone", nil)
+		schedule(b, agent.After(time.Minute), agent.Callback[string]("retyped"), "no task", nil)
+		schedule(b, agent.After(time.Minute), boom, "boom", nil)
+		every := schedule(b, agent.Every(time.Minute), boom, "boom every", nil)
+		schedule(b, agent.After(time.Minute), note, "good", nil)
+		if err := b.Restart(clerkClass(b.o, older)); err != nil {
+			t.Fatal(err)
+		}
+		b.Advance(3*time.Minute + 15*time.Second)
+		b.wrote("good") // suspect as it is, it was started less often than they
+		b.Advance(105 * time.Second)
+		b.told("schedule:error callback=gone",
+			`schedule:error callback=gone err=agent: callback "gone" is not registered any more`)
+		got := b.o.told("schedule:error callback=retyped")
+		if len(got) != 1 || !strings.Contains(got[0], "the payload is no agent_test.task") {
+			t.Errorf("%q", got)
+		}
+		cutOff := "schedule:error callback=boom err=agent: every start was cut off by the end of the incarnation"
+		b.told("schedule:error callback=boom", cutOff, cutOff)
+		if once, often := b.o.run("boom")-1, b.o.run("boom every")-1; once != 5 || often != 3 { // twice cut off by the other
+			t.Errorf("panicking callbacks ran %d and %d times", once, often)
+		}
+		if all := b.schedules(nil); len(all) != 1 || all[0].ID != every {
+			t.Errorf("left: %+v", all)
+		}
+	}, newer...)
+}
+
+// TestSuspectsRunOneAtATime cuts everything off twice.
+func TestSuspectsRunOneAtATime(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		for _, name := range []string{"a", "b"} {
+			schedule(b, agent.After(0), work, task{Name: name, Takes: time.Minute}, nil)
+		}
+		enqueue(b, work, task{Name: "c", Takes: time.Minute}, nil)
+		for range 2 {
+			b.Advance(5 * time.Second)
+			b.Crash()
+		}
+		b.rest()
+		b.do(func(ctx context.Context, c *clerk) error {
+			lines, err := c.lines(ctx)
+			if len(lines) != 3+3+6 {
+				t.Fatalf("it wrote %q", lines)
+			}
+			for n := 6; n < 12; n += 2 {
+				if lines[n][0] != lines[n+1][0] || lines[n+1][2:] != "ends 3" {
+					t.Errorf("%q, then %q", lines[n], lines[n+1])
+				}
+			}
+			return err
+		})
+	})
+}
+
+// unreadable is a payload that was written by another version.
+type unreadable struct{ N int }
+
+var readings atomic.Int64
+
+func (*unreadable) UnmarshalJSON([]byte) error {
+	readings.Add(1)
+	return errors.New("unreadable")
+}
+
+func TestUnreadablePayloadIsNotTriedAgain(t *testing.T) {
+	const read agent.Callback[unreadable] = "read"
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		readings.Store(0)
+		schedule(b, agent.After(0), read, unreadable{}, nil)
+		b.rest()
+		if n := readings.Load(); n != 1 {
+			t.Errorf("it was read %d times", n)
+		}
+	}, agent.OnSchedule(read, func(*clerk, context.Context, unreadable) error { return nil }))
+}
+
+func TestManyThatAreDueAtOnce(t *testing.T) {
+	const many = 250
+	withClerk(t, dohost.Options{MaxEvents: 60}, func(t *testing.T, b *bench) {
+		at := time.Now().Add(time.Hour)
+		b.do(func(ctx context.Context, c *clerk) error {
+			for n := range many {
+				t := task{Name: fmt.Sprintf("%03d", n), Takes: 3 * time.Second}
+				if _, err := agent.Schedule(ctx, c, agent.At(at), work, t, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		b.Advance(time.Hour + time.Millisecond)
+		if running := b.o.begun(); running != 60 {
+			t.Errorf("%d run, and there is room for 60", running)
+		}
+		b.rest()
+		if d := time.Since(at); d > 30*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		if strings.Contains(b.Log(), "overloaded") {
+			t.Error("an alarm has failed for want of room")
+		}
+		b.do(func(ctx context.Context, c *clerk) error {
+			lines, err := c.lines(ctx)
+			slices.Sort(lines)
+			if n := len(slices.Compact(lines)); n != 2*many || len(lines) != 2*many {
+				t.Errorf("%d lines, %d of them different, want %d", len(lines), n, 2*many)
+			}
+			return err
+		})
+		got := b.o.told("schedule:duplicate_warning")
+		if len(got) == 0 || got[0] != "schedule:duplicate_warning callback=work due=10" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestFewThatAreDueAtOnceAreNoDuplicates(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		b.do(func(ctx context.Context, c *clerk) error {
+			for n := range 20 {
+				when := agent.After(time.Minute)
+				if n >= 9 {
+					when = agent.Every(time.Minute)
+				}
+				if _, err := agent.Schedule(ctx, c, when, note, fmt.Sprint(n), nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		b.Advance(90 * time.Second)
+		b.told("schedule:duplicate_warning")
+		if n := len(b.o.told("schedule:run")); n != 20 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}
+
+// TestScheduleThatFailsLeavesNothing takes back what a transaction has scheduled.
+func TestScheduleThatFailsLeavesNothing(t *testing.T) {
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		torn := errors.New("torn")
+		b.do(func(ctx context.Context, c *clerk) error {
+			err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				_, err := agent.Schedule(ctx, c, agent.After(time.Second), note, "a", nil)
+				_, err2 := agent.Enqueue(ctx, c, note, "b", nil)
+				return errors.Join(err, err2, torn)
+			})
+			if !errors.Is(err, torn) || strings.Contains(err.Error(), "\n") {
+				t.Error(err)
+			}
+			_, set, err := c.Object().GetAlarm(ctx)
+			if set {
+				t.Error("the alarm is set")
+			}
+			return err
+		})
+		enqueue(b, note, "c", nil) // nothing in memory holds it up
+		b.rest()
+		b.wrote("c")
+	})
+}

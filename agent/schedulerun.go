@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// manyDue is how many due rows of one callback, each to run once, look like a mistake: an
+// agent that schedules without [Idempotent] whenever it starts.
+const manyDue = 10
+
+// schedulesWakeup is when the first schedule is due, or an interval hangs. While something
+// runs there is always a time: if the incarnation ends, the next has to look after it.
+func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	var due, running wakeup
+	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{Index: byLook, Limit: 1, Where: c.notLost})
+	if err != nil {
+		return wakeup{}, err
+	}
+	if len(rows) > 0 {
+		due.at = rows[0].Value.Due
+		if rows[0].Value.Run.Life != "" {
+			due.at = rows[0].Value.Hung
+		}
+		if !due.at.After(now) {
+			due.at = c.soon(now)
+		}
+	}
+	rows, err = jobs.List(ctx, c.store(), &dohost.Query[job]{Index: byLife, Limit: 1})
+	if err != nil {
+		return wakeup{}, err
+	}
+	if len(rows) > 0 {
+		lost, err := c.lostSchedules(ctx)
+		if err != nil {
+			return wakeup{}, err
+		}
+		running = wakeup{now.Add(recheck), true}
+		if lost {
+			if running.at, err = c.afterLost(ctx, now); err != nil {
+				return wakeup{}, err
+			}
+		}
+	}
+	return earliest(due, running), nil
+}
+
+// lostSchedules says whether there are rows that an incarnation before has left running.
+func (c *core) lostSchedules(ctx context.Context) (bool, error) {
+	for _, q := range []dohost.Query[job]{
+		{Index: byLife, Limit: 1}, // in the order of lives, of which one is this
+		{Index: byLife, Limit: 1, Reverse: true},
+	} {
+		rows, err := jobs.List(ctx, c.store(), &q)
+		if err != nil {
+			return false, err
+		}
+		if len(rows) == 0 {
+			return false, nil
+		}
+		if rows[0].Value.Run.lost(c.life) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (c *core) notLost(j job) bool { return !j.Run.lost(c.life) }
+
+// lostJobs are the rows that an incarnation before has left running.
+func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error) {
+	mine := dohost.KeyOf(c.life)
+	for _, q := range []dohost.Query[job]{{Index: byLife, End: mine}, {Index: byLife, Start: mine.Past()}} {
+		rows, err := jobs.List(ctx, c.store(), &q)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, rows...)
+	}
+	return found, nil
+}
+
+// startSchedules starts what was cut off and what is due, as much as one ring starts; and
+// ends what was cut off too often. It returns the suspects among what was cut off, if nothing
+// else is left to start.
+func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []job, err error) {
+	lost, err := c.lostJobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []dohost.Row[job]
+	for _, row := range lost {
+		switch j := row.Value; {
+		case j.Run.hopeless(c.life, c.class.options.MaxStarts):
+			c.jobFailed(ctx, j, errCutOff)
+			if err := c.endJob(ctx, j, now); err != nil {
+				return nil, err
+			}
+		case j.Run.suspect(c.life):
+			suspects = append(suspects, j)
+		default:
+			rows = append(rows, row)
+		}
+	}
+	due, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
+		Index: byLook, End: dohost.KeyOf(now).Past(), Limit: maxStarted, Where: c.notLost,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.warnOfMany(ctx, due)
+	rows = append(rows, due...)
+	for n, row := range rows {
+		if n == maxStarted {
+			return nil, nil
+		}
+		if begun, err := c.startJob(ctx, row.Value, now); err != nil || !begun {
+			return nil, err
+		}
+	}
+	return suspects, nil
+}
+
+// startJob starts a run, if there is room. The task comes first: one that does not find its
+// mark does nothing.
+func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, err error) {
+	if j.Run.Life == c.life {
+		c.report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
+			slog.Duration("after", now.Sub(j.Run.Started)))
+		j.Run = run{}
+	}
+	j = j.started(c.nextRun(j.Run, now), c.class.options.HungAfter)
+	begun, err = c.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error {
+		return c.runJob(ctx, j.ID, j.Run.Number)
+	})
+	if err != nil || !begun {
+		return false, err
+	}
+	return true, jobs.Put(ctx, c.store(), j)
+}
+
+// warnOfMany tells of callbacks that are due strikingly often.
+func (c *core) warnOfMany(ctx context.Context, rows []dohost.Row[job]) {
+	counts := map[string]int{}
+	for _, row := range rows {
+		if j := row.Value; !j.Kind.recurs() {
+			counts[j.Callback]++
+			if counts[j.Callback] == manyDue {
+				c.report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", manyDue))
+			}
+		}
+	}
+}
+
+// runJob is a run of a schedule.
+func (c *core) runJob(ctx context.Context, id string, number uint64) error {
+	wanted := func(ctx context.Context) bool {
+		j, ok, err := c.jobOf(ctx, id)
+		return err == nil && ok && j.Run.is(c.life, number)
+	}
+	if !wanted(ctx) {
+		return nil // cancelled, or taken for hung, before it began
+	}
+	j, _, err := c.jobOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	lag := time.Since(j.Due)
+	failed := c.attempt(ctx, j.Callback, j.ID, j.Retry, wanted)
+	if ctx.Err() != nil {
+		return failed
+	}
+	counts := false
+	err = c.conclude(ctx, func(ctx context.Context) error {
+		now, ok, err := c.jobOf(ctx, id)
+		if counts = ok && now.Run.is(c.life, number); err != nil || !counts {
+			return err
+		}
+		if err := c.endJob(ctx, now, time.Now()); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	switch {
+	case err != nil || !counts:
+	case failed != nil:
+		c.jobFailed(ctx, j, failed)
+	default:
+		c.report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
+	}
+	return err
+}
+
+// endJob writes what becomes of a schedule after a run that ended now.
+func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
+	next, stays, err := j.ended(now)
+	if err != nil {
+		c.jobFailed(ctx, j, err)
+	}
+	if !stays {
+		return c.dropJob(ctx, j.ID)
+	}
+	return jobs.Put(ctx, c.store(), next)
+}
+
+func (c *core) jobFailed(ctx context.Context, j job, err error) {
+	c.report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
+}
+
+// started is the row while it runs.
+func (j job) started(r run, hungAfter time.Duration) job {
+	j.Run = r
+	if j.Kind == KindInterval {
+		j.Hung = r.Started.Add(hungAfter)
+	}
+	return j
+}
+
+// zoneless is how long a cron schedule waits whose next time is not known any more: its zone
+// is not in this host's database.
+const zoneless = time.Hour
+
+// ended is the row after a run that ended now, and whether it stays.
+func (j job) ended(now time.Time) (next job, stays bool, err error) {
+	j.Run, j.Hung = run{}, time.Time{}
+	switch j.Kind {
+	case KindInterval:
+		j.Due = now.Add(j.Every)
+		return j, true, nil
+	case KindCron:
+		table, err := parseCron(j.Cron, j.Zone)
+		if err != nil {
+			j.Due = now.Add(zoneless)
+			return j, true, err
+		}
+		j.Due = table.next(now)
+		return j, !j.Due.IsZero(), nil
+	}
+	return j, false, nil
+}

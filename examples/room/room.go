@@ -1,0 +1,133 @@
+// Package room is a chat room: who is there, and what was said last.
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// Rooms is the class's name.
+const Rooms dohost.Namespace[Room] = "room"
+
+// Room is where people talk. Who is there is not stored anywhere: those are whose connections
+// are open, which outlive the room's time in memory, and end with its incarnation when that is
+// ended. So nobody is there who has gone.
+type Room struct{ *agent.Agent[Topic] }
+
+// Topic is a room's state, which everybody there may change.
+type Topic struct {
+	Topic string `json:"topic"`
+}
+
+// Line is something that was said.
+type Line struct {
+	Number int       `json:"number"`
+	Who    string    `json:"who"`
+	Text   string    `json:"text"`
+	At     time.Time `json:"at"`
+}
+
+const (
+	keepLines = 100
+	maxName   = 40 // bytes
+	maxText   = 4 << 10
+)
+
+var lines = dohost.Collection[Line]{
+	Name: "lines",
+	Key:  func(l Line) string { return string(dohost.KeyOf(l.Number)) },
+}
+
+// Class lists what clients may do.
+func Class() dohost.Class {
+	return agent.Bind(Rooms,
+		func(_ context.Context, a *agent.Agent[Topic]) (*Room, error) { return &Room{a}, nil },
+		agent.Initial[Room](Topic{"anything"}),
+		agent.Admit((*Room).admit),
+		agent.OnConnect(func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) }),
+		agent.OnClose(func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) }),
+		agent.OnMessage((*Room).say),
+		agent.Callable("who", (*Room).who),
+		agent.Callable("lines", (*Room).last))
+}
+
+// admit lets everybody in who says a name.
+func (r *Room) admit(req *http.Request) (agent.Admission, error) {
+	name := req.URL.Query().Get("name")
+	if name == "" || len(name) > maxName {
+		return agent.Admission{}, &agent.CloseError{Code: 4000, Reason: fmt.Sprintf("want a name of 1 to %d bytes", maxName)}
+	}
+	return agent.Admission{State: name}, nil
+}
+
+// say takes what somebody says, and tells everybody.
+func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
+	if !f.Text || len(f.Data) > maxText {
+		return c.Close(ctx, 4001, fmt.Sprintf("want text of at most %d bytes", maxText))
+	}
+	l := Line{Text: string(f.Data), At: time.Now()}
+	if _, err := c.State(&l.Who); err != nil {
+		return err
+	}
+	before, err := lines.List(ctx, r.Storage(), &dohost.Query[Line]{Reverse: true, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(before) > 0 {
+		l.Number = before[0].Value.Number
+	}
+	l.Number++
+	if err := lines.Insert(ctx, r.Storage(), l); err != nil {
+		return err
+	}
+	if _, err := lines.Delete(ctx, r.Storage(), string(dohost.KeyOf(l.Number-keepLines))); err != nil {
+		return err
+	}
+	return r.send(ctx, map[string]any{"type": "line", "line": l})
+}
+
+// tell tells everybody who is there.
+func (r *Room) tell(ctx context.Context) error {
+	names, err := r.who(ctx, struct{}{})
+	if err != nil {
+		return err
+	}
+	return r.send(ctx, map[string]any{"type": "who", "who": names})
+}
+
+func (r *Room) send(ctx context.Context, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return r.Broadcast(ctx, dohost.Frame{Text: true, Data: data})
+}
+
+// who returns the names of those who are there, in the order in which they came.
+func (r *Room) who(context.Context, struct{}) ([]string, error) {
+	names := []string{}
+	for c := range r.Connections("") {
+		var name string
+		if _, err := c.State(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// last returns what was said last, at most n lines.
+func (r *Room) last(ctx context.Context, n int) ([]Line, error) {
+	rows, err := lines.List(ctx, r.Storage(), &dohost.Query[Line]{Reverse: true, Limit: min(max(n, 1), keepLines)})
+	said := make([]Line, 0, len(rows))
+	for i := len(rows) - 1; i >= 0; i-- {
+		said = append(said, rows[i].Value)
+	}
+	return said, err
+}
