@@ -103,7 +103,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	}
 	h.sockets = socket.New()
 	ro := o.runtime()
-	ro.Owner, ro.Ended = h, h.sockets.Ended
+	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
 	rt, err := runtime.Open(dir, ro, rts)
 	if err != nil {
 		return nil, err

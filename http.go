@@ -25,8 +25,8 @@ import (
 // Reading the request's body gives up the turn as well. At most 16 MiB of a
 // response may be unflushed; the rest leaves when the handler returns. A handler
 // can neither hijack the connection nor send informational responses. If it has accepted
-// a WebSocket ([State.Accept]), ServeObject returns when that has ended. If it has handed
-// the request on ([State.Delegate]), the other object answers.
+// a WebSocket ([State.Accept]), the connection is the host's when ServeObject returns. If it
+// has handed the request on ([State.Delegate]), the other object answers.
 //
 // If the object cannot answer, the client gets an [ErrorBody], unless a part of the
 // response has left: then ServeObject panics with [http.ErrAbortHandler], which the

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -21,6 +22,10 @@ type Info struct {
 	Durable bool      // there is something on the disk
 	Alarm   time.Time // when its alarm is due, as it is on the disk; zero if none is set
 	Attempt int       // runs of the alarm that have failed
+
+	// Sockets is how many WebSockets it has, those included that are being closed. Without
+	// an incarnation they hibernate.
+	Sockets int
 
 	Live   bool          // it has an incarnation
 	Epoch  string        // the number of that
@@ -44,10 +49,9 @@ func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
 		return Info{}, err
 	}
 	defer sn.Close()
-	info := Info{ID: id}
-	if rt, ok := h.rt.Inspect(id); ok {
-		info = infoOf(rt)
-	}
+	rt, _ := h.rt.Inspect(id)
+	rt.ID = id
+	info := h.infoOf(rt)
 	if info.Durable, err = sn.Exists(id); err != nil {
 		return Info{}, err
 	}
@@ -61,9 +65,9 @@ func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
 	return info, nil
 }
 
-func infoOf(rt runtime.Info) Info {
+func (h *Host) infoOf(rt runtime.Info) Info {
 	return Info{
-		ID: rt.ID, Live: rt.Epoch != (objectstore.Epoch{}), Epoch: rt.Epoch.String(), Age: rt.Age, Idle: rt.Idle,
+		ID: rt.ID, Sockets: h.sockets.Count(rt.ID), Live: rt.Epoch != (objectstore.Epoch{}), Epoch: rt.Epoch.String(), Age: rt.Age, Idle: rt.Idle,
 		Events: rt.Events, Queued: rt.Queued, Pins: rt.Pins,
 	}
 }
@@ -72,7 +76,7 @@ func infoOf(rt runtime.Info) Info {
 // disk nothing is told.
 func (h *Host) Live() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
-		h.rt.Lives(func(rt runtime.Info) bool { return yield(infoOf(rt)) })
+		h.rt.Lives(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
 	}
 }
 
@@ -84,6 +88,26 @@ func (h *Host) IsLive(id ID) bool {
 
 // LiveCount returns the number of objects that have an incarnation.
 func (h *Host) LiveCount() int { return h.rt.Live() }
+
+// SocketInfo is what a host knows of an object's WebSocket, at one moment.
+type SocketInfo = socket.Info
+
+// Sockets describes an object's WebSockets, in the order in which they came. Like Inspect
+// it does not wake the object.
+func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
+
+// SocketCount returns the number of WebSockets of objects that have an incarnation, and of
+// those that have none: these hibernate.
+func (h *Host) SocketCount() (live, hibernating int) {
+	for id, n := range h.sockets.Rooms() {
+		if h.IsLive(id) {
+			live += n
+		} else {
+			hibernating += n
+		}
+	}
+	return live, hibernating
+}
 
 // Pins returns the reasons for which the object stays in memory; none if it is not,
 // or may go.

@@ -21,6 +21,8 @@ const (
 	MaxAttachment   = 16 << 10          // bytes
 	MaxAutoResponse = 2048              // bytes, of the request and of the response
 	maxReason       = 123               // bytes, of a closing frame
+
+	MaxSocketTimeout = 7 * 24 * time.Hour // of a handler
 )
 
 // ErrSocketClosed says that nothing more can be sent: the object has closed the socket,
@@ -53,15 +55,18 @@ type SocketEvents[O any] struct {
 	Message func(o *O, ctx context.Context, s *Socket, f Frame) error
 	// Closed is told, once, that no frame will come any more. Nil does nothing.
 	Closed func(o *O, ctx context.Context, s *Socket, c Closing) error
+	// Timeout is how long a handler may take, its Awaits included. One that takes longer ends
+	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound;
+	// negative, or more than MaxSocketTimeout, is an error of [Open].
+	Timeout time.Duration
 }
 
 // Codes with which a host closes an object's sockets by itself.
 const (
 	CloseNormal  = 1000
-	CloseSlow    = socket.Slow    // a client that does not read what is sent to it
 	CloseFailed  = socket.Failed  // a message could not be delivered
 	CloseRestart = socket.Restart // the incarnation was ended, or the host
-	CloseBusy    = socket.Busy    // the object has too much to do
+	CloseBusy    = socket.Busy    // too much waits for the object, or for the client
 )
 
 // OnSocket handles the WebSockets that the class's HTTP handler accepts by
@@ -73,8 +78,11 @@ func OnSocket[O any](e SocketEvents[O]) Entry[O] {
 			c.mistake("OnSocket without a Message handler")
 		case c.sockets != nil:
 			c.mistake("a second OnSocket")
+		case e.Timeout < 0 || e.Timeout > MaxSocketTimeout:
+			c.mistake("OnSocket with a Timeout of %v: want 0 to %v", e.Timeout, MaxSocketTimeout)
 		}
 		c.sockets = &socket.Handlers{
+			Limit: e.Timeout,
 			Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
 				o, err := instanceOf[O](instance)
 				if err != nil {
@@ -150,9 +158,10 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 // answered, in the order in which they were accepted; with a tag only those that have it.
 func (s *State) Sockets(tag string) []*Socket {
 	cs := s.sockets().Of(s.ID(), tag)
-	all := make([]*Socket, len(cs))
+	all, each := make([]*Socket, len(cs)), make([]Socket, len(cs))
 	for i, c := range cs {
-		all[i] = &Socket{c}
+		each[i].c = c
+		all[i] = &each[i]
 	}
 	return all
 }
@@ -211,8 +220,8 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 
 // Send sends a frame, once everything that the object has written before is durable, and
 // in order with what else leaves the object; not at all if what the event does is lost.
-// It does not wait for the client. A client that does not read is closed (CloseSlow) when
-// more than 1 MiB waits for it.
+// It does not wait for the client. One that takes nothing for 10 s while more than 1 MiB waits for
+// it is closed (CloseBusy), and any when more than 32 MiB does.
 //
 // Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {
@@ -223,10 +232,10 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 	if err != nil {
 		return err
 	}
-	f.Data = slices.Clone(f.Data)
+	packed := socket.Pack(f)
 	return st.Emit(ctx, func(err error) {
 		if err == nil {
-			s.c.Push(f)
+			s.c.Push(packed)
 		}
 	})
 }
@@ -268,7 +277,8 @@ func sendable(code int) bool {
 // Broadcast sends a frame to some of the object's sockets, as Send does, all at once. One that
 // is closed gets nothing, and is no error.
 //
-// Errors: [ErrNoTurn], [ErrFenced]; a text that is not UTF-8; a socket of another object.
+// Errors: [ErrNoTurn], [ErrFenced]; a text that is not UTF-8; a socket of another object;
+// [ErrOverloaded], while more than 64 MiB of broadcasts wait for the host to hand them out.
 func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {
 		return errNotUTF8
@@ -278,15 +288,25 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 			return fmt.Errorf("dohost: broadcast to a socket of %s", sock.c.ID())
 		}
 	}
-	f.Data, to = slices.Clone(f.Data), slices.Clone(to)
-	return s.rt().Emit(ctx, func(err error) {
-		if err != nil {
-			return
-		}
-		for _, sock := range to {
-			sock.c.Push(f)
+	packed, cs := socket.Pack(f), make([]*socket.Conn, len(to))
+	for i, sock := range to {
+		cs[i] = sock.c
+	}
+	b, err := socket.NewBroadcast(cs, packed)
+	if err != nil {
+		return err
+	}
+	err = s.rt().Emit(ctx, func(err error) {
+		if err == nil {
+			b.Send()
+		} else {
+			b.Drop()
 		}
 	})
+	if err != nil {
+		b.Drop()
+	}
+	return err
 }
 
 // sender is the State of the object for an event of which something is to be sent.

@@ -29,6 +29,7 @@ type hall struct {
 type hallEvents struct {
 	accept  dohost.AcceptOptions
 	message func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
+	timeout time.Duration
 	born    int
 	closed  []string // how sockets have ended
 }
@@ -40,6 +41,7 @@ func (e *hallEvents) class() dohost.Class {
 		e.born++
 		return &hall{st, e}, nil
 	}, dohost.OnHTTP((*hall).serve), dohost.OnSocket(dohost.SocketEvents[hall]{
+		Timeout: e.timeout,
 		Message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			return e.message(h, ctx, s, f)
 		},
@@ -444,7 +446,13 @@ func TestASlowClientIsClosed(t *testing.T) {
 		quick, _ := d.dial(t, "a")
 		quick.SetReadLimit(1 << 20)
 		text := strings.Repeat("x", 100<<10)
-		for range 20 { // 2 MiB
+		for i := range 20 { // 2 MiB
+			if i == 15 {
+				if n := len(d.Sockets(halls.Get(d, "a").ID())); n != 2 {
+					t.Errorf("%d sockets: much waits, and not for long", n)
+				}
+				pass(11 * time.Second)
+			}
 			say(t, quick, text)
 			if got := hear(t, quick); got != text {
 				t.Fatal(len(got))
@@ -455,7 +463,7 @@ func TestASlowClientIsClosed(t *testing.T) {
 		for err == nil {
 			_, _, err = slow.Read(t.Context())
 		}
-		if websocket.CloseStatus(err) != dohost.CloseSlow {
+		if websocket.CloseStatus(err) != dohost.CloseBusy {
 			t.Error(err)
 		}
 		say(t, quick, "still there")

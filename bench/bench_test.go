@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/goleak"
 
+	"github.com/dohost/dohost/internal/crowd"
 	"github.com/dohost/dohost/internal/recovery"
 
 	"github.com/dohost/dohost"
@@ -19,6 +20,12 @@ import (
 
 func TestMain(m *testing.M) {
 	if status, is := recovery.Child(context.Background()); is {
+		os.Exit(status)
+	}
+	if status, is := crowd.Child(); is {
+		os.Exit(status)
+	}
+	if status, is := plainChild(); is {
 		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
@@ -51,7 +58,7 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 			t.Errorf("%s: nothing was checked", r.ID)
 		}
 	}
-	const want = "R1 R1b R2 R3 P12 R4 R5 P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P11 P11m P17 P17a " +
+	const want = "R1 R1b R2 R3 P12 R4 R5 P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P11 P11m P16m P16 P16a P17 P17a " +
 		"O1a O1b O1c O1d O1e O1f O2a O2b O2c O2d O2e S1 P18 E1 E1a A1 A2 A3"
 	if got := strings.Join(ids, " "); got != want {
 		t.Errorf("the rows are %s, want %s", got, want)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dohost/dohost/internal/crowd"
 	"github.com/dohost/dohost/internal/recovery"
 )
 
@@ -54,6 +55,7 @@ var experiments = []experiment{
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
+	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", fanningOut},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
 	{"O1", "open loop at 50, 80 and 200 % of what the machine takes", overloadedMachine},
@@ -67,6 +69,12 @@ var experiments = []experiment{
 
 func main() {
 	if status, is := recovery.Child(context.Background()); is {
+		os.Exit(status)
+	}
+	if status, is := crowd.Child(); is {
+		os.Exit(status)
+	}
+	if status, is := plainChild(); is {
 		os.Exit(status)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

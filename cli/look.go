@@ -64,7 +64,8 @@ func seconds(s float64) time.Duration {
 
 type showCmd struct {
 	hostFlags
-	ID objectID `arg:"" name:"class/name" help:"The object."`
+	ID      objectID `arg:"" name:"class/name" help:"The object."`
+	Sockets bool     `help:"List its WebSockets too."`
 }
 
 // Run is the command.
@@ -85,10 +86,41 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(table, "events\t%d\n", o.Events)
 		fmt.Fprintf(table, "queued\t%d\n", o.Queued)
 	}
+	if o.Sockets > 0 {
+		fmt.Fprintf(table, "sockets\t%s\n", socketsText(o))
+	}
 	for _, p := range o.Pins {
 		fmt.Fprintf(table, "pin\t%s\n", pinText(p))
 	}
+	if c.Sockets {
+		if err := c.sockets(ctx, table); err != nil {
+			return err
+		}
+	}
 	return table.Flush()
+}
+
+func socketsText(o web.Object) string {
+	if o.Live {
+		return strconv.Itoa(o.Sockets)
+	}
+	return fmt.Sprintf("%d, hibernating", o.Sockets)
+}
+
+// sockets lists the object's WebSockets.
+func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
+	list, err := get[web.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
+	for _, s := range list.Sockets {
+		fmt.Fprintf(table, "socket\t%s since %s", s.State, s.Since.Format(time.RFC3339))
+		if s.Waiting > 0 {
+			fmt.Fprintf(table, ", %d bytes unsent", s.Waiting)
+		}
+		for _, tag := range s.Tags {
+			fmt.Fprintf(table, " %q", tag)
+		}
+		fmt.Fprintln(table)
+	}
+	return err
 }
 
 func yesNo(b bool) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	goruntime "runtime"
+	"time"
 )
 
 // Call is a call to an object: what Host.Do needs to know of it.
@@ -22,6 +23,14 @@ type Call struct {
 type Handler interface {
 	// Handle runs with the instance, holding the turn.
 	Handle(ctx context.Context, instance any) error
+}
+
+// LimitedHandler is a Handler that may take so long, Awaits included: beyond that the
+// incarnation is ended. It is looked at every second.
+type LimitedHandler interface {
+	Handler
+	// Limit is that time, always the same. Zero means none.
+	Limit() time.Duration
 }
 
 // AwayHandler is a Handler that wants to know when its event gives up the turn.

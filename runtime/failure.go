@@ -121,6 +121,7 @@ const (
 	ReasonConstructor Reason = "constructor failed"
 	ReasonExclusive   Reason = "exclusive section took too long"
 	ReasonAlarm       Reason = "alarm handler took too long"
+	ReasonEvent       Reason = "event took longer than its limit"
 	ReasonStall       Reason = "disk took too long"
 	ReasonStore       Reason = "store failed"
 	ReasonClosing     Reason = "host closing"

@@ -159,6 +159,9 @@ func (h *Host) Close() error {
 // incarnation ended. For tests.
 func (h *Host) Abandon() {
 	h.phase.Store(phaseClosed)
+	if h.opts.Abandoned != nil {
+		h.opts.Abandoned()
+	}
 	h.store.Cut()
 	h.fenceAll(&Fenced{Reason: ReasonKilled})
 	h.store.Abandon()

@@ -33,6 +33,9 @@ type Options struct {
 	// Ended is told of each incarnation that has ended, before the next one begins and
 	// before the Listener. It must be quick. Nil if nobody wants to know.
 	Ended func(id ID, why *Fenced, style Style)
+	// Abandoned is told that the host is to end as with its process, before it does: see
+	// Host.Abandon. Nil if nobody wants to know.
+	Abandoned func()
 }
 
 // Limits are time limits whose breach ends an incarnation. They are looked at

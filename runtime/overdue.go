@@ -23,6 +23,11 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	if ev := o.alarm; ev != nil && ev.life == l && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
 		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
+	for ev := l.started; ev != nil; ev = ev.succ {
+		if h, ok := ev.handler.(LimitedHandler); ok && h.Limit() > 0 && now-ev.begun > h.Limit() {
+			return &Fenced{Reason: ReasonEvent, by: ev}, nil
+		}
+	}
 	if stalled && l.started != nil && (!o.rng.Clean() || l.throttled.Load()) {
 		return &Fenced{Reason: ReasonStall}, nil
 	}

@@ -22,6 +22,7 @@ type Object struct {
 	Alarm   *time.Time `json:"alarm,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
 	Live    bool       `json:"live"`
+	Sockets int        `json:"sockets,omitempty"` // without live they hibernate
 	Epoch   string     `json:"epoch,omitempty"`
 	Age     float64    `json:"age_seconds,omitempty"`
 	Idle    float64    `json:"idle_seconds,omitempty"`
@@ -60,7 +61,7 @@ const (
 
 func objectOf(info dohost.Info) Object {
 	o := Object{
-		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Live: info.Live,
+		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Live: info.Live, Sockets: info.Sockets,
 		Age: info.Age.Seconds(), Idle: info.Idle.Seconds(), Events: info.Events, Queued: info.Queued, Pins: pinsOf(info.Pins),
 	}
 	if info.Live {
@@ -208,6 +209,8 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) {
 			return Object{ID: id.String(), Pins: pinsOf(a.host.Pins(id))}, nil
 		}
+	case "GET sockets":
+		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) { return a.sockets(id), nil }
 	case "POST evict":
 		return a.evict
 	case "GET alarm":

@@ -109,6 +109,7 @@ type hostCollector struct{ m *Metrics }
 
 var (
 	descLive      = prometheus.NewDesc("dohost_live_objects", "Objects with an incarnation in memory.", nil, nil)
+	descSockets   = prometheus.NewDesc("dohost_sockets", "WebSockets of objects in memory, and of hibernating ones.", []string{"state"}, nil)
 	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that still run in ended incarnations.", nil, nil)
 	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
 	descSegments  = prometheus.NewDesc("dohost_store_segments_total", "Segments with writes in those records.", nil, nil)
@@ -118,7 +119,7 @@ var (
 
 // Describe names what Collect yields.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLive, descZombies, descRecords, descSegments, descBytes, descUndurable} {
+	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descUndurable} {
 		ch <- d
 	}
 }
@@ -129,11 +130,14 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	if h == nil {
 		return
 	}
-	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, t, v)
+	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
 	}
 	st := h.Stats()
 	send(descLive, prometheus.GaugeValue, float64(h.LiveCount()))
+	live, hibernating := h.SocketCount()
+	send(descSockets, prometheus.GaugeValue, float64(live), "live")
+	send(descSockets, prometheus.GaugeValue, float64(hibernating), "hibernating")
 	send(descZombies, prometheus.GaugeValue, float64(len(h.Zombies())))
 	send(descRecords, prometheus.CounterValue, float64(st.Records))
 	send(descSegments, prometheus.CounterValue, float64(st.Segments))

@@ -2,14 +2,19 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/web"
 )
 
@@ -23,7 +28,7 @@ var roomClass = dohost.Bind(rooms, func(_ context.Context, st *dohost.State) (*r
 }, dohost.OnHTTP((*room).join), dohost.OnSocket(dohost.SocketEvents[room]{Message: (*room).say}))
 
 func (o *room) join(w http.ResponseWriter, r *http.Request) {
-	if _, err := o.st.Accept(w, r, nil); err != nil {
+	if _, err := o.st.Accept(w, r, &dohost.AcceptOptions{Tags: r.URL.Query()["tag"]}); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
@@ -90,5 +95,59 @@ func TestSocketsThroughAServer(t *testing.T) {
 		if err := <-closed; websocket.CloseStatus(err) != dohost.CloseRestart {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLookingAtSocketsWakesNobody asks by HTTP, and for the metrics, what sockets there are,
+// with the object in memory and without.
+func TestLookingAtSocketsWakesNobody(t *testing.T) {
+	wakes := 0
+	o := dohosttest.Options{Classes: []dohost.Class{roomClass}, Options: dohost.Options{
+		IdleAfter: 10 * time.Second,
+		Listener:  dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }},
+	}}
+	dohosttest.Run(t, &o, func(t *testing.T, h *dohosttest.Host) {
+		began := time.Now().UTC()
+		id := rooms.Get(h, "a").ID()
+		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
+		for _, path := range []string{"/?tag=x&tag=y", "/"} {
+			ws, _, err := sockettest.Dial(t.Context(), serve, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ws.CloseNow()
+			ws.CloseRead(t.Context()) // it answers when it is asked whether it is there
+		}
+		h.Advance(time.Second)
+		lookAtSockets(t, h.Host(), began, "live", "dohost_sockets{state=\"hibernating\"} 0\ndohost_sockets{state=\"live\"} 2\n")
+		h.Advance(time.Minute)
+		lookAtSockets(t, h.Host(), began, "hibernating", "dohost_sockets{state=\"hibernating\"} 2\ndohost_sockets{state=\"live\"} 0\n")
+		if wakes != 1 || h.Host().LiveCount() != 0 {
+			t.Errorf("%d wakes, %d live", wakes, h.Host().LiveCount())
+		}
+	})
+}
+
+func lookAtSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics string) {
+	t.Helper()
+	var o web.Object
+	var list web.SocketList
+	for path, into := range map[string]any{"/v1/objects/room/a": &o, "/v1/objects/room/a/sockets": &list} {
+		rec := httptest.NewRecorder()
+		web.Admin(h, nil).ServeHTTP(rec, httptest.NewRequest("GET", "http://localhost"+path, nil))
+		if err := json.Unmarshal(rec.Body.Bytes(), into); err != nil || rec.Code != http.StatusOK {
+			t.Fatal(path, rec.Code, rec.Body, err)
+		}
+	}
+	want := []web.Socket{{Tags: []string{"x", "y"}, Since: began, State: state}, {Since: began, State: state}}
+	if o.Sockets != 2 || o.Live != (state == "live") || !reflect.DeepEqual(list.Sockets, want) {
+		t.Errorf("%+v\n%+v, want\n%+v", o, list.Sockets, want)
+	}
+	m := web.NewMetrics()
+	m.Watch(h)
+	rec := httptest.NewRecorder()
+	m.ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(rec.Body.String(), metrics) {
+		t.Errorf("no %q in\n%s", metrics, rec.Body)
 	}
 }

@@ -190,7 +190,8 @@ func (v *victim) insist(method, url, body string, to any) (tries int) {
 		refusal, err := v.do(method, url, body, to)
 		switch {
 		case err != nil:
-			v.t.Fatalf("%s %s: %v", method, url, err)
+			_ = v.cmd.Process.Signal(syscall.SIGQUIT) // what it waits for stands at the end of its log
+			v.t.Fatalf("%s %s: %v\n%s", method, url, err, v.logged())
 		case refusal == nil:
 			return tries
 		case !refusal.Retryable && refusal.Code != "fenced" || time.Now().After(deadline):

@@ -43,7 +43,9 @@ var mayImport = map[string][]string{
 	"internal/crashtest":     {"objectstore"},
 	"internal/recovery":      {".", "objectstore"},
 	"internal/socket":        {"runtime", "objectstore"},
-	"internal/simtest":       {".", "agent", "dohosttest"},
+	"internal/sockettest":    {},
+	"internal/crowd":         {},
+	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 }
 

@@ -44,6 +44,9 @@ func Scenarios() []Named {
 		{"fiber", newStudying},
 		{"fiber-resumed", newResuming},
 		{"fiber-hook", newFinishing},
+		{"announcements", newAnnouncing},
+		{"presence", newPresence},
+		{"dictation", newDictation},
 	}
 }
 

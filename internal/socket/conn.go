@@ -13,9 +13,6 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// writeTimeout is how long one frame may take to be written.
-const writeTimeout = 30 * time.Second
-
 // Conn is a socket as the host has it. It is made when the object accepts it, opens when
 // the client is answered, and ends once.
 type Conn struct {
@@ -25,23 +22,32 @@ type Conn struct {
 	handlers *Handlers
 	tags     []string
 	origins  []string
+	since    time.Time
+	room     *room  // set when it is accepted
+	nth      uint64 // in that
+
+	// Guarded by the lock of the table's shard.
+	prev, next *Conn
+
+	// Set when it opens, before it can be seen to be open.
+	ctx  context.Context // of the client
+	wire *wire
 
 	// mu guards the rest. It is taken after that of the host's sockets, before no other
 	// lock, and never held during I/O.
 	mu         sync.Mutex
 	ws         *websocket.Conn // nil until it opens
-	ctx        context.Context // of reads and writes; nil until it opens
-	cancel     context.CancelFunc
 	attachment []byte
 	answered   time.Time
-	out        []Frame
-	waiting    int      // bytes of out
-	writing    bool     // a goroutine writes, or has closed
-	hung       *Closing // how it is to be closed when out is written
-	quiet      bool     // the object sends nothing more
-	orphan     bool     // the object has nothing to do with it any more
-	severed    bool     // nothing more is written or read
-	reading    bool     // so that a pong would be heard
+	out        []Packed
+	waiting    int       // bytes of out, and of what is being written
+	moved      time.Time // when the client last took some of it, or it began to wait
+	writing    bool      // a goroutine writes, or has closed
+	hung       *Closing  // how it is to be closed when out is written
+	quiet      bool      // the object sends nothing more
+	orphan     bool      // the object has nothing to do with it any more
+	severed    bool      // nothing more is written or read
+	reading    bool      // so that a pong would be heard
 	heard      time.Time
 }
 
@@ -60,31 +66,37 @@ func (c *Conn) Forget() {
 // Never ends a socket whose client was never answered.
 func (c *Conn) Never(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
 
-// Open answers the request, reads until the connection ends, and tells the object.
+// Open answers the request, and has a goroutine of the socket's own read until the
+// connection ends, and tell the object. So the server's, with its buffers, is free.
 func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	defer cancel()
+	ctx := context.WithoutCancel(r.Context())
 	if c.orphaned() {
 		http.Error(w, "the incarnation that accepted the socket was ended", http.StatusServiceUnavailable)
 		c.end(ctx, neverAnswered)
 		return
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: c.origins})
+	t := &taker{ResponseWriter: w}
+	ws, err := websocket.Accept(t, r, &websocket.AcceptOptions{OriginPatterns: c.origins})
 	if err != nil { // and Accept has said so
 		c.end(ctx, neverAnswered)
 		return
 	}
 	ws.SetReadLimit(maxFrame)
 	c.mu.Lock()
-	c.ws, c.ctx, c.cancel, c.heard = ws, ctx, cancel, time.Now()
+	c.ws, c.wire, c.ctx, c.heard = ws, t.wire, ctx, time.Now()
 	if c.severed {
-		cancel()
+		c.wire.sever()
 	}
 	c.stirLocked()
 	c.mu.Unlock()
+	go c.serve()
+}
+
+// serve is the socket's goroutine.
+func (c *Conn) serve() {
 	how := c.read()
-	_ = ws.CloseNow() // unless it is closed
-	c.end(ctx, how)
+	_ = c.ws.CloseNow() // unless it is closed
+	c.end(c.ctx, how)
 }
 
 var neverAnswered = Closing{Code: noFrame, Reason: "the client was never answered"}
@@ -111,11 +123,11 @@ func (c *Conn) end(ctx context.Context, how Closing) {
 func (c *Conn) read() Closing {
 	refused := false
 	for {
-		f, err := c.next()
+		f, err := c.receive()
 		switch {
 		case err != nil:
 			return closingOf(err)
-		case refused: // it is being closed
+		case refused || c.orphaned(): // it is being closed
 		case c.answersItself(f):
 		default:
 			if err := c.deliver(f); err != nil {
@@ -126,8 +138,9 @@ func (c *Conn) read() Closing {
 	}
 }
 
-// next reads a frame.
-func (c *Conn) next() (Frame, error) {
+// receive reads a frame. A cut connection ends it: its context, which does not end, costs
+// the library nothing.
+func (c *Conn) receive() (Frame, error) {
 	c.listens(true)
 	kind, data, err := c.ws.Read(c.ctx)
 	c.listens(false)
@@ -150,17 +163,14 @@ func closingOf(err error) Closing {
 
 // answersItself answers what the object has said it would be answered.
 func (c *Conn) answersItself(f Frame) bool {
-	if !f.Text {
-		return false
-	}
-	response, ok := c.table.autoResponse(c.id, f.Data)
-	if !ok {
+	a := c.room.answer.Load()
+	if a == nil || !f.Text || a.request != string(f.Data) {
 		return false
 	}
 	c.mu.Lock()
 	c.answered = time.Now()
 	c.mu.Unlock()
-	c.Push(Frame{Text: true, Data: response})
+	c.Push(a.response)
 	return true
 }
 
@@ -215,155 +225,14 @@ func (e *socketEvent) Handle(ctx context.Context, instance any) error {
 	return e.c.handlers.Message(ctx, instance, s, e.frame)
 }
 
+// Limit is how long the handler may take.
+func (e *socketEvent) Limit() time.Duration { return e.c.handlers.Limit }
+
 // Away lets the next frame come.
 func (e *socketEvent) Away() {
 	if e.away != nil {
 		close(e.away)
 	}
-}
-
-// Push queues a frame.
-func (c *Conn) Push(f Frame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.hung != nil || c.severed:
-	case c.waiting > maxUnsent:
-		c.out = nil
-		c.hangUpLocked(Closing{Code: Slow, Reason: "the client does not read what is sent to it"})
-	default:
-		c.out = append(c.out, f)
-		c.waiting += len(f.Data)
-		c.stirLocked()
-	}
-}
-
-// HangUp closes the connection when all that was pushed is written.
-func (c *Conn) HangUp(how Closing) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hangUpLocked(how)
-}
-
-func (c *Conn) hangUpLocked(how Closing) {
-	if c.hung == nil {
-		c.hung, c.quiet = &how, true
-		c.stirLocked()
-	}
-}
-
-// stirLocked has somebody write, if there is something to write and somebody to write to.
-func (c *Conn) stirLocked() {
-	if c.ws != nil && !c.writing && !c.severed && (len(c.out) > 0 || c.hung != nil) {
-		c.writing = true
-		go c.write()
-	}
-}
-
-// write writes what is queued, and then closes if that is wanted.
-func (c *Conn) write() {
-	for {
-		f, hung, more := c.pop()
-		if !more {
-			if hung != nil {
-				// The client's closing frame, or its silence, ends the reader.
-				_ = c.ws.Close(websocket.StatusCode(hung.Code), hung.Reason)
-			}
-			return
-		}
-		if err := c.writeFrame(f); err != nil {
-			c.cut()
-			return
-		}
-	}
-}
-
-// pop takes the next frame to be written. Without one the writer ends, and closes the
-// connection if it is hung up: then no other writes any more.
-func (c *Conn) pop() (f Frame, hung *Closing, more bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.severed {
-		return f, nil, false
-	}
-	if len(c.out) == 0 {
-		c.waiting = 0
-		c.writing = c.hung != nil
-		return f, c.hung, false
-	}
-	f = c.out[0]
-	c.out[0] = Frame{}
-	c.out = c.out[1:]
-	c.waiting -= len(f.Data)
-	return f, nil, true
-}
-
-func (c *Conn) writeFrame(f Frame) error {
-	ctx, cancel := context.WithTimeout(c.ctx, writeTimeout)
-	defer cancel()
-	kind := websocket.MessageBinary
-	if f.Text {
-		kind = websocket.MessageText
-	}
-	return c.ws.Write(ctx, kind, f.Data)
-}
-
-// cut ends the connection without a word.
-func (c *Conn) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.severed, c.quiet, c.out = true, true, nil
-	if c.cancel != nil {
-		c.cancel()
-	}
-}
-
-// release ends what the object has to do with the socket. What was sent before is written,
-// then the connection is closed.
-func (c *Conn) release(reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.orphan = true
-	c.hangUpLocked(Closing{Code: Restart, Reason: reason})
-}
-
-// unheard says that nothing was heard of the client for so long, while somebody listened.
-func (c *Conn) unheard(d time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ws != nil && c.reading && time.Since(c.heard) >= d
-}
-
-// ping asks the client whether it is there, and cuts the connection if it does not answer.
-func (c *Conn) ping() {
-	c.mu.Lock()
-	since := c.heard
-	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(c.ctx, pingEvery)
-	defer cancel()
-	if c.ws.Ping(ctx) == nil {
-		return
-	}
-	c.mu.Lock()
-	dead := c.reading && c.heard.Equal(since) // or nobody has listened
-	c.mu.Unlock()
-	if dead {
-		c.cut()
-	}
-}
-
-// Hush notes that the object sends nothing more, or that it does after all.
-func (c *Conn) Hush(quiet bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.quiet = quiet || c.hung != nil || c.severed
-}
-
-// Silent says that nothing can be sent any more.
-func (c *Conn) Silent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.quiet
 }
 
 func (c *Conn) orphaned() bool {

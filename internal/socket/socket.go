@@ -1,20 +1,23 @@
 package socket
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Limits, as workerd has them (io/hibernation-manager.c++, api/web-socket.c++).
 const (
 	MaxSockets = 32_768   // of an object
 	maxFrame   = 32 << 20 // bytes that may be received at once
-	maxUnsent  = 1 << 20  // bytes that may wait for a client
+	maxUnsent  = 1 << 20  // bytes that may wait for a client that takes nothing
+	maxHeld    = 32 << 20 // bytes that may wait for any client
 )
 
 // Codes with which sockets are closed here.
 const (
-	Slow    = 1008 // a client that does not read what is sent to it
 	Failed  = 1011 // a message could not be delivered
 	Restart = 1012 // the incarnation was ended, or the host
-	Busy    = 1013 // the object has too much to do
+	Busy    = 1013 // too much waits for the object, or for the client
 	noFrame = 1006 // the connection broke: never sent
 )
 
@@ -35,6 +38,7 @@ type Closing struct {
 type Handlers struct {
 	Message func(ctx context.Context, instance any, c *Conn, f Frame) error
 	Closed  func(ctx context.Context, instance any, c *Conn, how Closing) error
+	Limit   time.Duration // of one event; zero: none
 }
 
 // Options are what a socket has when it is accepted.
@@ -42,4 +46,13 @@ type Options struct {
 	Tags       []string
 	Attachment []byte
 	Origins    []string // that may connect, besides the server's own
+}
+
+// Info is what the host knows of a socket, at one moment.
+type Info struct {
+	Tags    []string
+	Since   time.Time // when the object accepted it
+	Open    bool      // the client was answered
+	Closing bool      // the object sends nothing more
+	Unsent  int       // bytes that wait for the client
 }

@@ -2,231 +2,268 @@ package socket
 
 import (
 	"cmp"
+	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
-const (
-	// pingEvery is how often a client of whom nothing was heard is asked whether it is there,
-	// and how long it has to answer.
-	pingEvery = 30 * time.Second
-	// pingers is how many are asked at a time.
-	pingers = 64
-	// farewell is how long Close waits for clients to close.
-	farewell = 5 * time.Second
-)
+// farewell is how long Close waits for clients to close.
+const farewell = 5 * time.Second
+
+// shards is in how many parts the table lies, each with a lock of its own.
+const shards = 64
 
 // Table is the sockets of a host, by object. Its methods may be called from any goroutine.
 type Table struct {
 	host  *runtime.Host  // set before the first Accept
 	conns sync.WaitGroup // those that were accepted and have not ended
 
+	seed   maphash.Seed
+	shards [shards]shard
+	asking sync.Once     // of clients, whether they are there
+	quit   chan struct{} // closed with the table
+	ending sync.Once
+}
+
+// shard is the rooms of some of the objects.
+type shard struct {
+	// n is how many rooms there are, so that an object costs no lock where none has a
+	// socket. It is written with mu held.
+	n atomic.Int64
+
 	mu    sync.Mutex // order: before a Conn's
 	rooms map[runtime.ID]*room
-	last  uint64 // number of a socket
 	shut  bool
-	quit  chan struct{} // closed with shut
-	pings bool          // there is somebody who asks
 }
 
 // room is an object's sockets.
 type room struct {
-	conns    map[*Conn]uint64 // numbered in the order in which they came
-	tagged   map[string]map[*Conn]struct{}
-	request  string // empty: nothing is answered
-	response string
+	answer atomic.Pointer[autoResponse] // nil: nothing is answered
+	fan    fan
+
+	// Guarded by the shard's lock.
+	first, last *Conn // in the order in which they came
+	n           int
+	came        uint64 // ever
+	tagged      map[string]map[*Conn]struct{}
 }
 
-// New returns an empty table. Its Ended belongs into the options of the host.
-func New() *Table { return &Table{rooms: map[runtime.ID]*room{}, quit: make(chan struct{})} }
+type autoResponse struct {
+	request  string
+	response []byte // packed
+}
+
+// New returns an empty table. Its Ended and Abandon belong into the options of the host.
+func New() *Table {
+	t := &Table{seed: maphash.MakeSeed(), quit: make(chan struct{})}
+	for i := range t.shards {
+		t.shards[i].rooms = map[runtime.ID]*room{}
+	}
+	return t
+}
 
 // Serve gives the table its host, before that serves a request: none is accepted earlier.
 func (t *Table) Serve(h *runtime.Host) { t.host = h }
 
-func (t *Table) roomLocked(id runtime.ID) *room {
-	r := t.rooms[id]
+func (t *Table) shard(id runtime.ID) *shard {
+	return &t.shards[maphash.String(t.seed, id.Name)%shards]
+}
+
+func (s *shard) roomLocked(id runtime.ID) *room {
+	r := s.rooms[id]
 	if r == nil {
-		r = &room{conns: map[*Conn]uint64{}, tagged: map[string]map[*Conn]struct{}{}}
-		t.rooms[id] = r
+		r = &room{tagged: map[string]map[*Conn]struct{}{}}
+		s.rooms[id] = r
+		s.n.Add(1)
 	}
 	return r
 }
 
 // leaveLocked forgets a room that has nothing in it.
-func (t *Table) leaveLocked(id runtime.ID, r *room) {
-	if len(r.conns) == 0 && r.request == "" && t.rooms[id] == r {
-		delete(t.rooms, id)
+func (s *shard) leaveLocked(id runtime.ID, r *room) {
+	if r.n == 0 && r.answer.Load() == nil && s.rooms[id] == r {
+		s.forgetLocked(id)
 	}
+}
+
+func (s *shard) forgetLocked(id runtime.ID) {
+	delete(s.rooms, id)
+	s.n.Add(-1)
 }
 
 // Accept adds a socket that is not open yet. Whoever calls it opens it, or ends it.
 //
 // Errors: ErrClosed, and a *LimitError for one beyond MaxSockets.
 func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
-	c := &Conn{table: t, id: id, handlers: h, origins: o.Origins, attachment: slices.Clone(o.Attachment)}
+	c := &Conn{
+		table: t, id: id, handlers: h, origins: o.Origins, attachment: slices.Clone(o.Attachment), since: time.Now(),
+	}
 	for _, tag := range o.Tags {
 		if !slices.Contains(c.tags, tag) {
 			c.tags = append(c.tags, tag)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.shut {
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
 		return nil, runtime.ErrClosed
 	}
-	r := t.roomLocked(id)
-	if n := len(r.conns); n >= MaxSockets {
-		return nil, &objectstore.LimitError{What: "set of sockets", Size: n + 1, Limit: MaxSockets}
+	r := s.roomLocked(id)
+	if r.n >= MaxSockets {
+		return nil, &objectstore.LimitError{What: "set of sockets", Size: r.n + 1, Limit: MaxSockets}
 	}
-	t.last++
-	r.conns[c] = t.last
+	r.addLocked(c)
+	t.conns.Add(1)
+	t.asking.Do(func() { go t.ask() })
+	return c, nil
+}
+
+// addLocked puts a socket behind those that are there.
+func (r *room) addLocked(c *Conn) {
+	r.came++
+	c.room, c.nth, c.prev = r, r.came, r.last
+	if r.last == nil {
+		r.first = c
+	} else {
+		r.last.next = c
+	}
+	r.last = c
+	r.n++
 	for _, tag := range c.tags {
 		if r.tagged[tag] == nil {
 			r.tagged[tag] = map[*Conn]struct{}{}
 		}
 		r.tagged[tag][c] = struct{}{}
 	}
-	t.conns.Add(1)
-	if !t.pings {
-		t.pings = true
-		go t.ping()
-	}
-	return c, nil
 }
 
-// remove takes a socket away from its object.
-func (t *Table) remove(c *Conn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.rooms[c.id]
-	if r == nil {
-		return
+// dropLocked takes a socket out.
+func (r *room) dropLocked(c *Conn) {
+	if c.prev == nil {
+		r.first = c.next
+	} else {
+		c.prev.next = c.next
 	}
-	delete(r.conns, c)
+	if c.next == nil {
+		r.last = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	c.prev, c.next = nil, nil
+	r.n--
 	for _, tag := range c.tags {
 		delete(r.tagged[tag], c)
 		if len(r.tagged[tag]) == 0 {
 			delete(r.tagged, tag)
 		}
 	}
-	t.leaveLocked(c.id, r)
+}
+
+// allLocked yields the sockets in the order in which they came.
+func (r *room) allLocked() iter.Seq[*Conn] {
+	return func(yield func(*Conn) bool) {
+		for c := r.first; c != nil && yield(c); c = c.next {
+		}
+	}
+}
+
+// remove takes a socket away from its object. If an end has taken the room, the socket
+// leaves that.
+func (t *Table) remove(c *Conn) {
+	s := t.shard(c.id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.room.dropLocked(c)
+	s.leaveLocked(c.id, c.room)
 }
 
 // Of returns an object's sockets to which something can be sent, of one tag if that is not
 // empty, in the order in which they came.
-func (t *Table) Of(id runtime.ID, tag string) []*Conn {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.rooms[id]
-	if r == nil {
+func (t *Table) Of(id runtime.ID, tag string) (all []*Conn) {
+	s := t.shard(id)
+	if s.n.Load() == 0 {
 		return nil
 	}
-	all := slices.Collect(maps.Keys(r.conns))
-	if tag != "" {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rooms[id]
+	switch {
+	case r == nil:
+		return nil
+	case tag == "":
+		all = slices.AppendSeq(make([]*Conn, 0, r.n), r.allLocked())
+	default:
 		all = slices.Collect(maps.Keys(r.tagged[tag]))
+		slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(a.nth, b.nth) })
 	}
-	all = slices.DeleteFunc(all, (*Conn).Silent)
-	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(r.conns[a], r.conns[b]) })
-	return all
+	return slices.DeleteFunc(all, (*Conn).Silent)
 }
 
 // Ended closes an object's sockets when its incarnation was ended, unless it was because
 // it had nothing to do, or to save memory. It is for runtime.Options.
 func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
-	if why.Reason == runtime.ReasonIdle || why.Reason == runtime.ReasonPressure {
+	s := t.shard(id)
+	if why.Reason == runtime.ReasonIdle || why.Reason == runtime.ReasonPressure || s.n.Load() == 0 {
 		return
 	}
-	t.mu.Lock()
-	r := t.rooms[id]
-	delete(t.rooms, id)
-	t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rooms[id]
 	if r == nil {
 		return
 	}
-	for c := range r.conns {
-		c.release(string(why.Reason))
+	s.forgetLocked(id)
+	for c := range r.allLocked() {
 		if style == runtime.StyleCrash {
-			c.cut()
+			c.cut() // without a farewell
 		}
+		c.release(string(why.Reason))
 	}
 }
 
 // SetAutoResponse has text frames of an object's sockets that equal request answered
 // without it. An empty request ends that.
 func (t *Table) SetAutoResponse(id runtime.ID, request, response string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.roomLocked(id)
-	r.request, r.response = request, response
-	t.leaveLocked(id, r)
-}
-
-// autoResponse is what such a frame is answered with.
-func (t *Table) autoResponse(id runtime.ID, text []byte) ([]byte, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r := t.rooms[id]
-	if r == nil || r.request == "" || r.request != string(text) {
-		return nil, false
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.roomLocked(id)
+	if request == "" {
+		r.answer.Store(nil)
+	} else {
+		r.answer.Store(&autoResponse{request, Pack(Frame{Text: true, Data: []byte(response)})})
 	}
-	return []byte(r.response), true
+	s.leaveLocked(id, r)
 }
 
-// ping asks clients of whom nothing was heard for a while whether they are there.
-func (t *Table) ping() {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-t.quit:
-			return
+// shutAll lets no more sockets come, takes all that are there away from their objects, and
+// returns them.
+func (t *Table) shutAll() (cs []*Conn) {
+	t.ending.Do(func() { close(t.quit) })
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		s.shut = true
+		for id, r := range s.rooms {
+			cs = slices.AppendSeq(cs, r.allLocked())
+			s.forgetLocked(id)
 		}
-		var wg sync.WaitGroup
-		slots := make(chan struct{}, pingers)
-		for _, c := range t.unheard() {
-			slots <- struct{}{}
-			wg.Go(func() {
-				c.ping()
-				<-slots
-			})
-		}
-		wg.Wait()
-	}
-}
-
-// unheard returns the sockets of whose clients nothing was heard for a while.
-func (t *Table) unheard() (cs []*Conn) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.rooms {
-		for c := range r.conns {
-			if c.unheard(pingEvery) {
-				cs = append(cs, c)
-			}
-		}
+		s.mu.Unlock()
 	}
 	return cs
 }
 
 // Close closes all sockets, lets no more come, and waits for the clients, for a while.
 func (t *Table) Close() {
-	t.mu.Lock()
-	if !t.shut {
-		t.shut = true
-		close(t.quit)
-	}
-	var cs []*Conn
-	for _, r := range t.rooms {
-		cs = slices.AppendSeq(cs, maps.Keys(r.conns))
-	}
-	t.rooms = map[runtime.ID]*room{}
-	t.mu.Unlock()
+	cs := t.shutAll()
 	for _, c := range cs {
 		c.release(string(runtime.ReasonClosing))
 	}
@@ -237,4 +274,13 @@ func (t *Table) Close() {
 	})
 	defer late.Stop()
 	t.conns.Wait()
+}
+
+// Abandon cuts all connections, as the end of the process does, and lets no more come. It
+// is for runtime.Options.
+func (t *Table) Abandon() {
+	for _, c := range t.shutAll() {
+		c.cut()
+		c.release(string(runtime.ReasonKilled))
+	}
 }

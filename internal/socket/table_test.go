@@ -18,21 +18,22 @@ func TestAnEmptyRoomIsForgotten(t *testing.T) {
 		return c
 	}
 	one, two := accept("x", "y"), accept("y")
-	if r := table.rooms[id]; len(r.conns) != 2 || len(r.tagged["x"]) != 1 || len(r.tagged["y"]) != 2 {
-		t.Errorf("%d sockets, tags %v", len(r.conns), r.tagged)
+	here := table.shard(id)
+	if r := here.rooms[id]; r.n != 2 || len(r.tagged["x"]) != 1 || len(r.tagged["y"]) != 2 {
+		t.Errorf("%d sockets, tags %v", r.n, r.tagged)
 	}
 	one.Forget()
-	if r := table.rooms[id]; len(r.conns) != 1 || len(r.tagged) != 1 || len(r.tagged["y"]) != 1 {
-		t.Errorf("%d sockets, tags %v", len(r.conns), r.tagged)
+	if r := here.rooms[id]; r.n != 1 || len(r.tagged) != 1 || len(r.tagged["y"]) != 1 {
+		t.Errorf("%d sockets, tags %v", r.n, r.tagged)
 	}
 	table.SetAutoResponse(id, "ping", "pong")
 	two.Forget()
-	if r := table.rooms[id]; r == nil || len(r.tagged) != 0 {
+	if r := here.rooms[id]; r == nil || len(r.tagged) != 0 {
 		t.Errorf("%v: the response is forgotten, or a tag is not", r)
 	}
 	table.SetAutoResponse(id, "", "")
-	if len(table.rooms) != 0 {
-		t.Errorf("%d rooms", len(table.rooms))
+	if n := here.n.Load(); len(here.rooms) != 0 || n != 0 {
+		t.Errorf("%d rooms, counted as %d", len(here.rooms), n)
 	}
 	table.Close()
 }

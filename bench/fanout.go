@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/crowd"
+)
+
+// Of a fan-out.
+const (
+	// crowdSize is how many sockets an object has.
+	crowdSize = 10_000
+	// abreast is how many broadcasts are on their way at a time.
+	abreast = 16
+	// herald is what they hear.
+	herald = "a line of text that everybody hears, with a time, a name and what was said: 100 characters or so."
+)
+
+// hall is an object that tells its sockets what it is asked to.
+type hall struct{ st *dohost.State }
+
+const halls dohost.Namespace[hall] = "hall"
+
+func (h *hall) enter(w http.ResponseWriter, r *http.Request) {
+	if _, err := h.st.Accept(w, r, nil); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+func (h *hall) tell(ctx context.Context, text string) (int, error) {
+	to := h.st.Sockets("")
+	return len(to), h.st.Broadcast(ctx, dohost.Frame{Text: true, Data: []byte(text)}, to)
+}
+
+var hallClass = dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) {
+	return &hall{st}, nil
+}, dohost.OnHTTP((*hall).enter), dohost.OnSocket(dohost.SocketEvents[hall]{
+	Message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
+}))
+
+// fanOut is a side that tells a crowd the same again and again.
+type fanOut struct {
+	crowd   *crowd.Crowd
+	clients int
+	abreast int // broadcasts that are on their way
+	told    int
+	once    func(ctx context.Context) error // begins to tell all of them
+	shut    func() error
+	left    bool
+}
+
+func (f *fanOut) work(ctx context.Context, m *meter) error {
+	w := m.worker()
+	w.each = int64(f.clients)
+	var began []time.Time
+	for over := false; !over || len(began) > 0; over = over || w.over() || ctx.Err() != nil {
+		if !over {
+			began = append(began, time.Now())
+			if err := f.once(ctx); err != nil {
+				return err
+			}
+			f.told++
+		}
+		if len(began) == f.abreast || over && len(began) > 0 {
+			if err := f.crowd.Told(f.told - len(began) + 1); err != nil {
+				return err
+			}
+			w.did(began[0])
+			w.ops += w.each - 1
+			began = began[1:]
+		}
+	}
+	return nil
+}
+
+// verify asks each client for how much it has heard.
+func (f *fanOut) verify(_ context.Context, done int64) error {
+	least, most, err := f.leave()
+	if want := f.told; err == nil && (least != want || most != want || int64(want*f.clients) != done) {
+		err = fmt.Errorf("one client heard %d frames, another %d, of %d; %d counted", least, most, want, done)
+	}
+	return err
+}
+
+func (f *fanOut) leave() (least, most int, err error) {
+	f.left = true
+	return f.crowd.Leave()
+}
+
+func (f *fanOut) syncs() int64 { return 0 }
+
+func (f *fanOut) close() (err error) {
+	if !f.left {
+		_, _, err = f.leave()
+	}
+	return errors.Join(err, f.shut())
+}
+
+// hallSide is a host behind a server, with one object that has all the sockets and is out of
+// memory when a round begins. each is what one of them takes of memory meanwhile.
+func (b *bench) hallSide(ctx context.Context, clients int) (f *fanOut, each float64, err error) {
+	dir, err := b.room()
+	if err != nil {
+		return nil, 0, err
+	}
+	h, err := dohost.Open(dir, &dohost.Options{IdleAfter: time.Millisecond}, hallClass)
+	if err != nil {
+		return nil, 0, err
+	}
+	stub := halls.Get(h, "one")
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeObject(w, r, stub.ID())
+	})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, 0, errors.Join(err, h.Close())
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	shut := func() error {
+		err := errors.Join(h.Close(), server.Close())
+		if over := <-served; !errors.Is(over, http.ErrServerClosed) {
+			err = errors.Join(err, over)
+		}
+		return err
+	}
+	before := occupied()
+	c, err := crowd.Gather(ctx, crowd.Orders{Address: l.Addr().String(), Path: "/", Clients: clients, Text: herald})
+	if err != nil {
+		return nil, 0, errors.Join(err, shut())
+	}
+	time.Sleep(b.rest)
+	each = (occupied() - before) / float64(clients)
+	f = &fanOut{crowd: c, clients: clients, shut: shut, once: func(ctx context.Context) error {
+		n, err := dohost.Call(ctx, stub, (*hall).tell, herald)
+		if err == nil && n != clients {
+			err = fmt.Errorf("the object has %d sockets, want %d", n, clients)
+		}
+		return err
+	}}
+	if live, hibernating := h.SocketCount(); b.rest >= rest && (live > 0 || hibernating != clients) {
+		return nil, 0, errors.Join(fmt.Errorf("%d sockets live, %d hibernate", live, hibernating), f.close())
+	}
+	return f, each, nil
+}
+
+// occupied is the memory of the heap and of the stacks when nothing is left to collect.
+func occupied() float64 {
+	heap, _ := settled()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return heap + float64(m.StackInuse)
+}
+
+// fanningOut has an object tell thousands of sockets, which share writes where frames wait for
+// them, and one frame after the other.
+func fanningOut(ctx context.Context, b *bench) error {
+	clients := min(crowdSize, b.objects/10)
+	r := Row{
+		ID: "P16", Unit: "frames/s",
+		What:   fmt.Sprintf("broadcast: one object to %d sockets, %d at a time", clients, abreast),
+		Target: Target{Text: "≥ 200,000 frames/s", ValueLeast: 200_000},
+	}
+	if err := b.fanOut(ctx, r, clients, abreast); err != nil {
+		return err
+	}
+	r = Row{
+		ID: "P16a", Unit: "frames/s",
+		What: fmt.Sprintf("broadcast: one object to %d sockets, one at a time", clients),
+	}
+	return b.fanOut(ctx, r, clients, 1)
+}
+
+func (b *bench) fanOut(ctx context.Context, r Row, clients, abreast int) error {
+	ourSide, each, err := b.hallSide(ctx, clients)
+	if err != nil {
+		return err
+	}
+	plain, err := b.plainSide(ctx, clients)
+	if err != nil {
+		return errors.Join(err, ourSide.close())
+	}
+	ourSide.abreast, plain.abreast = abreast, abreast
+	if abreast > 1 {
+		b.add(Row{
+			ID: "P16m", Unit: "B",
+			What:   fmt.Sprintf("memory of an idle socket, of %d of an object that is not in memory", clients),
+			Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(clients)}},
+			Target: Target{Text: "≤ 20 KiB", ValueMost: 20 << 10},
+			Notes:  []string{"heap and stacks of the process, beside what the system has for a connection"},
+		})
+	}
+	r.Notes = []string{
+		fmt.Sprintf("limit: the same bytes, of %d, written to as many plain connections, one by one, by a goroutine "+
+			"for each core of a process of its own", len(herald)+2),
+		"frames that wait for a socket leave in one write, which the limit does not do",
+		"p50 and p99 are from a call of the object to when every client has its frame",
+		"the clients of a side are a process of their own, on the same machine: they take as much of it as the server",
+	}
+	if r.Sides, err = b.compare(ctx, named{ours, ourSide}, named{limit, plain}); err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}

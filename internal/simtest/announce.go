@@ -1,0 +1,156 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// announcer counts what its sockets bring, each thing once, and tells all of them the number
+// that it has got.
+type announcer struct{ st *dohost.State }
+
+var announcers dohost.Namespace[announcer] = "announcer"
+
+func (a *announcer) serve(w http.ResponseWriter, r *http.Request) {
+	if _, err := a.st.Accept(w, r, nil); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+func (a *announcer) bring(ctx context.Context, from *dohost.Socket, f dohost.Frame) error {
+	key := "thing/" + string(f.Data)
+	n, known, err := dohost.Get[int](ctx, a.st.Storage(), key)
+	if err != nil {
+		return err
+	}
+	if known {
+		return from.Send(ctx, text("%s %d", f.Data, n))
+	}
+	last, _, err := dohost.Get[int](ctx, a.st.Storage(), "last")
+	if err != nil {
+		return err
+	}
+	n = last + 1
+	err = errors.Join(dohost.Put(ctx, a.st.Storage(), "last", n), dohost.Put(ctx, a.st.Storage(), key, n))
+	if err != nil {
+		return err
+	}
+	return a.st.Broadcast(ctx, text("%s %d", f.Data, n), a.st.Sockets(""))
+}
+
+// things is what has which number.
+func (a *announcer) things(ctx context.Context, _ none) (map[string]int, error) {
+	items, err := dohost.List[int](ctx, a.st.Storage(), &dohost.ListOptions{Prefix: "thing/"})
+	all := map[string]int{}
+	for _, it := range items {
+		all[it.Key[len("thing/"):]] = it.Value
+	}
+	return all, err
+}
+
+// Of the clients, and of the things that each brings.
+const (
+	bringers = 2
+	brought  = 2
+)
+
+// announcing is what clients were told.
+type announcing struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+// heard notes a number. It must be what everybody has heard, of everything else too.
+func (a *announcing) heard(line string) (thing string, err error) {
+	var n int
+	if _, err := fmt.Sscanf(line, "%s %d", &thing, &n); err != nil {
+		return "", err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for other, m := range a.seen {
+		if (other == thing) != (m == n) {
+			return "", fmt.Errorf("%s was told to be %d, %s is told to be %d", other, m, thing, n)
+		}
+	}
+	a.seen[thing] = n
+	return thing, nil
+}
+
+// bring brings things, each until it is told its number, and stays idle in between.
+func (a *announcing) bring(ctx context.Context, h *dohosttest.Host, name string) error {
+	v := &visitor{h: h, id: announcers.Get(h, "a").ID(), path: "/"}
+	defer v.leave()
+	for k := range brought {
+		if err := a.bringOne(ctx, v, fmt.Sprintf("%s%d", name, k)); err != nil {
+			return err
+		}
+		h.Advance(25 * time.Second) // the object leaves memory, the socket stays
+	}
+	return nil
+}
+
+func (a *announcing) bringOne(ctx context.Context, v *visitor, thing string) error {
+	for {
+		if err := v.connect(ctx); err != nil {
+			return err
+		}
+		v.say(ctx, thing)
+		for connected := true; connected; {
+			var line, what string
+			var err error
+			if line, connected, err = v.hear(ctx); err != nil {
+				return err
+			}
+			if connected {
+				what, err = a.heard(line)
+			}
+			if err != nil || what == thing {
+				return err
+			}
+		}
+	}
+}
+
+func (a *announcing) run(ctx context.Context, h *dohosttest.Host) error {
+	var clients []*dohosttest.Client
+	for i := range bringers {
+		name := string(rune('a' + i))
+		clients = append(clients, h.Client(func(ctx context.Context) error { return a.bring(ctx, h, name) }))
+	}
+	var err error
+	for _, c := range clients {
+		err = errors.Join(err, c.Wait())
+	}
+	return err
+}
+
+func (a *announcing) check(ctx context.Context, h *dohosttest.Host) error {
+	found, err := dohost.Call(ctx, announcers.Get(h, "a"), (*announcer).things, none{})
+	err = errors.Join(err, differ("how many things there are", len(found), bringers*brought))
+	return errors.Join(err, differ("the numbers that clients were told", a.seen, found))
+}
+
+// newAnnouncing is clients who hear, over sockets that outlive the object, what is durable.
+func newAnnouncing() dohosttest.Scenario {
+	a := new(announcing)
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(announcers, func(_ context.Context, st *dohost.State) (*announcer, error) {
+			return &announcer{st}, nil
+		}, dohost.OnHTTP((*announcer).serve), dohost.OnSocket(dohost.SocketEvents[announcer]{
+			Message: (*announcer).bring,
+		}))},
+		Options: dohost.Options{IdleAfter: 10 * time.Second},
+		Places:  turns,
+		Reset:   func() { a.seen = map[string]int{} },
+		Run:     a.run,
+		Check:   a.check,
+	}
+}

@@ -1,0 +1,173 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// parlor is an object that knows who is there by its sockets, and who has ever come by what
+// it has written down.
+type parlor struct{ st *dohost.State }
+
+var parlors dohost.Namespace[parlor] = "parlor"
+
+// enter greets: what a socket is sent while its client is not answered yet waits for it.
+func (p *parlor) enter(w http.ResponseWriter, r *http.Request) {
+	name, ctx := r.URL.Query().Get("name"), r.Context()
+	s, err := p.st.Accept(w, r, &dohost.AcceptOptions{Tags: []string{name, r.URL.Query().Get("team")}})
+	err = errors.Join(err, dohost.Put(ctx, p.st.Storage(), "guest/"+name, true))
+	if err == nil {
+		err = s.Send(ctx, text("welcome"))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func (p *parlor) hear(context.Context, *dohost.Socket, dohost.Frame) error { return nil }
+
+// gone writes down who has left, of those of whom the object hears.
+func (p *parlor) gone(ctx context.Context, s *dohost.Socket, _ dohost.Closing) error {
+	return dohost.Put(ctx, p.st.Storage(), "left/"+s.Tags()[0], true)
+}
+
+// who is who has a socket with the tag.
+func (p *parlor) who(_ context.Context, tag string) (names []string, err error) {
+	for _, s := range p.st.Sockets(tag) {
+		if !slices.Contains(s.Tags(), tag) && tag != "" {
+			err = errors.Join(err, fmt.Errorf("a socket with the tags %q is found by %q", s.Tags(), tag))
+		}
+		names = append(names, s.Tags()[0])
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// dismiss asks somebody to leave.
+func (p *parlor) dismiss(ctx context.Context, name string) (none, error) {
+	return none{}, p.st.Broadcast(ctx, text("go"), p.st.Sockets(name))
+}
+
+// guests are those who have ever come.
+func (p *parlor) guests(ctx context.Context, _ none) (names []string, err error) {
+	items, err := dohost.List[bool](ctx, p.st.Storage(), &dohost.ListOptions{Prefix: "guest/"})
+	for _, it := range items {
+		names = append(names, it.Key[len("guest/"):])
+	}
+	return names, err
+}
+
+// teams are who belongs to which, and is there.
+var teams = map[string]string{"a": "red", "b": "blue", "c": "red"}
+
+// stay is connected until it is asked to leave.
+func stay(ctx context.Context, h *dohosttest.Host, name string) error {
+	v := &visitor{h: h, id: parlors.Get(h, "a").ID(), path: "/?name=" + name + "&team=" + teams[name]}
+	for {
+		if err := v.connect(ctx); err != nil {
+			return err
+		}
+		for connected := true; connected; {
+			var line string
+			var err error
+			if line, connected, err = v.hear(ctx); err != nil {
+				return err
+			}
+			if line == "go" {
+				v.leave()
+				return nil
+			}
+		}
+	}
+}
+
+// expect waits until those who must be there are: an ending sends all away, and they come
+// back. Nobody is ever there twice.
+func expect(ctx context.Context, h *dohosttest.Host, tag string, want ...string) error {
+	var found []string
+	for range maxVisits {
+		var err error
+		if found, err = ask(ctx, parlors.Get(h, "a"), (*parlor).who, tag); err != nil {
+			return err
+		}
+		if len(slices.Compact(slices.Clone(found))) < len(found) {
+			return fmt.Errorf("of %q there are %q", tag, found)
+		}
+		if slices.Equal(found, want) {
+			return nil
+		}
+		h.Advance(time.Second)
+	}
+	return differ(fmt.Sprintf("who is there of %q", tag), found, want)
+}
+
+// leaves asks somebody to leave, until that is so: the request may be lost, or cross with an
+// ending.
+func leaves(ctx context.Context, h *dohosttest.Host, name string, rest ...string) error {
+	for range maxVisits {
+		if _, err := ask(ctx, parlors.Get(h, "a"), (*parlor).dismiss, name); err != nil {
+			return err
+		}
+		h.Advance(time.Second)
+		who, err := ask(ctx, parlors.Get(h, "a"), (*parlor).who, name)
+		if err != nil {
+			return err
+		}
+		if len(who) == 0 {
+			return expect(ctx, h, "", rest...)
+		}
+	}
+	return fmt.Errorf("%s does not leave", name)
+}
+
+func attend(ctx context.Context, h *dohosttest.Host) error {
+	var clients []*dohosttest.Client
+	for _, name := range []string{"a", "b", "c"} {
+		clients = append(clients, h.Client(func(ctx context.Context) error { return stay(ctx, h, name) }))
+	}
+	err := errors.Join(expect(ctx, h, "", "a", "b", "c"), expect(ctx, h, "red", "a", "c"))
+	if err == nil {
+		h.Advance(25 * time.Second) // the object leaves memory
+		err = errors.Join(leaves(ctx, h, "b", "a", "c"), expect(ctx, h, "blue"))
+	}
+	for _, name := range []string{"a", "c"} {
+		if err == nil {
+			err = leaves(ctx, h, name, map[string][]string{"a": {"c"}}[name]...)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range clients {
+		err = errors.Join(err, c.Wait())
+	}
+	return err
+}
+
+// newPresence is clients who come back whenever their socket is closed, and are found by
+// their tags.
+func newPresence() dohosttest.Scenario {
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{dohost.Bind(parlors, func(_ context.Context, st *dohost.State) (*parlor, error) {
+			return &parlor{st}, nil
+		}, dohost.OnHTTP((*parlor).enter), dohost.OnSocket(dohost.SocketEvents[parlor]{
+			Message: (*parlor).hear, Closed: (*parlor).gone,
+		}))},
+		Options: dohost.Options{IdleAfter: 10 * time.Second},
+		Places:  turns,
+		Run:     attend,
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			guests, err := dohost.Call(ctx, parlors.Get(h, "a"), (*parlor).guests, none{})
+			who, err2 := dohost.Call(ctx, parlors.Get(h, "a"), (*parlor).who, "")
+			err = errors.Join(err, err2, differ("who has come", guests, []string{"a", "b", "c"}))
+			return errors.Join(err, differ("who is there", who, []string{}))
+		},
+	}
+}

@@ -1,0 +1,79 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
+)
+
+// visitor is a client with one WebSocket at a time, who comes back when the host closes it
+// or cuts it.
+type visitor struct {
+	h    *dohosttest.Host
+	id   dohost.ID
+	path string
+	ws   *websocket.Conn // nil: none
+}
+
+// maxVisits is how often a visitor tries to connect, one second after the other.
+const maxVisits = 20
+
+// connect has the visitor connected.
+func (v *visitor) connect(ctx context.Context) error {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.h.Host().ServeObject(w, r, v.id) })
+	var err error
+	for range maxVisits {
+		if v.ws != nil {
+			return nil
+		}
+		if v.ws, _, err = sockettest.Dial(ctx, serve, v.path); err != nil {
+			v.ws = nil
+			time.Sleep(time.Second)
+		}
+	}
+	return err
+}
+
+// say sends a text. It is no error if the connection has ended, which the next hear tells.
+func (v *visitor) say(ctx context.Context, text string) {
+	_ = v.ws.Write(ctx, websocket.MessageText, []byte(text))
+}
+
+// hear reads a text. It is false if the connection has ended as one does whose incarnation
+// was ended, or whose process; other ends are errors.
+func (v *visitor) hear(ctx context.Context) (text string, connected bool, err error) {
+	_, data, err := v.ws.Read(ctx)
+	if err == nil {
+		return string(data), true, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return "", false, cause
+	}
+	_ = v.ws.CloseNow() // unless it is closed
+	v.ws = nil
+	if ce, closed := errors.AsType[websocket.CloseError](err); closed && ce.Code != dohost.CloseRestart {
+		return "", false, fmt.Errorf("the host has closed the socket of %v: %w", v.path, err)
+	}
+	return "", false, nil
+}
+
+// leave closes the connection.
+func (v *visitor) leave() {
+	if v.ws != nil {
+		_ = v.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
+		v.ws = nil
+	}
+}
+
+// text is a frame.
+func text(format string, args ...any) dohost.Frame {
+	return dohost.Frame{Text: true, Data: fmt.Appendf(nil, format, args...)}
+}

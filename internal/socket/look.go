@@ -1,0 +1,65 @@
+package socket
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/dohost/dohost/runtime"
+)
+
+// Looking takes the table's locks and a socket's own, and wakes nobody.
+
+// Count is how many sockets an object has, those included that are being closed.
+func (t *Table) Count(id runtime.ID) int {
+	s := t.shard(id)
+	if s.n.Load() == 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.rooms[id]; r != nil {
+		return r.n
+	}
+	return 0
+}
+
+// Infos describes an object's sockets, in the order in which they came.
+func (t *Table) Infos(id runtime.ID) (infos []Info) {
+	s := t.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rooms[id]
+	if r == nil {
+		return nil
+	}
+	for c := range r.allLocked() {
+		infos = append(infos, c.info())
+	}
+	return infos
+}
+
+func (c *Conn) info() Info {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Info{Tags: slices.Clone(c.tags), Since: c.since, Open: c.ws != nil, Closing: c.quiet, Unsent: c.waiting}
+}
+
+// Rooms yields the objects that have sockets, and how many.
+func (t *Table) Rooms() iter.Seq2[runtime.ID, int] {
+	return func(yield func(runtime.ID, int) bool) {
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.mu.Lock()
+			rooms := make(map[runtime.ID]int, len(s.rooms))
+			for id, r := range s.rooms {
+				rooms[id] = r.n
+			}
+			s.mu.Unlock()
+			for id, n := range rooms {
+				if !yield(id, n) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package web
+
+import (
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// Socket is what the admin handler tells of an object's WebSocket, as JSON.
+type Socket struct {
+	Tags    []string  `json:"tags,omitempty"`
+	Since   time.Time `json:"since"`
+	State   string    `json:"state"` // opening, live, hibernating or closing
+	Waiting int       `json:"waiting_bytes,omitempty"`
+}
+
+// SocketList is an object's WebSockets, in the order in which they came.
+type SocketList struct {
+	Sockets []Socket `json:"sockets"`
+}
+
+// sockets answers GET /v1/objects/class/name/sockets. It wakes nobody.
+func (a *admin) sockets(id dohost.ID) SocketList {
+	list := SocketList{Sockets: []Socket{}}
+	open := "hibernating"
+	if a.host.IsLive(id) {
+		open = "live"
+	}
+	for _, s := range a.host.Sockets(id) {
+		state := open
+		switch {
+		case s.Closing:
+			state = "closing"
+		case !s.Open:
+			state = "opening"
+		}
+		list.Sockets = append(list.Sockets, Socket{Tags: s.Tags, Since: s.Since, State: state, Waiting: s.Unsent})
+	}
+	return list
+}
