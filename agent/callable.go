@@ -170,5 +170,6 @@ func (c *class) method(name string) (method, error) {
 	if _, there := c.object.MethodByName(name); there {
 		err = errNotCallable
 	}
-	return method{}, fmt.Errorf("Method %s %w", name, err) //nolint:staticcheck // the wire's words
+	//lint:ignore ST1005 these are the wire's words
+	return method{}, fmt.Errorf("Method %s %w", name, err)
 }

@@ -11,10 +11,12 @@ import (
 )
 
 // ErrReadonly says that a change of the state comes from a connection that may not make one.
-var ErrReadonly = errors.New("Connection is readonly") //nolint:staticcheck // the wire's words
+//
+//lint:ignore ST1005 these are the wire's words
+var ErrReadonly = errors.New("Connection is readonly")
 
 // errRejected is what a client is told of a change that was refused; why is for the log.
-var errRejected = errors.New("State update rejected") //nolint:staticcheck // the wire's words
+var errRejected = errors.New("State update rejected")
 
 // stateRow is an agent's state, as the one row of its collection.
 type stateRow struct{ JSON []byte }

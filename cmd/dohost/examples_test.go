@@ -120,7 +120,7 @@ func TestResearchAfterSIGKILL(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = v.logged()
-	v = serveVictim(t, bin, data, "--chaos-evict", "0.001")
+	v = serveVictim(t, bin, data)
 	for read := 0; read < files; { // the catalog is asked; the readers are not
 		v.insist("POST", v.objects+"/objects/catalog/main/read", "", &read)
 	}
