@@ -24,13 +24,14 @@ type studyNotes struct {
 type ledger struct {
 	mu     sync.Mutex
 	kept   map[string]int
+	asked  map[string]int // how often a fiber's hook had been called before, when it was last
 	faults []string
 }
 
 func (l *ledger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept, l.faults = map[string]int{}, nil
+	l.kept, l.asked, l.faults = map[string]int{}, map[string]int{}, nil
 }
 
 // stashed notes that a checkpoint is on disk.
@@ -38,6 +39,16 @@ func (l *ledger) stashed(p studyNotes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept[p.Name] = max(l.kept[p.Name], p.Done)
+}
+
+// hooked notes a call of a hook, which must know of all that were before.
+func (l *ledger) hooked(i *agent.Interrupted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, before := l.asked[i.ID]; before && i.Attempt <= last {
+		l.faults = append(l.faults, fmt.Sprintf("the hook of %s is called as number %d after number %d", i.Name, i.Attempt, last))
+	}
+	l.asked[i.ID] = i.Attempt
 }
 
 // begins notes where a fiber goes on.
@@ -133,6 +144,7 @@ func stashHere(ctx context.Context, p studyNotes) error { return agent.Stash(ctx
 
 // goOn has a fiber that was run go on from its checkpoint.
 func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
+	s.ledger.hooked(i)
 	p := studyNotes{Name: i.Name[len("run "):]}
 	if _, err := i.Snapshot(&p); err != nil {
 		return err
@@ -144,6 +156,7 @@ func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 
 // finish does what is left of a fiber in the hook itself.
 func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
+	s.ledger.hooked(i)
 	_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, s.bank.Call(ctx, i.Name, "") })
 	if err != nil {
 		return err
