@@ -24,14 +24,15 @@ type studyNotes struct {
 type ledger struct {
 	mu     sync.Mutex
 	kept   map[string]int
-	asked  map[string]int // how often a fiber's hook had been called before, when it was last
+	begun  map[*scholar]map[string]bool // fibers that an incarnation works on
+	asked  map[string]int               // how often a fiber's hook had been called before, when it was last
 	faults []string
 }
 
 func (l *ledger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept, l.asked, l.faults = map[string]int{}, map[string]int{}, nil
+	l.kept, l.asked, l.begun, l.faults = map[string]int{}, map[string]int{}, map[*scholar]map[string]bool{}, nil
 }
 
 // stashed notes that a checkpoint is on disk.
@@ -51,10 +52,17 @@ func (l *ledger) hooked(i *agent.Interrupted) {
 	l.asked[i.ID] = i.Attempt
 }
 
-// begins notes where a fiber goes on.
-func (l *ledger) begins(p studyNotes) {
+// begins notes where a fiber goes on, once in an incarnation.
+func (l *ledger) begins(s *scholar, p studyNotes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.begun[s] == nil {
+		l.begun[s] = map[string]bool{}
+	}
+	if l.begun[s][p.Name] {
+		l.faults = append(l.faults, fmt.Sprintf("%s is gone on with twice in one incarnation", p.Name))
+	}
+	l.begun[s][p.Name] = true
 	if kept := l.kept[p.Name]; p.Done < kept {
 		l.faults = append(l.faults, fmt.Sprintf("%s goes on from step %d, and had stashed %d", p.Name, p.Done, kept))
 	}
@@ -88,7 +96,7 @@ func (s *scholar) start(ctx context.Context, name string) (none, error) {
 
 func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 	p := f.Checkpoint()
-	s.ledger.begins(p)
+	s.ledger.begins(s, p)
 	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.Stash(ctx, p) })
 }
 
@@ -149,7 +157,7 @@ func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 	if _, err := i.Snapshot(&p); err != nil {
 		return err
 	}
-	s.ledger.begins(p)
+	s.ledger.begins(s, p)
 	_, err := i.Resume(ctx, func(ctx context.Context) error { return s.walk(ctx, p, stashHere) })
 	return err
 }
