@@ -96,7 +96,7 @@ func (c *core) recover(ctx context.Context) error {
 		}
 		err := c.recoverRow(ctx, row, begun.Add(recoveryBudget))
 		if errors.Is(err, dohost.ErrNoSpace) { // the agent is there all the same, and tries again
-			c.fibers.more = true
+			c.noRoom(ctx, row, err)
 			break
 		}
 		if err != nil {
@@ -104,6 +104,12 @@ func (c *core) recover(ctx context.Context) error {
 		}
 	}
 	return c.rearm(ctx)
+}
+
+// noRoom leaves what the disk has no room for to the alarm.
+func (c *core) noRoom(ctx context.Context, row *fiberRow, err error) {
+	c.fibers.more = true
+	c.report(ctx, "fiber:waiting", slog.String("fiber", row.ID), slog.Any("err", err))
 }
 
 // lost returns the rows that another incarnation has worked on, oldest first.
@@ -302,7 +308,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 		}
 		asks, err := c.dispose(ctx, row)
 		if errors.Is(err, dohost.ErrNoSpace) {
-			c.fibers.more = true
+			c.noRoom(ctx, row, err)
 			return nil
 		}
 		if err != nil {

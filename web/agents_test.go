@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/web"
@@ -88,4 +92,26 @@ func openClasses(t *testing.T, classes ...dohost.Class) *dohost.Host {
 		}
 	})
 	return h
+}
+
+// What services report is counted by its outcome; the log has all of it.
+func TestWhatServicesReportIsCounted(t *testing.T) {
+	m := web.NewMetrics()
+	l := m.Listener()
+	id := dohost.ID{Class: "agent", Name: "a"}
+	l.Service(id, "fiber:interrupted", slog.String("fiber", "1"), slog.String("outcome", "resumed"))
+	l.Service(id, "fiber:ended", slog.String("status", "failed"))
+	l.Service(id, "queue:run", slog.Duration("lag", 2*time.Second))
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`dohost_service_events_total{class="agent",event="fiber:interrupted",outcome="resumed"} 1`,
+		`dohost_service_events_total{class="agent",event="fiber:ended",outcome="failed"} 1`,
+		`dohost_service_events_total{class="agent",event="queue:run",outcome=""} 1`,
+		`dohost_schedule_lag_seconds_sum{class="agent"} 2`,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %s", want)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -20,10 +21,10 @@ type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
 
-	wakes, ended, events, refused, turns, staleAlarms, failures, responses *prometheus.CounterVec
+	wakes, ended, events, refused, turns, staleAlarms, failures, responses, service *prometheus.CounterVec
 
-	eventSeconds, alarmLag *prometheus.HistogramVec
-	storeFailed            prometheus.Gauge
+	eventSeconds, alarmLag, serviceLag *prometheus.HistogramVec
+	storeFailed                        prometheus.Gauge
 }
 
 // NewMetrics makes a registry of its own, with those of the process beside the host's.
@@ -44,13 +45,15 @@ func NewMetrics() *Metrics {
 		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
 		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
+		service:      counter("dohost_service_events_total", "What services report, as agents do of their fibers, schedules and queues.", "class", "event", "outcome"),
+		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule, or an item of a queue, was due to the beginning of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
 		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 once the store has failed."}),
 	}
 	m.registry.MustRegister(
 		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.failures, m.responses,
-		m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
+		m.service, m.serviceLag, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.failures.WithLabelValues() // a counter that is missing cannot be told from one that is zero
@@ -80,8 +83,23 @@ func (m *Metrics) Listener() dohost.Listener {
 		AlarmStale:  func(id dohost.ID) { m.staleAlarms.WithLabelValues(id.Class).Inc() },
 		TurnHeld:    func(t dohost.LongTurn) { m.turns.WithLabelValues(t.ID.Class).Inc() },
 		StoreFailed: func(error) { m.storeFailed.Set(1) },
+		Service:     m.reported,
 		Failed:      func(error) { m.failures.WithLabelValues().Inc() },
 	}
+}
+
+// reported counts what a service reports, by its outcome or status if it has one.
+func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
+	outcome := ""
+	for _, a := range attrs {
+		switch a.Key {
+		case "outcome", "status":
+			outcome = a.Value.String()
+		case "lag":
+			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
+		}
+	}
+	m.service.WithLabelValues(id.Class, event, outcome).Inc()
 }
 
 // Watch adds what has to be asked of the host: objects in memory, zombies, the store.

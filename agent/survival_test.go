@@ -1,0 +1,229 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
+)
+
+// hiker is an agent with one of everything that may or may not survive.
+type hiker struct {
+	*agent.Agent[string]
+	field string
+	seen  *sightings
+}
+
+// sightings are what the world sees of hikers, and what they do again.
+type sightings map[string]bool
+
+const (
+	hikers dohost.Namespace[hiker] = "hiker"
+	trek   agent.FiberKind[string] = "trek"
+	jot    agent.Callback[string]  = "note"
+	inTime agent.Callback[string]  = "later"
+	half                           = "half"
+	moment                         = 10 * time.Second // all is under way by then
+	longer                         = 20 * time.Second
+)
+
+func (s sightings) class() dohost.Class {
+	walk := func(h *hiker, ctx context.Context, from, what string) error {
+		if from == half {
+			s[what] = true
+		}
+		if err := agent.Stash(ctx, half); err != nil {
+			return err
+		}
+		return dohost.Sleep(ctx, time.Hour)
+	}
+	return agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{a, "", &s}, nil },
+		agent.OnFiber(trek, func(h *hiker, ctx context.Context, f *agent.Fiber[string]) error {
+			return walk(h, ctx, f.Checkpoint(), "a started fiber, from its checkpoint")
+		}, nil),
+		agent.OnInterrupted(func(h *hiker, ctx context.Context, i *agent.Interrupted) error {
+			var at string
+			if ok, err := i.Snapshot(&at); !ok || at != half {
+				return errors.Join(err, errors.New("no checkpoint"))
+			}
+			s["a fiber that was run: its row and checkpoint, for the hook"] = true
+			return nil
+		}),
+		agent.OnSchedule(jot, func(h *hiker, _ context.Context, what string) error {
+			s[what] = true
+			return nil
+		}),
+		agent.OnSchedule(inTime, func(h *hiker, ctx context.Context, what string) error {
+			if err := dohost.Sleep(ctx, longer); err != nil {
+				return err
+			}
+			s[what] = true
+			return nil
+		}),
+		agent.Admit(func(*hiker, *http.Request) (agent.Admission, error) { return agent.Admission{State: half}, nil }))
+}
+
+// prepare has the hiker begin everything.
+func (h *hiker) prepare(ctx context.Context, busy bool) error {
+	h.field = half
+	err := errors.Join(h.SetState(ctx, half), dohost.Put(ctx, h.Storage(), "k", half))
+	_, err2 := agent.Schedule(ctx, h, agent.After(time.Minute), jot, "a schedule that is due later", nil)
+	if !busy || err != nil {
+		return errors.Join(err, err2)
+	}
+	_, err3 := agent.StartFiber(ctx, h, trek, "", nil)
+	_, err4 := agent.Enqueue(ctx, h, inTime, "an item of the queue, and its place", nil)
+	_, err5 := h.KeepAlive(ctx)
+	err6 := h.Object().Go(ctx, "task", func(ctx context.Context) error {
+		if err := dohost.Sleep(ctx, longer); err != nil {
+			return err
+		}
+		(*h.seen)["a task of Object().Go"] = true
+		return nil
+	})
+	err7 := h.Object().Go(ctx, "run", func(ctx context.Context) error {
+		_, err := agent.RunFiber(ctx, h, "x", func(ctx context.Context) (none, error) {
+			return none{}, errors.Join(agent.Stash(ctx, half), dohost.Sleep(ctx, time.Hour))
+		})
+		return err
+	})
+	return errors.Join(err2, err3, err4, err5, err6, err7)
+}
+
+// look notes what is there of the hiker's memory, storage and connections.
+func (h *hiker) look(ctx context.Context, s sightings) error {
+	state, err := h.State(ctx)
+	kept, _, err2 := dohost.Get[string](ctx, h.Storage(), "k")
+	s["the agent's state"] = state == half
+	s["what it has stored"] = kept == half
+	s["fields of its struct, and what else is in memory"] = h.field == half
+	for c := range h.Connections("") {
+		var own string
+		_, err := c.State(&own)
+		if s["connections, with their own state"] = own == half; err != nil {
+			return err
+		}
+	}
+	return errors.Join(err, err2)
+}
+
+// survivors are what is left after an end.
+func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.ID)) (s sightings) {
+	s = sightings{}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{s.class()}}, func(t *testing.T, h *dohosttest.Host) {
+		id := hikers.Get(h, "a").ID()
+		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
+		ws, _, err := sockettest.Dial(t.Context(), serve, "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.CloseNow()
+		client := h.Client(func(ctx context.Context) error { // so that pings are answered
+			for {
+				if _, _, err := ws.Read(ctx); err != nil {
+					return nil
+				}
+			}
+		})
+		do := func(fn func(context.Context, *hiker) error) {
+			t.Helper()
+			if err := hikers.Get(h, "a").Do(t.Context(), fn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(func(ctx context.Context, w *hiker) error { return w.prepare(ctx, busy) })
+		h.Advance(moment)
+		end(h, id)
+		// The first look is before anything can have come again.
+		do(func(ctx context.Context, w *hiker) error { return w.look(ctx, s) })
+		h.Advance(5 * time.Minute)
+		if err := ws.CloseNow(); err == nil {
+			t.Log("the connection was open")
+		}
+		if err := client.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// TestWhatSurvives prints what is there after each kind of end, and compares it with the documents.
+func TestWhatSurvives(t *testing.T) {
+	ends := []struct {
+		name string
+		busy bool // idle agents have nothing that runs
+		end  func(h *dohosttest.Host, id dohost.ID)
+	}{
+		{"leaves memory", false, func(h *dohosttest.Host, id dohost.ID) {
+			for h.Host().IsLive(id) {
+				h.Advance(time.Second)
+			}
+		}},
+		{"evicted", true, func(h *dohosttest.Host, id dohost.ID) { h.Evict(id, dohost.Fence) }},
+		{"SIGKILL", true, func(h *dohosttest.Host, _ dohost.ID) { h.Kill() }},
+		{"power cut", true, func(h *dohosttest.Host, _ dohost.ID) { h.Crash() }},
+	}
+	rows := []struct {
+		what string
+		busy bool // not there, or not to be ended, when the agent is idle
+	}{
+		{"the agent's state", false}, {"what it has stored", false}, {"a schedule that is due later", false},
+		{"an item of the queue, and its place", true}, {"a started fiber, from its checkpoint", true},
+		{"a fiber that was run: its row and checkpoint, for the hook", true},
+		{"connections, with their own state", false}, {"a task of Object().Go", true},
+		{"fields of its struct, and what else is in memory", false},
+	}
+	table := [][]string{{"what"}, {"---"}}
+	for _, r := range rows {
+		table = append(table, []string{r.what})
+	}
+	for _, e := range ends {
+		s := survivors(t, e.busy, e.end)
+		table[0], table[1] = append(table[0], e.name), append(table[1], "---")
+		for i, r := range rows {
+			cell := map[bool]string{true: "yes", false: "no"}[s[r.what]]
+			if r.busy && !e.busy {
+				cell = "keeps it in memory"
+			}
+			table[i+2] = append(table[i+2], cell)
+		}
+	}
+	var b strings.Builder
+	for _, cells := range table {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+	}
+	t.Logf("what survives:\n%s", &b)
+	text, err := os.ReadFile("../docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), b.String()) {
+		t.Error("docs/agents.md does not show this table")
+	}
+}
+
+// The documents show the example as it is.
+func TestTheDocumentsShowTheExample(t *testing.T) {
+	text, err := os.ReadFile("../docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "// Librarians is")
+	code, _, _ = strings.Cut(code, "func Example()")
+	if !strings.Contains(string(text), strings.TrimSpace(code)) {
+		t.Error("docs/agents.md shows another librarian than example_test.go")
+	}
+}
