@@ -15,6 +15,8 @@ import (
 type Class struct {
 	rt   runtime.Class
 	http func(instance any, w http.ResponseWriter, r *http.Request)
+	// private are the names of objects that nobody outside the host may reach.
+	private func(name string) bool
 	// sockets are nil if the class has none.
 	sockets *socket.Handlers
 	err     error // the first mistake in Bind, reported by Open
@@ -168,6 +170,12 @@ func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 			}
 		}
 	}
+}
+
+// Private keeps callers outside the process from objects of the class with some names: ServeObject
+// and Invoke refuse them. Other objects reach them, by [State.Delegate] too.
+func Private[O any](name func(string) bool) Entry[O] {
+	return func(c *Class) { c.private = name }
 }
 
 // ByReference lets callers in the process and objects of this class share what they

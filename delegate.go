@@ -26,7 +26,7 @@ func (d *delegation) request(r *http.Request) *http.Request {
 // answers in its place, with all that it can: a stream, a WebSocket. It does so when the handler
 // has returned and what it wrote is durable, and not at all if that is lost. The other object sees
 // URL and header of r, and what the handler has not read of the body. Nothing may be written to
-// w. A request is handed on eight times at most.
+// w. Eight objects at most see a request.
 //
 // Errors: [ErrFenced], [ErrNoTurn], one for a response that has begun; each leaves the request to
 // the handler. An object that cannot answer is the client's to be told.

@@ -1,6 +1,8 @@
 package dohost
 
 import (
+	"errors"
+
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -17,6 +19,8 @@ var (
 	ErrHalfImported = runtime.ErrHalfImported
 	ErrNoClass      = runtime.ErrNoClass  // no such class is bound
 	ErrNoMethod     = runtime.ErrNoMethod // the class exposes no such method
+	// ErrPrivate: the object is for other objects alone.
+	ErrPrivate = errors.New("dohost: the object is not for callers from outside")
 )
 
 // ErrFenced says that an object ran in an incarnation that has ended. Whether the

@@ -140,6 +140,9 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 // that cannot be read ([*ArgumentError]); with RanYes it is what the method returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
 	m, err := h.rt.Method(id.Class, method)
+	if err == nil {
+		err = h.reachable(id)
+	}
 	if err != nil {
 		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
 	}

@@ -34,6 +34,10 @@ import (
 // client that leaves takes a queued request with it; a handler that has started
 // runs on, and its Flush returns an error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
+	if err := h.reachable(id); err != nil {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		return
+	}
 	for range maxDelegations {
 		next := h.serveObject(w, r, id)
 		if next == nil {
@@ -42,6 +46,14 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		r, id = next.request(r), next.id
 	}
 	WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("dohost: the request was handed on %d times", maxDelegations), Ran: RanNo})
+}
+
+// reachable says whether callers from outside may reach an object.
+func (h *Host) reachable(id ID) error {
+	if c, bound := h.classes[id.Class]; bound && c.private != nil && c.private(id.Name) {
+		return ErrPrivate
+	}
+	return nil
 }
 
 // serveObject serves the request, unless the object hands it on.

@@ -44,6 +44,7 @@ var errorCodes = []struct {
 	{ErrClosed, "closed", http.StatusServiceUnavailable},
 	{ErrNoClass, "no_class", http.StatusNotFound},
 	{ErrNoMethod, "no_method", http.StatusNotFound},
+	{ErrPrivate, "private", http.StatusForbidden},
 	{ErrNoHTTPHandler, "no_http_handler", http.StatusNotFound},
 	{ErrNoObject, "no_object", http.StatusNotFound},
 	{ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},

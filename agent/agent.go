@@ -24,8 +24,10 @@ type core struct {
 	life  string // names this incarnation in the rows that it works on
 
 	// Owned by whoever holds the turn.
-	holds  int    // who keeps the agent alive
-	unpin  func() // while somebody does
+	holds int    // who keeps the agent alive
+	unpin func() // nil while nobody does
+	// doom says that the agent is being destroyed, and is not gone yet.
+	doom   bool
 	fibers fibers
 	jobs   jobsState
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -41,6 +42,9 @@ func (c *core) rearm(ctx context.Context) error {
 		return err
 	}
 	next := earliest(jobs, runs, c.heartbeat(now))
+	if c.doom {
+		next = earliest(next, wakeup{at: now.Add(c.class.options.KeepAlive), boot: true})
+	}
 	switch {
 	case next.at.IsZero():
 		return c.obj.DeleteAlarm(ctx)
@@ -54,8 +58,8 @@ func (c *core) rearm(ctx context.Context) error {
 // does is one segment, in which the alarm is set anew. So nothing long runs on the alarm, and a
 // crash repeats all of it or nothing.
 func (c *core) ring(ctx context.Context, _ dohost.AlarmInfo) error {
-	if doomed, err := c.doomed(ctx); doomed || err != nil {
-		return err
+	if c.doom {
+		return errors.Join(c.obj.Go(ctx, "destroy", c.Destroy), c.rearm(ctx))
 	}
 	now := time.Now()
 	if err := c.recoverDue(ctx, now); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -164,7 +165,7 @@ func Bind[O, S any, P interface {
 		Closed: func(o *O, ctx context.Context, s *dohost.Socket, how dohost.Closing) error {
 			return of(o).disconnected(ctx, of(o).conn(s), how)
 		},
-	}), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
+	}), dohost.Private[O](func(name string) bool { return strings.HasPrefix(name, subPrefix) }), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
 		return of(o).ring(ctx, info)
 	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // Conn is a client's connection to an agent. It outlives the agent's time in memory, as
-// [dohost.Socket] says. Its methods may be called from any goroutine; those that take a
-// context want one of an event of the agent.
+// [dohost.Socket] says. Its methods may be called from any goroutine, SetState and SetReadonly
+// one at a time; those that take a context want one of an event of the agent.
 type Conn struct{ s *dohost.Socket }
 
 // Codes with which an agent closes connections by itself.
@@ -32,12 +32,13 @@ type flags byte
 const (
 	readonly flags = 1 << iota
 	noProtocol
+	turnedAway // nothing that it sends counts
 )
 
 // Admission is what a connection begins with.
 type Admission struct {
 	// Tags are by which [Agent.Connections] finds it, besides its id: at most nine, each of
-	// 1 to 256 bytes.
+	// 1 to 256 bytes. The id is the client's choice, so it may be like a tag of others.
 	Tags []string
 	// State is the connection's own: see [Conn.SetState].
 	State any
@@ -160,6 +161,10 @@ func (c *Conn) SetReadonly(ctx context.Context, on bool) error {
 	if on {
 		f |= readonly
 	}
+	return c.setFlags(ctx, f)
+}
+
+func (c *Conn) setFlags(ctx context.Context, f flags) error {
 	a := c.s.Attachment()
 	if len(a) == 0 {
 		a = []byte{0}
@@ -229,7 +234,7 @@ func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 	if refused != nil {
 		adm = Admission{NoProtocol: true}
 	}
-	conn, err := c.open(w, r, adm)
+	conn, err := c.open(w, r, adm, refused != nil)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -243,13 +248,16 @@ func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open accepts the socket, in place of an older one of the same client.
-func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission) (*Conn, error) {
+// open accepts the socket, in place of an older one of the same client unless it is refused.
+func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission, refused bool) (*Conn, error) {
 	id := r.URL.Query().Get("_pk")
 	if id == "" {
 		id = ulid.Make().String()
 	}
 	attached := []byte{byte(adm.flags())}
+	if refused {
+		attached[0] |= byte(turnedAway)
+	}
 	if adm.State != nil {
 		raw, err := marshal(adm.State)
 		if err != nil {
@@ -263,7 +271,7 @@ func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission) (*Con
 		return nil, err
 	}
 	for _, o := range older {
-		if o.Tags()[0] == id {
+		if !refused && o.Tags()[0] == id {
 			c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
 		}
 	}
@@ -271,9 +279,14 @@ func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission) (*Con
 }
 
 // hangUp closes a connection that may be closed by now. An incarnation that has ended closes
-// them all.
+// them all. What cannot be a code or a reason is another one: closed it is.
 func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) {
-	if err := conn.Close(ctx, code, reason); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
+	err := conn.Close(ctx, code, reason)
+	if err == nil || errors.Is(err, dohost.ErrSocketClosed) || ctx.Err() != nil {
+		return
+	}
+	c.failed(ctx, "close", err)
+	if err := conn.Close(ctx, CloseFailed, "the agent does not say why"); err != nil {
 		c.failed(ctx, "close", err)
 	}
 }
@@ -301,8 +314,12 @@ func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
 	return c.class.connect(c.self, ctx, conn, r)
 }
 
-// turnAway tells a client why it is not served, and closes its connection.
+// turnAway tells a client why it is not served, and closes its connection. What the client has
+// sent by then does not count.
 func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
+	if err := conn.setFlags(ctx, conn.flags()|turnedAway); err != nil {
+		return // the life has ended
+	}
 	if e, ok := errors.AsType[*CloseError](why); ok {
 		c.hangUp(ctx, conn, e.Code, e.Reason)
 		return
@@ -315,7 +332,7 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 
 // disconnected tells the user's hook.
 func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
-	if c.class.closed == nil {
+	if c.class.closed == nil || conn.flags()&turnedAway != 0 {
 		return nil
 	}
 	return c.class.closed(c.self, on(ctx, conn), conn, how)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -21,9 +20,13 @@ const destroying = "destroy"
 // incarnation ends meanwhile the next one goes on with that.
 //
 // It does not return nil. Errors: one for which errors.Is(err, [ErrDestroyed]) holds, which is
-// also what callers of the events that have not ended get; any other says that the agent is as it
-// was.
+// also what callers of the events that have not ended get; [dohost.ErrInTransaction], and those that
+// say that ctx does not hold the turn, which leave the agent as it is. With any other the agent is
+// still there, and goes on being destroyed at the next heartbeat if it had sub-agents.
 func (c *core) Destroy(ctx context.Context) error {
+	if err := c.store().Sync(ctx); err != nil { // not in a Transaction
+		return err
+	}
 	if err := c.destroySubs(ctx); err != nil {
 		return err
 	}
@@ -39,38 +42,33 @@ func (c *core) Destroy(ctx context.Context) error {
 	return c.obj.Abort(ctx, ErrDestroyed, &dohost.AbortOptions{DropAlarm: true})
 }
 
-// destroySubs destroys the sub-agents. Before the first of them goes it is noted, durably, that
-// all will, and the agent with them.
+// destroySubs destroys the sub-agents, those that come meanwhile included. Before the first of them
+// goes it is noted, durably, that all will, and the agent with them.
 func (c *core) destroySubs(ctx context.Context) error {
-	subs, err := ListSubAgents(ctx, c, "")
-	if err != nil || len(subs) == 0 {
-		return err
-	}
-	if err := numbers.Put(ctx, c.store(), number{Name: destroying}); err != nil {
-		return err
-	}
-	if err := c.obj.SetBootAlarm(ctx, time.Now().Add(c.class.options.KeepAlive)); err != nil {
-		return err
-	}
-	for _, s := range subs {
-		if _, err := DeleteSubAgent(ctx, c, s.Class, s.Name); err != nil {
+	for {
+		subs, err := ListSubAgents(ctx, c, "")
+		if err != nil || len(subs) == 0 {
 			return err
 		}
+		if err := numbers.Put(ctx, c.store(), number{Name: destroying}); err != nil {
+			return err
+		}
+		c.doom = true
+		if err := c.rearm(ctx); err != nil {
+			return err
+		}
+		for _, s := range subs {
+			if _, err := DeleteSubAgent(ctx, c, s.Class, s.Name); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
 }
 
-// doomed says that the agent is being destroyed, and sees to it that it will be.
-func (c *core) doomed(ctx context.Context) (bool, error) {
-	if len(c.class.subs) == 0 {
-		return false, nil
+// findDoom finds out whether an earlier incarnation has begun to destroy the agent.
+func (c *core) findDoom(ctx context.Context) (err error) {
+	if len(c.class.subs) > 0 {
+		_, c.doom, err = numbers.Get(ctx, c.store(), destroying)
 	}
-	_, doomed, err := numbers.Get(ctx, c.store(), destroying)
-	if err != nil || !doomed {
-		return false, err
-	}
-	if err := c.obj.SetBootAlarm(ctx, time.Now().Add(c.class.options.KeepAlive)); err != nil {
-		return true, err
-	}
-	return true, c.obj.Go(ctx, "destroy", c.Destroy)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -107,7 +108,7 @@ type fibers struct {
 	cancels map[string]context.CancelCauseFunc // of those that run
 	waiters map[string]chan struct{}           // closed when the fiber has ended
 	hooking map[string]bool                    // rows that a hook has, outside the constructor
-	more    bool                               // recovery has left rows for the alarm
+	moreAt  time.Time                          // when recovery goes on with rows that it has left
 	waits   bool                               // some row may wait for the next run of its hook
 
 	expiryRead bool
@@ -177,11 +178,15 @@ func SetCheckpoint(ctx context.Context, v any) error {
 }
 
 func (f *running) stash(ctx context.Context, snapshot []byte) error {
+	if len(snapshot) > maxCheckpoint {
+		return &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
+	}
 	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
 		if !r.open() || f.over {
 			return ErrFiberDone
 		}
 		r.Snapshot, r.Updated = snapshot, time.Now().UnixMilli()
+		r.Hooks, r.Lost = 0, 0 // it comes forward
 		return nil
 	})
 	if errors.Is(err, dohost.ErrNoRow) {
@@ -204,10 +209,13 @@ func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Co
 	if err != nil {
 		return v, err
 	}
-	f, inner, end := c.enter(ctx, id)
+	if err := c.there(ctx, id); err != nil {
+		return v, err
+	}
+	_, inner, end := c.enter(ctx, id)
 	defer end()
 	v, err = fn(inner)
-	if gone := c.endRun(ctx, f.id, err); gone != nil {
+	if gone := c.endRun(ctx, id, err); gone != nil {
 		return v, errors.Join(err, gone)
 	}
 	return v, err
@@ -233,12 +241,39 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		return "", err
 	}
 	_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+	if errors.Is(err, dohost.ErrInTransaction) {
+		_, gone := fiberRows.Delete(ctx, c.store(), row.ID)
+		err = errors.Join(err, gone, c.rearm(ctx))
+	}
 	return row.ID, err
+}
+
+// there says whether a fiber that is about to begin was cancelled meanwhile.
+func (c *core) there(ctx context.Context, id string) error {
+	_, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err == nil && !ok {
+		err = context.Canceled
+	}
+	return err
 }
 
 // maxName bounds the names of fibers, kinds and callbacks, and the keys and ids that callers choose,
 // in bytes.
 const maxName = 256
+
+const (
+	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row takes nearly 2 MiB, and has to
+	// take what recovery adds.
+	maxCheckpoint = 2<<20 - 64<<10
+	// maxFailure bounds how much of an error's text a row keeps, in bytes.
+	maxFailure = 4 << 10
+)
+
+// text is what a row keeps of an error.
+func text(err error) string {
+	s := err.Error()
+	return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "")
+}
 
 // enter makes a context in which the fiber runs, which CancelFiber can cancel.
 func (c *core) enter(ctx context.Context, id string) (f *running, inner context.Context, end func()) {
@@ -248,13 +283,20 @@ func (c *core) enter(ctx context.Context, id string) (f *running, inner context.
 		c.fibers.cancels = map[string]context.CancelCauseFunc{}
 	}
 	c.fibers.cancels[id] = cancel
-	return f, inner, func() { cancel(nil) }
+	return f, inner, func() {
+		cancel(nil)
+		delete(c.fibers.cancels, id)
+	}
 }
 
 // endRun takes the row away, in the segment of the fiber's last step. After the end of the
 // incarnation it cannot, and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
+	err := fresh(ctx, func() error {
+		_, err := fiberRows.Delete(ctx, c.store(), id)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	c.ended(id)
@@ -266,13 +308,24 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	return c.rearm(ctx)
 }
 
-// ended forgets a fiber, and wakes who waits for it.
+// ended wakes who waits for a fiber, to look whether it has ended.
 func (c *core) ended(id string) {
-	delete(c.fibers.cancels, id)
 	if ch, ok := c.fibers.waiters[id]; ok {
 		close(ch)
 		delete(c.fibers.waiters, id)
 	}
+}
+
+// fresh does something small again, in a segment of its own, if there was no room for it in the
+// one that the user has filled.
+func fresh(ctx context.Context, do func() error) error {
+	err := do()
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		if err = dohost.Sleep(ctx, 0); err == nil {
+			err = do()
+		}
+	}
+	return err
 }
 
 // decode decodes a snapshot, and says whether there is one.

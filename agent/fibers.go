@@ -118,7 +118,7 @@ func InspectFiberByKey(ctx context.Context, a Ref, key string) (info FiberInfo, 
 	return infoOf(&rows[0].Value), true, nil
 }
 
-// WaitFiber returns when a started fiber has come to its end, with the turn given up meanwhile.
+// WaitFiber returns when a fiber has come to its end, or is dead, with the turn given up meanwhile.
 // ok is false if there is no such fiber. A ctx that ends ends the waiting.
 //
 // Errors: the ctx's cause, and those of [dohost.Recv].
@@ -126,7 +126,7 @@ func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, 
 	c := a.base()
 	for {
 		info, ok, err = InspectFiber(ctx, c, id)
-		if err != nil || !ok || info.Status.final() {
+		if err != nil || !ok || info.Status.final() || info.Dead {
 			return info, ok, err
 		}
 		if c.fibers.waiters == nil {
@@ -162,7 +162,13 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 		return false, err
 	}
 	if cancel, ok := c.fibers.cancels[id]; ok {
-		cancel(context.Canceled)
+		if err := c.obj.Emit(ctx, func(err error) {
+			if err == nil { // else the row is open again
+				cancel(context.Canceled)
+			}
+		}); err != nil {
+			return false, err
+		}
 	}
 	c.ended(id)
 	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
@@ -217,6 +223,7 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 		}
 		return c.rearm(ctx)
 	})
+	c.fibers.expiryRead = false // what was read in there may have been taken back
 	return len(rows), err
 }
 
@@ -246,7 +253,7 @@ func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	if err := fiberRows.Put(ctx, c.store(), *r); err != nil {
 		return false, err
 	}
-	c.fibers.more = true
+	c.later()
 	return true, c.rearm(ctx)
 }
 

@@ -12,21 +12,23 @@ import (
 // wake it if its incarnation ends before. Nothing else of it is kept: in the next incarnation
 // nobody keeps the agent alive until somebody does so again. It may be called any number of
 // times; the last release lets the agent go. release wants a context that holds the turn, may
-// be called again, and does nothing in an incarnation that has ended.
+// be called again, and does nothing in an incarnation that has ended. Who keeps the agent alive is
+// no part of a [dohost.Transaction].
 func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
 	if err := c.hold(ctx); err != nil {
 		return nil, err
 	}
 	released := false
 	return func(ctx context.Context) error {
-		if released {
+		_, _, err := c.obj.GetAlarm(ctx) // wants the turn
+		if err == nil && !released {
+			released = true
+			err = c.letGo(ctx)
+		}
+		if errors.Is(err, dohost.ErrFenced) {
 			return nil
 		}
-		released = true
-		if err := c.letGo(ctx); !errors.Is(err, dohost.ErrFenced) {
-			return err
-		}
-		return nil
+		return err
 	}, nil
 }
 
@@ -48,15 +50,17 @@ func KeepAliveWhile[T any](ctx context.Context, a Ref, fn func(context.Context) 
 
 // hold and letGo count who keeps the agent alive.
 func (c *core) hold(ctx context.Context) error {
-	c.holds++
-	if c.holds > 1 {
-		return nil
+	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // wants the turn
+		return err
 	}
+	c.holds++
 	if err := c.rearm(ctx); err != nil {
 		c.holds--
 		return err
 	}
-	c.unpin = c.obj.Pin("kept alive")
+	if c.unpin == nil {
+		c.unpin = c.obj.Pin("kept alive")
+	}
 	return nil
 }
 
@@ -66,6 +70,7 @@ func (c *core) letGo(ctx context.Context) error {
 		return nil
 	}
 	c.unpin()
+	c.unpin = nil
 	return c.rearm(ctx)
 }
 

@@ -21,7 +21,8 @@ type Interrupted struct {
 	ID      string
 	Name    string
 	Created time.Time // of the first of them, if it was resumed
-	// Attempt is how often the hook was called for it before, and died or failed.
+	// Attempt is how often the hook was called before, and died or failed, or resumed the fiber
+	// for nothing: since that has stashed something the last time.
 	Attempt int
 
 	c       *core
@@ -44,15 +45,20 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	next := fiberRow{
 		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Snapshot: i.row.Snapshot,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
+		// Until it has stashed something it is as far as this one was.
+		Hooks: i.row.Hooks, Lost: i.row.Lost,
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := fiberRows.Insert(ctx, c.store(), next); err != nil {
 			return err
 		}
-		if _, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil {
-			return err
+		if existed, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil || !existed {
+			return errors.Join(err, ErrFiberDone) // somebody has cancelled it
 		}
 		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
+			if err := c.there(ctx, next.ID); err != nil {
+				return err
+			}
 			_, inner, end := c.enter(ctx, next.ID)
 			defer end()
 			err := fn(inner)
@@ -82,45 +88,82 @@ func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry
 
 // recover goes on with interrupted fibers when the agent wakes.
 func (c *core) recover(ctx context.Context) error {
-	rows, err := c.lost(ctx)
-	if err != nil || len(rows) == 0 {
-		return err
-	}
-	begun := time.Now()
-	for i := range rows {
-		row := &rows[i].Value
+	begun, written, found := time.Now(), 0, false
+	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+		found = true
 		c.fibers.waits = c.fibers.waits || row.Again > 0
 		if time.Since(begun) >= recoveryBudget {
-			c.fibers.more = true
-			break
+			c.later()
+			return false, nil
 		}
-		err := c.recoverRow(ctx, row, begun.Add(recoveryBudget))
-		if errors.Is(err, dohost.ErrNoSpace) { // the agent is there all the same, and tries again
-			c.noRoom(ctx, row, err)
-			break
+		if written += len(row.Snapshot); written > recoverySegment {
+			written = 0
+			if err := c.store().Sync(ctx); err != nil {
+				return false, err
+			}
 		}
-		if err != nil {
-			return err
-		}
+		return c.orLater(ctx, row, c.recoverRow(ctx, row, begun.Add(recoveryBudget)))
+	})
+	if err != nil || !found {
+		return err
 	}
 	return c.rearm(ctx)
 }
 
-// noRoom leaves what the disk has no room for to the alarm.
-func (c *core) noRoom(ctx context.Context, row *fiberRow, err error) {
-	c.fibers.more = true
-	c.report(ctx, "fiber:waiting", slog.String("fiber", row.ID), slog.Any("err", err))
+const (
+	// recoverySegment is about how many bytes of rows are written back in one segment.
+	recoverySegment = 4 << 20
+	lostPage        = 64 // rows that are read at a time
+)
+
+// orLater leaves a row for which there is no room, on the disk or among the tasks, to the alarm, and
+// those after it.
+func (c *core) orLater(ctx context.Context, row *fiberRow, err error) (more bool, _ error) {
+	_, full := errors.AsType[*dohost.LimitError](err)
+	switch {
+	case err == nil:
+		return true, nil
+	case full, errors.Is(err, dohost.ErrNoSpace):
+		c.report(ctx, "fiber:waiting", slog.String("fiber", row.ID), slog.Any("err", err))
+	case !errors.Is(err, dohost.ErrOverloaded):
+		return false, err
+	}
+	c.later()
+	return false, nil
 }
 
-// lost returns the rows that another incarnation has worked on, oldest first.
-func (c *core) lost(ctx context.Context) ([]dohost.Row[fiberRow], error) {
-	return fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "open", Where: func(r fiberRow) bool { return r.Life != c.life }})
+// later has the alarm go on with recovery in a second.
+func (c *core) later() {
+	if c.fibers.moreAt.IsZero() {
+		c.fibers.moreAt = time.Now().Add(time.Second)
+	}
+}
+
+// eachLost calls do with the rows that another incarnation has worked on, oldest first, until it
+// returns false. do may give up the turn.
+func (c *core) eachLost(ctx context.Context, do func(*fiberRow) (more bool, err error)) error {
+	q := &dohost.Query[fiberRow]{Index: "open", Limit: lostPage, Where: func(r fiberRow) bool { return r.Life != c.life }}
+	for {
+		rows, err := fiberRows.List(ctx, c.store(), q)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if more, err := do(&rows[i].Value); err != nil || !more {
+				return err
+			}
+		}
+		if len(rows) < lostPage {
+			return nil
+		}
+		q.After = rows[len(rows)-1].Cursor
+	}
 }
 
 // recoverRow does what is to be done about a row in the constructor.
 func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) error {
 	if row.Hooks > 0 && judge(row, c.knows(row), time.Now()) == ask {
-		c.fibers.more = true // the gate is not for one that has failed before
+		c.later() // the gate is not for one that has failed before
 		return nil
 	}
 	asks, err := c.dispose(ctx, row)
@@ -149,14 +192,12 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 	case resume:
 		row.Attempt++
 		row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now.UnixMilli(), now.UnixMilli()
-		if err = fiberRows.Put(ctx, c.store(), *row); err == nil {
-			err = c.launch(ctx, row)
-		}
-		if errors.Is(err, dohost.ErrOverloaded) {
-			row.Attempt--
-			row.Life, c.fibers.more = "", true
-			err = fiberRows.Put(ctx, c.store(), *row)
-		}
+		err = dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+				return err
+			}
+			return c.launch(ctx, row)
+		})
 	case giveUp:
 		row.Attempt++
 		row.Error = "max retries exceeded"
@@ -176,6 +217,7 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		return false, nil
 	}
 	if err == nil {
+		c.ended(row.ID)
 		c.report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
 			slog.Int("attempt", row.Attempt), slog.Duration("age", age))
 	}
@@ -217,7 +259,7 @@ func (c *core) hookEnded(ctx context.Context, row *fiberRow, failed error) error
 		}
 	} else {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-			r.Error, r.Updated = failed.Error(), time.Now().UnixMilli()
+			r.Error, r.Updated = text(failed), time.Now().UnixMilli()
 			r.Dead = r.Hooks >= maxHooks
 			*row = *r
 			return nil
@@ -233,6 +275,7 @@ func (c *core) hookEnded(ctx context.Context, row *fiberRow, failed error) error
 			outcome = bury.String()
 		}
 	}
+	c.ended(row.ID)
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome)}
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
@@ -253,15 +296,17 @@ func (c *core) runsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 		return expires, err
 	}
 	beat := wakeup{at: now.Add(c.class.options.KeepAlive), boot: true}
-	if c.fibers.more {
-		beat.at = now.Add(time.Second)
-	}
+	more := wakeup{at: c.fibers.moreAt}
 	if first.Again == 0 && c.fibers.waits {
 		if first, _, err = c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))}); err != nil {
 			return wakeup{}, err
 		}
 	}
-	return earliest(expires, beat, wakeup{at: timeOf(first.Again)}), nil
+	again := timeOf(first.Again)
+	if first.Again > 0 && !again.After(now) { // there was no room for it, or it is on its way
+		again = now.Add(time.Second)
+	}
+	return earliest(expires, beat, more, wakeup{at: again}), nil
 }
 
 func (c *core) firstRow(ctx context.Context, q *dohost.Query[fiberRow]) (row fiberRow, ok bool, err error) {
@@ -292,35 +337,26 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	if err := c.expire(ctx, now); err != nil {
 		return err
 	}
-	c.fibers.more = false
-	rows, err := c.lost(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range rows {
-		row := &rows[i].Value
+	c.fibers.moreAt = time.Time{}
+	written := 0
+	return c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+		if written += len(row.Snapshot); written > recoverySegment {
+			c.later() // this is one segment
+			return false, nil
+		}
 		if c.fibers.hooking[row.ID] {
-			row.Again = now.Add(c.class.options.KeepAlive).UnixMilli()
-			if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
-				return err
+			if row.Again > now.UnixMilli() {
+				return true, nil
 			}
-			continue
+			row.Again = now.Add(c.class.options.KeepAlive).UnixMilli()
+			return c.orLater(ctx, row, fiberRows.Put(ctx, c.store(), *row))
 		}
 		asks, err := c.dispose(ctx, row)
-		if errors.Is(err, dohost.ErrNoSpace) {
-			c.noRoom(ctx, row, err)
-			return nil
+		if err == nil && asks {
+			err = c.hookLater(ctx, row.ID)
 		}
-		if err != nil {
-			return err
-		}
-		if asks {
-			if err := c.hookLater(ctx, row.ID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return c.orLater(ctx, row, err)
+	})
 }
 
 // hookLater has a task ask the hook about a row.
@@ -331,12 +367,9 @@ func (c *core) hookLater(ctx context.Context, id string) error {
 		if err != nil || !ok || !row.Value.open() {
 			return err
 		}
-		return errors.Join(c.askHook(ctx, &row.Value), c.rearm(ctx))
+		_, err = c.orLater(ctx, &row.Value, c.askHook(ctx, &row.Value))
+		return errors.Join(err, c.rearm(ctx))
 	})
-	if errors.Is(err, dohost.ErrOverloaded) {
-		c.fibers.more = true
-		return nil
-	}
 	if err == nil {
 		if c.fibers.hooking == nil {
 			c.fibers.hooking = map[string]bool{}

@@ -166,6 +166,9 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	if err != nil {
 		return Started{}, err
 	}
+	if len(snapshot) > maxCheckpoint {
+		return Started{}, &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
+	}
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
 		ID: ulid.Make().String(), Name: string(k), Life: c.life, Started: true, Key: o.Key, Status: FiberPending,
@@ -243,15 +246,7 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 	if errors.Is(failed, dohost.ErrNoSpace) {
 		return false, failed
 	}
-	now = time.Now().UnixMilli()
-	_, err = fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-		if !r.open() {
-			return errCancelled
-		}
-		c.settle(r, result, failed, now)
-		*row = *r
-		return nil
-	})
+	result, failed, err = c.settleRow(ctx, row, result, failed)
 	switch {
 	case errors.Is(err, errCancelled), errors.Is(err, dohost.ErrNoRow):
 		return false, nil
@@ -271,6 +266,32 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 // errCancelled ends the update of a row that has ended meanwhile.
 var errCancelled = errors.New("agent: the fiber was cancelled")
 
+// settleRow writes how a call of a fiber's method has ended. A result for which the row has no room
+// is none, and the fiber has failed: what it did is done.
+func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) (json.RawMessage, error, error) {
+	final := false
+	write := func() error {
+		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+			if !r.open() {
+				return errCancelled
+			}
+			if final {
+				r.Attempt = r.Retries
+			}
+			c.settle(r, result, failed, time.Now().UnixMilli())
+			*row = *r
+			return nil
+		})
+		return err
+	}
+	err := fresh(ctx, write)
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		result, failed, final = nil, fmt.Errorf("agent: the fiber's result: %w", err), true
+		err = write()
+	}
+	return result, failed, err
+}
+
 // settle notes how a call of a fiber's method has ended.
 func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int64) {
 	r.Updated = now
@@ -280,7 +301,7 @@ func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int
 		return
 	}
 	r.Attempt++
-	r.Error = failed.Error()
+	r.Error = text(failed)
 	if r.Attempt > r.Retries {
 		c.close(r, FiberFailed, now)
 	}
@@ -307,12 +328,14 @@ func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
 }
 
 // settleLater is for a disk that is full: work that has ended must not be done again, so its row
-// goes at once, which needs no room, and comes back, ended, when there is some.
+// goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
+// has not ended stays.
 func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) error {
-	if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
-		return err
+	if c.settle(row, result, failed, time.Now().UnixMilli()); !row.open() {
+		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
+			return err
+		}
 	}
-	c.settle(row, result, failed, time.Now().UnixMilli())
 	for {
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
 			return err

@@ -124,7 +124,8 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 
 // SubAgent returns a stub for a sub-agent, which from here on is among [ListSubAgents].
 //
-// Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name.
+// Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name,
+// [ErrDestroyed] while the agent is being destroyed.
 func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name string) (stub dohost.Stub[O], err error) {
 	c := a.base()
 	object, err := c.adopt(ctx, string(ns), name)
@@ -150,6 +151,9 @@ func (c *core) child(class, name string) (object string, err error) {
 func (c *core) adopt(ctx context.Context, class, name string) (object string, err error) {
 	if object, err = c.child(class, name); err != nil {
 		return "", err
+	}
+	if c.doom {
+		return "", ErrDestroyed
 	}
 	err = subRows.Insert(ctx, c.store(), subRow{class, name, time.Now().UnixMilli()})
 	if err != nil && !errors.Is(err, dohost.ErrRowExists) {

@@ -4,6 +4,9 @@ import "context"
 
 // wake is what happens between the constructor and the first event.
 func (c *core) wake(ctx context.Context) error {
+	if err := c.findDoom(ctx); err != nil {
+		return err
+	}
 	if err := c.recover(ctx); err != nil {
 		return err
 	}

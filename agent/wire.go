@@ -87,6 +87,9 @@ func (c *core) introduce(ctx context.Context, conn *Conn) error {
 
 // receive handles a client's frame.
 func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
+	if conn.flags()&turnedAway != 0 {
+		return nil
+	}
 	ctx = on(ctx, conn)
 	var head struct {
 		Type string `json:"type"`

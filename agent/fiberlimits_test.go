@@ -1,0 +1,324 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// interrupted has a fiber that was run be interrupted, a second after the start.
+func interrupted(t *testing.T, h *dohosttest.Host) {
+	t.Helper()
+	client := h.Client(func(ctx context.Context) error {
+		return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+			_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+			return err
+		})
+	})
+	h.Advance(time.Second)
+	evict(h)
+	if err := client.Wait(); !errors.Is(err, dohost.ErrFenced) {
+		t.Error(err)
+	}
+}
+
+// Rows that do not fit into one segment are written back in several.
+func TestManyLargeCheckpointsAreRecovered(t *testing.T) {
+	const kind agent.FiberKind[string] = "large"
+	runs := 0
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+		agent.OnFiber(kind, func(_ *worker, ctx context.Context, f *agent.Fiber[string]) error {
+			runs++
+			return sleep(ctx, time.Hour)
+		}, nil))
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		for range 20 {
+			do(t, h, func(ctx context.Context, a *worker) error {
+				_, err := agent.StartFiber(ctx, a, kind, strings.Repeat("x", 1<<20), nil)
+				return err
+			})
+		}
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if _, err := agent.StartFiber(ctx, a, kind, strings.Repeat("x", 2<<20), nil); !isLimit(err) {
+				t.Error(err)
+			}
+			return nil
+		})
+		h.Advance(time.Second)
+		evict(h)
+		h.Advance(time.Minute)
+		do(t, h, func(context.Context, *worker) error { return nil })
+		same(t, "runs", runs, 40)
+	})
+}
+
+// What cannot be kept of a result fails the fiber, and does not have it done again.
+func TestAResultThatDoesNotFit(t *testing.T) {
+	w := &shift{}
+	w.run = func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
+		w.note("run")
+		return f.SetResult(strings.Repeat("x", 3<<20))
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 1, nil)
+		h.Advance(time.Hour)
+		info := inspect(t, h, s.ID)
+		if info.Status != agent.FiberFailed || !strings.Contains(info.Error, "result") {
+			t.Errorf("%v %q", info.Status, info.Error)
+		}
+		w.happened(t, "0s run")
+	})
+}
+
+func TestCancellingASuccessor(t *testing.T) {
+	w := &shift{}
+	w.hook = func(a *worker, ctx context.Context, i *agent.Interrupted) error {
+		id, err := i.Resume(ctx, func(context.Context) error { w.note("it ran"); return nil })
+		if err != nil {
+			return err
+		}
+		ok, err := agent.CancelFiber(ctx, a, id)
+		w.note("cancelled %v", ok)
+		return err
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		h.Advance(time.Minute)
+		w.happened(t, "30s cancelled true")
+	})
+}
+
+func TestACancellationThatIsTakenBack(t *testing.T) {
+	w := &shift{}
+	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		err := sleep(ctx, 10*time.Minute)
+		w.note("attempt %d ends: %v", f.Attempt, err)
+		return err
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 1, nil)
+		h.Advance(time.Second)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			no := errors.New("no")
+			if err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				_, err := agent.CancelFiber(ctx, a, s.ID)
+				return errors.Join(err, no)
+			}); !errors.Is(err, no) {
+				t.Error(err)
+			}
+			return nil
+		})
+		h.Advance(15 * time.Minute)
+		w.happened(t, "600s attempt 0 ends: <nil>")
+	})
+}
+
+// A successor that ends lives without getting any further is given up like a hook that fails.
+func TestResumingIsBounded(t *testing.T) {
+	w := &shift{}
+	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook %d", i.Attempt)
+		_, err := i.Resume(ctx, func(context.Context) error { panic("poison") })
+		return err
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		h.Advance(2 * time.Hour)
+		same(t, "runs of the hook", len(w.events), 5)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			dead, err := agent.DeadFibers(ctx, a, 0)
+			same(t, "dead", len(dead), 1)
+			return err
+		})
+	})
+}
+
+// A busy agent does not put off what waits for its alarm.
+func TestWhatWaitsForTheAlarmIsNotPutOff(t *testing.T) {
+	w := &shift{hook: func(w *worker, _ context.Context, _ *agent.Interrupted) error {
+		w.note("told")
+		return errors.New("no")
+	}}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		h.Advance(time.Hour)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			dead, err := agent.DeadFibers(ctx, a, 0)
+			if err != nil || len(dead) != 1 {
+				return fmt.Errorf("%d dead, %w", len(dead), err)
+			}
+			_, err = agent.ReviveFiber(ctx, a, dead[0].ID)
+			return err
+		})
+		w.events = nil
+		for range 10 {
+			h.Advance(900 * time.Millisecond)
+			do(t, h, func(ctx context.Context, a *worker) error {
+				release, err := a.KeepAlive(ctx)
+				return errors.Join(err, release(ctx))
+			})
+		}
+		same(t, "told", len(w.events), 1)
+	})
+}
+
+// Whoever waits is told of a fiber that recovery gives up.
+func TestWaitingForWhatIsGivenUp(t *testing.T) {
+	w := &shift{
+		run:  func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 100*time.Hour) },
+		hook: func(_ *worker, ctx context.Context, _ *agent.Interrupted) error { return sleep(ctx, time.Minute) },
+	}
+	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		client := h.Client(func(ctx context.Context) error {
+			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+				return err
+			})
+		})
+		h.Advance(time.Second)
+		s := start(t, h, 1, nil) // behind a hook that uses up the constructor's time
+		h.Advance(time.Second)
+		evict(h)
+		_ = client.Wait()
+		do(t, h, func(ctx context.Context, a *worker) error {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+			defer cancel()
+			info, ok, err := agent.WaitFiber(ctx, a, s.ID)
+			same(t, "waited", words(info.Status, ok), "failed true")
+			return err
+		})
+	})
+}
+
+func TestKeepAliveWantsTheTurn(t *testing.T) {
+	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, a *worker) error {
+			release, err := a.KeepAlive(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = dohost.Await(ctx, func(away context.Context) (none, error) {
+				_, err := a.KeepAlive(away)
+				if err2 := release(away); !errors.Is(err, dohost.ErrNoTurn) || !errors.Is(err2, dohost.ErrNoTurn) {
+					t.Error(err, err2)
+				}
+				return none{}, nil
+			})
+			return errors.Join(err, release(ctx))
+		})
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
+
+// narrow is a host of workers on a disk that can be full.
+func narrow(t *testing.T, w *shift, o dohost.Options, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o.FS = objectstore.NewMemFS()
+		o.FS.SetFree(1 << 40)
+		w.begun = time.Now()
+		h, err := dohost.Open("data", &o, w.class(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, h, o.FS)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Work that has not come to its end is not given up for want of room.
+func TestAFullDiskLosesNoWork(t *testing.T) {
+	w := &shift{}
+	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if err := sleep(ctx, 10*time.Second); err != nil {
+			return err
+		}
+		if f.Attempt == 0 {
+			return errors.New("no luck, once")
+		}
+		return nil
+	}
+	narrow(t, w, dohost.Options{}, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+		a := workers.Get(h, "a")
+		var s agent.Started
+		if err := a.Do(t.Context(), func(ctx context.Context, w *worker) (err error) {
+			s, err = agent.StartFiber(ctx, w, job, 1, nil)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		disk.SetFree(0)
+		time.Sleep(15 * time.Second)
+		h.Evict(a.ID(), dohost.Fence)
+		disk.SetFree(1 << 40)
+		time.Sleep(5 * time.Minute)
+		if err := a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			same(t, "the fiber", info.Status, agent.FiberCompleted)
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where there is no room for a hook's run, on the disk or among the tasks, the alarm comes once in
+// a second and not at once.
+func TestTheAlarmDoesNotSpin(t *testing.T) {
+	for name, full := range map[string]bool{"disk": true, "tasks": false} {
+		t.Run(name, func(t *testing.T) {
+			w := &shift{hook: func(*worker, context.Context, *agent.Interrupted) error { return errors.New("no") }}
+			o := dohost.Options{}
+			if !full {
+				o.MaxEvents = 2
+			}
+			narrow(t, w, o, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+				a := workers.Get(h, "a")
+				ended := make(chan error)
+				go func() {
+					ended <- a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+						_, err := agent.RunFiber(ctx, w, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
+						return err
+					})
+				}()
+				time.Sleep(time.Second)
+				h.Evict(a.ID(), dohost.Fence)
+				<-ended
+				if err := a.Do(t.Context(), func(ctx context.Context, w *worker) error { // the hook fails, for the first time
+					for range 2 {
+						if err := w.Object().Go(ctx, "pause", func(ctx context.Context) error { return sleep(ctx, time.Minute) }); !full && err != nil {
+							return err
+						}
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				if full {
+					disk.SetFree(0)
+				}
+				time.Sleep(25 * time.Second)
+				before := h.Stats().Records
+				time.Sleep(15 * time.Second) // the hook's time comes after five
+				if n := h.Stats().Records - before; n < 3 || n > 100 {
+					t.Errorf("%d records in 15 s", n)
+				}
+				disk.SetFree(1 << 40)
+			})
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// Whoever is refused has no connection: what it sends does not count, nobody is told of its end,
+// and nobody has to go for it.
+func TestWhoIsRefusedHasNoConnection(t *testing.T) {
+	closed := make(chan string, 3)
+	s := serve(t, roomClass(agent.OnClose(func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
+		closed <- c.ID()
+		return nil
+	})))
+	older := s.dial(t, "/r?_pk=me")
+	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
+	s.dial(t, "/r?_pk=me&token=wrong").closes(4001, "who are you?")
+
+	// A call that comes in one piece with the request.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call := `{"type":"rpc","id":"1","method":"add","args":[5]}`
+	request := "GET /r?token=wrong HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+	farewell := "\x88\x80\x00\x00\x00\x00" // so that the server is done with it
+	masked := append([]byte{0x81, 0x80 | byte(len(call)), 0, 0, 0, 0}, call...)
+	if _, err := conn.Write(append(append([]byte(request), masked...), farewell...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(bufio.NewReader(conn))
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 101") {
+		t.Errorf("%q, %v", got, err)
+	}
+
+	older.send(`{"type":"rpc","id":"1","method":"add","args":[0]}`)
+	older.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":0}}`, `{"type":"rpc","id":"1","success":true,"done":true,"result":0}`)
+	if err := older.ws.CloseNow(); err != nil {
+		t.Error(err)
+	}
+	if id := <-closed; id != "me" || len(closed) > 0 {
+		t.Errorf("the agent was told of the end of %q, and of %d more", id, len(closed))
+	}
+}
+
+// A refusal that cannot be sent as it is still is one.
+func TestARefusalThatCannotBeSent(t *testing.T) {
+	for _, e := range []*agent.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
+		s := serve(t, agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
+			agent.Callable("add", (*room).add),
+			agent.Admit(func(*room, *http.Request) (agent.Admission, error) { return agent.Admission{}, e })))
+		c := s.dial(t, "/r")
+		c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
+		c.closes(agent.CloseFailed, "the agent does not say why")
+	}
+}
+
+// A sub-agent is for its parent to give away.
+func TestSubAgentsAreNotReachedPastTheirParents(t *testing.T) {
+	s := forest(t, treeClass())
+	id := dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"}
+	if _, err := s.Invoke(t.Context(), id, "grow", []byte("1")); !errors.Is(err, dohost.ErrPrivate) {
+		t.Error(err)
+	}
+	res, err := http.Get(s.url + "/sub%2FBigTree%2Foak%2Fbranch/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("a root may be called so as it stands in a URL: %d, %v", res.StatusCode, err)
+	}
+	w := &answer{header: http.Header{}}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ServeObject(w, r, id)
+	if w.status != http.StatusForbidden {
+		t.Errorf("status %d", w.status)
+	}
+}
+
+// answer is a response of which a test wants the status.
+type answer struct {
+	header http.Header
+	status int
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(p []byte) (int, error) { return len(p), nil }
