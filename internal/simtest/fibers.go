@@ -226,7 +226,7 @@ func allSteps(bank *dohosttest.Service, names []string) func() error {
 func newStudying() dohosttest.Scenario {
 	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
 	return newScholar((*scholar).start, bank, names,
-		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 5, KeepCompleted: -1}), allSteps(bank, names))
+		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}), allSteps(bank, names))
 }
 
 // newResuming is fibers of functions, which a hook hands over to successors.
