@@ -70,37 +70,20 @@ var fiberRows = dohost.Collection[fiberRow]{
 	Name: "dohost.fibers",
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
-		{Name: "open", Of: func(r fiberRow) dohost.Key {
-			if !r.open() {
-				return ""
-			}
-			return dohost.KeyOf(r.Again) + dohost.KeyOf(r.Number)
-		}},
-		{Name: "started", Of: func(r fiberRow) dohost.Key {
-			if !r.Started {
-				return ""
-			}
-			return dohost.KeyOf(r.Number)
-		}},
-		{Name: "key", Of: func(r fiberRow) dohost.Key {
-			if r.Key == "" {
-				return ""
-			}
-			return dohost.KeyOf(r.Key)
-		}},
-		{Name: "expires", Of: func(r fiberRow) dohost.Key {
-			if r.Expires == 0 {
-				return ""
-			}
-			return dohost.KeyOf(r.Expires) + dohost.KeyOf(r.ID)
-		}},
-		{Name: "dead", Of: func(r fiberRow) dohost.Key {
-			if !r.Dead {
-				return ""
-			}
-			return dohost.KeyOf(r.Number)
-		}},
+		{Name: "open", Of: func(r fiberRow) dohost.Key { return when(r.open(), dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number)) }},
+		{Name: "started", Of: func(r fiberRow) dohost.Key { return when(r.Started, dohost.KeyOf(r.Number)) }},
+		{Name: "key", Of: func(r fiberRow) dohost.Key { return when(r.Key != "", dohost.KeyOf(r.Key)) }},
+		{Name: "expires", Of: func(r fiberRow) dohost.Key { return when(r.Expires != 0, dohost.KeyOf(r.Expires)+dohost.KeyOf(r.ID)) }},
+		{Name: "dead", Of: func(r fiberRow) dohost.Key { return when(r.Dead, dohost.KeyOf(r.Number)) }},
 	},
+}
+
+// when is a row's place in an index that has not all rows.
+func when(in bool, k dohost.Key) dohost.Key {
+	if in {
+		return k
+	}
+	return ""
 }
 
 // fibers is what an incarnation knows of the fibers that it works on.
@@ -141,11 +124,7 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
 func Stash(ctx context.Context, v any) error {
-	f, ok := ctx.Value(fiberKey{}).(*running)
-	if !ok {
-		return ErrNoFiber
-	}
-	snapshot, err := marshal(v)
+	f, snapshot, err := checkpointOf(ctx, v)
 	if err != nil {
 		return err
 	}
@@ -166,15 +145,21 @@ func Stash(ctx context.Context, v any) error {
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrNoTurn], [dohost.ErrFenced]; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
 func SetCheckpoint(ctx context.Context, v any) error {
-	f, ok := ctx.Value(fiberKey{}).(*running)
-	if !ok {
-		return ErrNoFiber
-	}
-	snapshot, err := marshal(v)
+	f, snapshot, err := checkpointOf(ctx, v)
 	if err != nil {
 		return err
 	}
 	return f.stash(ctx, snapshot)
+}
+
+// checkpointOf is the fiber whose context ctx is, and v as its checkpoint.
+func checkpointOf(ctx context.Context, v any) (f *running, snapshot []byte, err error) {
+	f, ok := ctx.Value(fiberKey{}).(*running)
+	if !ok {
+		return nil, nil, ErrNoFiber
+	}
+	snapshot, err = marshal(v)
+	return f, snapshot, err
 }
 
 func (f *running) stash(ctx context.Context, snapshot []byte) error {

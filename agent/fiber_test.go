@@ -359,15 +359,7 @@ func TestAHandOverCountsAtOnce(t *testing.T) {
 		return errors.Join(err, errors.New("too late"))
 	}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		client := h.Client(func(ctx context.Context) error {
-			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-				return err
-			})
-		})
-		h.Advance(time.Second)
-		evict(h)
-		_ = client.Wait()
+		interrupted(t, h)
 		h.Advance(time.Hour)
 		w.happened(t, "30s hook 0", "30s successor")
 	})
@@ -384,15 +376,7 @@ func TestAHungHookLetsTheAgentServe(t *testing.T) {
 	}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		hang = make(chan struct{})
-		client := h.Client(func(ctx context.Context) error {
-			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-				return err
-			})
-		})
-		h.Advance(time.Second)
-		evict(h)
-		_ = client.Wait()
+		interrupted(t, h)
 		for workers.Get(h, "a").Do(ctx, func(context.Context, *worker) error { return nil }) != nil {
 			h.Advance(time.Second)
 		}
