@@ -565,6 +565,31 @@ func TestTheObjectClosesASocket(t *testing.T) {
 	})
 }
 
+// The client's closing frame comes while the object is busy with a message of that client's, so
+// that not its reader reads it.
+func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+			if string(f.Data) == "go on" {
+				pass(time.Second)
+				return nil
+			}
+			return s.Close(ctx, 4000, "enough")
+		}}
+		d := openDoor(t, e, nil)
+		ws, _ := d.dial(t, "a")
+		say(t, ws, "close")
+		say(t, ws, "go on")
+		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != 4000 {
+			t.Error(err)
+		}
+		pass(2 * time.Second)
+		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], `4000 "enough" clean true`) {
+			t.Errorf("the object heard of %q", e.closed)
+		}
+	})
+}
+
 // Code of an ended incarnation can do nothing with sockets, whatever it kept: neither with
 // those that the end has closed, nor with those that stay.
 func TestCodeLeftBehindCanDoNothingWithSockets(t *testing.T) {

@@ -40,14 +40,15 @@ type Conn struct {
 	attachment []byte
 	answered   time.Time
 	out        []Packed
-	waiting    int       // bytes of out, and of what is being written
-	moved      time.Time // when the client last took some of it, or it began to wait
-	writing    bool      // a goroutine writes, or has closed
-	hung       *Closing  // how it is to be closed when out is written
-	quiet      bool      // the object sends nothing more
-	orphan     bool      // the object has nothing to do with it any more
-	severed    bool      // nothing more is written or read
-	reading    bool      // so that a pong would be heard
+	waiting    int        // bytes of out, and of what is being written
+	moved      time.Time  // when the client last took some of it, or it began to wait
+	writing    bool       // a goroutine writes, or has closed
+	hung       *Closing   // how it is to be closed when out is written
+	parted     chan error // has what became of that; nil until somebody closes
+	quiet      bool       // the object sends nothing more
+	orphan     bool       // the object has nothing to do with it any more
+	severed    bool       // nothing more is written or read
+	reading    bool       // so that a pong would be heard
 	heard      time.Time
 }
 
@@ -96,7 +97,28 @@ func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
 func (c *Conn) serve() {
 	how := c.read()
 	_ = c.ws.CloseNow() // unless it is closed
+	if !how.Clean {
+		how = c.parting(how)
+	}
 	c.end(c.ctx, how)
+}
+
+// parting is how a connection has ended that this side was closing: the client's closing frame may
+// have been read by who closed it, while the reader was busy with a message.
+func (c *Conn) parting(how Closing) Closing {
+	c.mu.Lock()
+	parted, hung := c.parted, c.hung
+	c.mu.Unlock()
+	if parted == nil {
+		return how
+	}
+	switch err := <-parted; {
+	case err == nil:
+		return Closing{Code: hung.Code, Reason: hung.Reason, Clean: true}
+	case websocket.CloseStatus(err) != -1:
+		return closingOf(err)
+	}
+	return how
 }
 
 var neverAnswered = Closing{Code: noFrame, Reason: "the client was never answered"}

@@ -66,7 +66,7 @@ func (c *Conn) write() {
 		if len(frames) == 0 {
 			if hung != nil {
 				// The client's closing frame, or its silence, ends the reader.
-				_ = c.ws.Close(websocket.StatusCode(hung.Code), hung.Reason)
+				c.parted <- c.ws.Close(websocket.StatusCode(hung.Code), hung.Reason)
 			}
 			return
 		}
@@ -92,7 +92,9 @@ func (c *Conn) batch(frames [][]byte, written int) (_ [][]byte, size int, hung *
 	}
 	if len(c.out) == 0 {
 		c.out, c.waiting = nil, 0
-		c.writing = c.hung != nil
+		if c.writing = c.hung != nil; c.writing {
+			c.parted = make(chan error, 1)
+		}
 		return nil, 0, c.hung
 	}
 	n := 0
