@@ -67,10 +67,19 @@ func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "\nBroken off. The data is kept in %s; the same command goes on from there.\n", c.Data)
 		return errBrokenOff
 	}
+	if result != nil {
+		if err := c.conclude(out, plan, result); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%w\nThe data is kept in %s; the same command goes on from there.\nReplay: %s", err, c.Data, c.replay(plan))
 	}
-	return c.conclude(out, plan, result)
+	if c.Keep {
+		fmt.Fprintf(out, "The store is in %s.\n", c.Data)
+		return nil
+	}
+	return c.removeRun()
 }
 
 // conclude prints the account and compares the result with a direct count.
@@ -85,11 +94,7 @@ func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
 		return errInexact
 	}
 	fmt.Fprintf(out, "\n%d words, %d different, in %d files: the objects and a direct count agree to the last one.\n", want.total, len(want.words), plan.Files)
-	if c.Keep {
-		fmt.Fprintf(out, "The store is in %s.\n", c.Data)
-		return nil
-	}
-	return c.removeRun()
+	return nil
 }
 
 var (

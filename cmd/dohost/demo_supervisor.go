@@ -77,7 +77,8 @@ func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 		return nil, s.saved(err)
 	}
 	if werr != nil {
-		return nil, s.saved(fmt.Errorf("the process that does the job failed: %w", werr))
+		// It may have come to its result, and failed to end.
+		return result, s.saved(fmt.Errorf("the process that does the job failed: %w", werr))
 	}
 	return result, s.saved(err)
 }
