@@ -109,7 +109,7 @@ func (t *turn) awaitGate() error {
 	select {
 	case s := <-t.wake:
 		if s == gateOpen {
-			return nil
+			return l.cause() // of a gate that opens and a life that ends it is the end that counts
 		}
 	case <-l.context().Done():
 	}

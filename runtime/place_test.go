@@ -100,3 +100,35 @@ func (c *counter) step(ctx context.Context, step int) error {
 	}
 	return c.s.Chunk(ctx, func(error) {}, func(context.Context) error { return nil })
 }
+
+// TestAnEndComesBeforeAnOpenGate ends a life when it has handed over nothing, so that the gate of
+// its Await is open as it ends: whether fn runs must not be chance, or a run could not be had again.
+func TestAnEndComesBeforeAnOpenGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int64
+		opts := Options{Policy: Policy{At: func(p Point) Style {
+			switch {
+			case p.Op != "wait":
+			case p.Place == PlaceHanded:
+				return StyleFence
+			case p.Place == PlaceAwait:
+				begun.Add(1)
+			}
+			return StyleNone
+		}}}
+		h := open(t, objectstore.NewMemFS(), opts, Class{Name: "counter", New: newCounter})
+		const rounds = 100
+		for range rounds {
+			err := do(t.Context(), h, "a", "wait", func(ctx context.Context, _ *counter) error {
+				return Await(ctx, func(context.Context) error { return nil })
+			})
+			if !errors.Is(err, ErrFenced) {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if n := begun.Load(); n != 0 {
+			t.Errorf("the function of %d Awaits was about to begin in a life that had ended, of %d", n, rounds)
+		}
+	})
+}

@@ -53,3 +53,26 @@ func TestChecksNoticeALoss(t *testing.T) {
 		})
 	}
 }
+
+// TestASeedIsARun has each workload run twice from the same seeds, which must be the same run.
+func TestASeedIsARun(t *testing.T) {
+	seeds, runs := uint64(3), 0
+	if invariants.Enabled {
+		seeds = 1
+	}
+	for _, n := range Scenarios() {
+		s := dohosttest.Simulation{Scenario: n.New()}
+		for seed := uint64(7); seed < 7+seeds; seed++ {
+			first, err := s.Try(t, seed)
+			again, err2 := s.Try(t, seed)
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatalf("%s: %v", n.Name, err)
+			}
+			if first != again {
+				t.Errorf("%s: seed %d is %+v, and then %+v", n.Name, seed, first, again)
+			}
+			runs++
+		}
+	}
+	t.Logf("%d runs, each twice", runs)
+}
