@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 
 	"github.com/dohost/dohost/alarm"
@@ -17,6 +18,9 @@ type Class struct {
 	http func(instance any, w http.ResponseWriter, r *http.Request)
 	// private are the names of objects that nobody outside the host may reach.
 	private func(name string) bool
+	// look and operate are what OnLook and OnOperate have set.
+	look    func(context.Context, *View) iter.Seq2[Detail, error]
+	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.
 	sockets *socket.Handlers
 	err     error // the first mistake in Bind, reported by Open

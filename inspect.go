@@ -188,17 +188,16 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }
 
-// CheckProblem is something that [CheckDir] found wrong.
+// CheckProblem is something that [CheckStore] found wrong.
 type CheckProblem = objectstore.Problem
 
-// CheckStats counts what [CheckDir] read.
+// CheckStats counts what [CheckStore] read.
 type CheckStats = objectstore.CheckStats
 
-// CheckDir reads all of the store in dir, which no host may be using, and reports
-// what is wrong. Its error says why it could not go on.
-func CheckDir(ctx context.Context, dir string, report func(CheckProblem)) (stats CheckStats, err error) {
+// CheckDir is [CheckStore] of the store in dir, which no host may be using.
+func CheckDir(ctx context.Context, dir string, report func(CheckProblem), classes ...Class) (stats CheckStats, err error) {
 	err = readDir(dir, func(s *objectstore.Store) (err error) {
-		stats, err = s.Check(ctx, report)
+		stats, err = CheckStore(ctx, s, report, classes...)
 		return err
 	})
 	return stats, err

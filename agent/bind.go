@@ -167,5 +167,7 @@ func Bind[O, S any, P interface {
 		},
 	}), dohost.Private[O](func(name string) bool { return strings.HasPrefix(name, subPrefix) }), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
 		return of(o).ring(ctx, info)
+	}), dohost.OnLook[O](look), dohost.OnOperate(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+		return of(o).operate(ctx, a, kind, id)
 	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
 }

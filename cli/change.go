@@ -197,11 +197,11 @@ type checkCmd struct {
 }
 
 // Run is the command.
-func (c *checkCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *checkCmd) Run(ctx context.Context, out io.Writer, classes []dohost.Class) error {
 	if err := errors.Join(filled("<dir>", "DOHOST_DATA", c.Dir), aFolder("<dir>", c.Dir)); err != nil {
 		return err
 	}
-	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, p) })
+	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, p) }, classes...)
 	if err != nil {
 		return err
 	}

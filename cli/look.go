@@ -66,6 +66,7 @@ type showCmd struct {
 	hostFlags
 	ID      objectID `arg:"" name:"class/name" help:"The object."`
 	Sockets bool     `help:"List its WebSockets too."`
+	Limit   int      `default:"100" help:"List at most so many of the things that it has (${default}), as an agent's fibers."`
 }
 
 // Run is the command.
@@ -96,6 +97,9 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 		if err := c.sockets(ctx, table); err != nil {
 			return err
 		}
+	}
+	if err := c.details(ctx, table); err != nil {
+		return err
 	}
 	return table.Flush()
 }

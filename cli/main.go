@@ -22,6 +22,9 @@ type commands struct {
 	Ls      lsCmd      `cmd:"" help:"List the objects of a running host."`
 	Show    showCmd    `cmd:"" help:"Tell what is known of an object. Looking does not wake it."`
 	Pins    pinsCmd    `cmd:"" help:"Tell why an object is in memory."`
+	Cancel  cancelCmd  `cmd:"" help:"Cancel something that an object has: a fiber, a schedule, an item of its queue."`
+	Rerun   rerunCmd   `cmd:"" help:"Have something run again that has failed: a fiber, a dead letter."`
+	Clear   clearCmd   `cmd:"" help:"Remove something that has ended or failed: a fiber, a dead letter."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
 	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm."`
 	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`

@@ -288,7 +288,8 @@ func (w *world) sound() error {
 		return fmt.Errorf("opening what is left: %w", err)
 	}
 	var problems []error
-	_, err = s.Check(w.ctx, func(p objectstore.Problem) { problems = append(problems, fmt.Errorf("the store is not sound: %v", p)) })
+	note := func(p dohost.CheckProblem) { problems = append(problems, fmt.Errorf("the store is not sound: %v", p)) }
+	_, err = dohost.CheckStore(w.ctx, s, note, w.classes...)
 	return errors.Join(errors.Join(problems...), err, s.Close())
 }
 

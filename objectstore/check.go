@@ -11,13 +11,16 @@ import (
 // Problem is something Check found wrong.
 type Problem struct {
 	Object ID     // the object concerned; zero if none is
-	Key    []byte // the key in the store
+	Key    []byte // the key in the store; nil if it is none in particular
 	Detail string
 }
 
 // String returns one line.
 func (p Problem) String() string {
-	if p.Object == (ID{}) {
+	switch {
+	case p.Key == nil:
+		return fmt.Sprintf("%s: %s", p.Object, p.Detail)
+	case p.Object == (ID{}):
 		return fmt.Sprintf("key %q: %s", p.Key, p.Detail)
 	}
 	return fmt.Sprintf("%s: key %q: %s", p.Object, p.Key, p.Detail)

@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -326,6 +327,36 @@ func (m *shelfModel) dump(t *rapid.T) shelves {
 	return got
 }
 
+// onDisk reads a snapshot, by keys and by each index, when all is on the disk.
+func (m *shelfModel) onDisk(t *rapid.T) {
+	sn, err := m.s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	for name := range m.now.rows {
+		for _, index := range []string{"", "shelf", "words"} {
+			var got []place
+			for r, err := range sn.Rows(ID{Class: "c", Name: "a"}, name, index) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is := m.now.rows[name][string(r.Key)]; is != (shelfRow{string(r.Value), r.Version}) {
+					t.Fatalf("%s has %v in %q, where %v is", name, r, index, is)
+				}
+				at := r.Cursor
+				if index != "" {
+					at = at[:len(at)-len(r.Key)-1]
+				}
+				got = append(got, place{string(at), string(r.Key)})
+			}
+			if want := m.now.find(name, RowQuery{Index: index}); !slices.Equal(got, want) {
+				t.Fatalf("%s has %q in %q, want %q", name, got, index, want)
+			}
+		}
+	}
+}
+
 func TestCollectionModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newShelfModel(t)
@@ -339,6 +370,7 @@ func TestCollectionModel(t *testing.T) {
 		})
 		m.commit(t)
 		m.readFeed(t)
+		m.onDisk(t)
 		if _, err := m.s.Check(t.Context(), func(p Problem) { t.Errorf("check: %v", p) }); err != nil {
 			t.Fatal(err)
 		}

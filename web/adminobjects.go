@@ -211,6 +211,10 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		}
 	case "GET sockets":
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) { return a.sockets(id), nil }
+	case "GET details":
+		return a.details
+	case "POST operate":
+		return a.operate
 	case "POST evict":
 		return a.evict
 	case "GET alarm":

@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// The kinds of what operators are shown of an agent.
+const (
+	detailFiber    = "fiber"
+	detailSchedule = "schedule"
+	detailItem     = "item"
+	detailDead     = "dead-letter"
+	detailSub      = "sub-agent"
+)
+
+// look tells operators what an agent has. Its own alarm is the only one of an agent, so what has
+// none will never go on: that is a fault.
+func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+	return func(yield func(dohost.Detail, error) bool) {
+		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
+			details(v, &jobs, byDue, jobDetail, yield) &&
+			details(v, &queue, byPlace, itemDetail, yield) &&
+			details(v, &deadItems, byDeath, deadDetail, yield) &&
+			details(v, &subRows, "", subDetail, yield)
+	}
+}
+
+// details yields the rows of a collection, and says whether more is wanted.
+func details[T any](
+	v *dohost.View, of *dohost.Collection[T], index string, detail func(*dohost.View, *T) dohost.Detail,
+	yield func(dohost.Detail, error) bool,
+) bool {
+	for row, err := range of.Durable(v, index) {
+		if err != nil {
+			yield(dohost.Detail{}, err)
+			return false
+		}
+		if !yield(detail(v, &row.Value), nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
+	d := dohost.Detail{Kind: detailFiber, ID: r.ID, State: string(r.Status)}
+	at, boot := v.Alarm()
+	switch {
+	case r.Dead:
+		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
+	case !r.open():
+		d.Can = []dohost.Action{dohost.Clear}
+		if r.Expires != 0 && at.IsZero() {
+			d.Fault = "it is to be forgotten, and the agent has no alarm"
+		}
+	default:
+		d.Can = []dohost.Action{dohost.Cancel}
+		d.Fault = unalarmed(at, boot)
+	}
+	text := words{fmt.Sprintf("%q", r.Name)}
+	text.add(r.Started, "started")
+	text.add(!r.Started, "run")
+	text.add(true, "since %s", r.since().Format(time.RFC3339))
+	text.add(r.Key != "", "key %q", r.Key)
+	text.add(r.Attempt+r.Hooks > 0, "%d failed or cut off", r.Attempt+r.Hooks)
+	text.add(r.Snapshot != nil, "checkpoint of %d bytes", len(r.Snapshot))
+	text.add(r.Error != "", "%q", short(r.Error))
+	d.Text = text.String()
+	return d
+}
+
+func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
+
+// unalarmed says what is wrong if something that goes on after the end of a process has no alarm
+// that comes when the host starts.
+func unalarmed(at time.Time, boot bool) string {
+	switch {
+	case at.IsZero():
+		return "it has not ended, and the agent has no alarm"
+	case !boot:
+		return "it has not ended, and the agent's alarm does not come when the host starts"
+	}
+	return ""
+}
+
+func jobDetail(v *dohost.View, j *job) dohost.Detail {
+	d := dohost.Detail{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+	at, boot := v.Alarm()
+	switch {
+	case j.Run.Life != "":
+		d.State, d.Fault = "running", unalarmed(at, boot)
+	case at.IsZero():
+		d.Fault = "it waits, and the agent has no alarm"
+	case at.After(j.Due.Add(time.Millisecond)) && j.Due.After(time.Now().Add(overloadPause)):
+		d.Fault = fmt.Sprintf("it is due at %s, and the agent's alarm at %s", j.Due, at)
+	}
+	text := words{fmt.Sprintf("%q", j.Callback)}
+	text.add(true, "due %s", j.Due.UTC().Format(time.RFC3339))
+	text.add(j.Every > 0, "every %v", j.Every)
+	text.add(j.Cron != "", "at %q in %s", j.Cron, j.Zone)
+	text.add(j.Run.Starts > 1, "started %d times", j.Run.Starts)
+	d.Text = text.String()
+	return d
+}
+
+func itemDetail(v *dohost.View, it *item) dohost.Detail {
+	d := dohost.Detail{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+	d.Fault = unalarmed(v.Alarm())
+	switch {
+	case it.Gone:
+		d.State, d.Can = "cancelled, and running", nil
+	case it.Run.Life != "":
+		d.State = "running"
+	}
+	text := words{fmt.Sprintf("%q", it.Callback)}
+	text.add(true, "since %s", it.Enqueued.UTC().Format(time.RFC3339))
+	text.add(it.Run.Starts > 1, "started %d times", it.Run.Starts)
+	d.Text = text.String()
+	return d
+}
+
+func deadDetail(_ *dohost.View, r *deadItem) dohost.Detail {
+	d := dohost.Detail{Kind: detailDead, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
+	text := words{fmt.Sprintf("%q", r.Item.Callback)}
+	text.add(true, "since %s", r.Died.UTC().Format(time.RFC3339))
+	text.add(true, "%q", short(r.Error))
+	d.Text = text.String()
+	return d
+}
+
+func subDetail(_ *dohost.View, r *subRow) dohost.Detail {
+	since := time.UnixMilli(r.Created).UTC().Format(time.RFC3339)
+	return dohost.Detail{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: "since " + since}
+}
+
+// words is what a line is made of.
+type words []string
+
+func (w *words) add(ok bool, format string, args ...any) {
+	if ok {
+		*w = append(*w, fmt.Sprintf(format, args...))
+	}
+}
+
+// String joins them.
+func (w words) String() string { return strings.Join(w, ", ") }
+
+// short cuts a text that is long for a line.
+func short(text string) string {
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+// operate does what an operator wants.
+func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+	type act struct {
+		kind string
+		dohost.Action
+	}
+	acts := map[act][]func(context.Context, Ref, string) (bool, error){
+		{detailFiber, dohost.Cancel}:    {CancelFiber},
+		{detailFiber, dohost.Rerun}:     {ReviveFiber},
+		{detailFiber, dohost.Clear}:     {BuryFiber, forgetFiber},
+		{detailSchedule, dohost.Cancel}: {CancelSchedule},
+		{detailItem, dohost.Cancel}:     {Dequeue},
+		{detailDead, dohost.Rerun}:      {RetryDead},
+		{detailDead, dohost.Clear}:      {DropDead},
+	}
+	fns, ok := acts[act{kind, a}]
+	if !ok {
+		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("an agent has no %q that could be asked to %s", kind, a)}
+	}
+	for _, fn := range fns {
+		if done, err := fn(ctx, c, id); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// forgetFiber removes a started fiber that has ended.
+func forgetFiber(ctx context.Context, a Ref, id string) (bool, error) {
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	if err != nil || !ok || !row.Value.Status.final() {
+		return false, err
+	}
+	return fiberRows.Delete(ctx, c.store(), id)
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+// details lists what the object has.
+func (c *showCmd) details(ctx context.Context, table io.Writer) error {
+	list, err := detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
+	for _, d := range list.Details {
+		fmt.Fprintf(table, "%s\t%s", d.Kind, d.ID)
+		for _, s := range []string{d.State, d.Text} {
+			if s != "" {
+				fmt.Fprintf(table, ", %s", s)
+			}
+		}
+		if d.Fault != "" {
+			fmt.Fprintf(table, "; FAULT: %s", d.Fault)
+		}
+		fmt.Fprintln(table)
+	}
+	if list.More {
+		fmt.Fprintf(table, "more\t--limit shows it\n")
+	}
+	return err
+}
+
+func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values) (web.DetailList, error) {
+	return get[web.DetailList](ctx, f, "GET", objectPath(id, "/details"), query, nil)
+}
+
+// operateCmd does something with what an object has.
+type operateCmd struct {
+	hostFlags
+	Object objectID `arg:"" name:"class/name" help:"The object."`
+	Kind   string   `arg:"" help:"What it is, as show names it: fiber, schedule, item, dead-letter."`
+	ID     string   `arg:"" optional:"" help:"Which of them."`
+	All    bool     `help:"All of that kind with which it can be done."`
+}
+
+type (
+	cancelCmd struct{ operateCmd }
+	rerunCmd  struct{ operateCmd }
+	clearCmd  struct{ operateCmd }
+)
+
+// Run is the command.
+func (c *cancelCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.do(ctx, out, dohost.Cancel, "cancelled")
+}
+
+// Run is the command.
+func (c *rerunCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.do(ctx, out, dohost.Rerun, "runs again:")
+}
+
+// Run is the command.
+func (c *clearCmd) Run(ctx context.Context, out io.Writer) error {
+	return c.do(ctx, out, dohost.Clear, "cleared")
+}
+
+func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, told string) error {
+	switch {
+	case c.All && c.ID != "":
+		return errors.New("--all and an id: want one of them")
+	case !c.All && c.ID == "":
+		return fmt.Errorf("want the id of the %s, as show tells it, or --all", c.Kind)
+	case !c.All:
+		done, err := c.one(ctx, a, c.ID)
+		if err == nil && !done {
+			err = fmt.Errorf("%v has no %s %s to %s", c.Object, c.Kind, c.ID, a)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", told, c.Kind, c.ID, c.Object)
+		}
+		return err
+	}
+	n, err := c.all(ctx, a)
+	_, err2 := fmt.Fprintf(out, "%s %d of kind %s of %v\n", told, n, c.Kind, c.Object)
+	return errors.Join(err, err2)
+}
+
+func (c *operateCmd) one(ctx context.Context, a dohost.Action, id string) (bool, error) {
+	query := url.Values{"action": {string(a)}, "kind": {c.Kind}, "id": {id}}
+	o, err := get[web.Operated](ctx, &c.hostFlags, "POST", objectPath(c.Object.ID, "/operate"), query, nil)
+	return o.Done, err
+}
+
+// all does it with everything with which it can be done, once, and says with how many.
+func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error) {
+	tried := map[string]bool{}
+	for {
+		list, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, url.Values{"kind": {c.Kind}, "can": {string(a)}})
+		if err != nil {
+			return n, err
+		}
+		before := len(tried)
+		for _, d := range list.Details {
+			if tried[d.ID] {
+				continue
+			}
+			tried[d.ID] = true
+			done, err := c.one(ctx, a, d.ID)
+			if err != nil {
+				return n, err
+			}
+			if done {
+				n++
+			}
+		}
+		if !list.More || len(tried) == before {
+			return n, nil
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/web"
+)
+
+type clerk struct{ *agent.Agent[struct{}] }
+
+const (
+	clerks dohost.Namespace[clerk] = "clerk"
+	letter agent.Callback[string]  = "letter"
+	watch  agent.FiberKind[int]    = "watch"
+)
+
+// newClerk is a class whose letters are lost, and whose fibers end with their incarnations.
+func newClerk() dohost.Class {
+	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+		agent.OnSchedule(letter, func(*clerk, context.Context, string) error { return errors.New("no such address") }),
+		agent.OnFiber(watch, func(_ *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
+			_, _, err := dohost.Recv(ctx, make(chan int))
+			return err
+		}, nil))
+}
+
+// TestOperatorsWorkOnWhatAnAgentHas asks a host as an operator does.
+func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	h, err := dohost.Open(t.TempDir(), nil, newClerk())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(web.Admin(h, nil))
+	defer func() {
+		s.Close()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	fibers := map[string]string{}
+	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		for i := range 3 {
+			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: agent.RetryPolicy{Attempts: 1}}
+			if _, err := agent.Enqueue(ctx, c, letter, "x", once); err != nil {
+				return err
+			}
+		}
+		s, err := agent.StartFiber(ctx, c, watch, 1, nil)
+		fibers[s.ID] = "FIBER"
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dashed := regexp.MustCompile(`20\d\d-\d\d-\d\dT[\d:]+Z`)
+	run := func(args ...string) string {
+		var out, stderr strings.Builder
+		for id, name := range fibers {
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], name, id)
+			}
+		}
+		status := App{}.run(t.Context(), append(args, "--admin", strings.TrimPrefix(s.URL, "http://")), streams{strings.NewReader(""), &out, &stderr})
+		text := dashed.ReplaceAllString(out.String(), "TIME") + stderr.String()
+		for id, name := range fibers {
+			text = strings.ReplaceAll(text, id, name)
+		}
+		return fmt.Sprintf("%s%d", text, status)
+	}
+	for until := false; !until; { // the letters go out one by one
+		until = strings.Count(run("show", "clerk/a"), "dead-letter") == 3
+	}
+	expect := func(want string, args ...string) {
+		t.Helper()
+		if got := run(args...); !strings.Contains(got, want) {
+			t.Errorf("%q\n%s\nwant\n%s", args, got, want)
+		}
+	}
+	const dead = `letter 0, failed, "letter", since TIME, "no such address"` + "\n"
+	expect(`FIBER, running, "watch", started, since TIME, checkpoint of 1 bytes`, "show", "clerk/a")
+	expect(dead, "show", "clerk/a")
+	expect("more         --limit shows it\n", "show", "clerk/a", "--limit", "2")
+	expect("limit \"0\": want 1 to 10000", "show", "clerk/a", "--limit", "0")
+	expect("cancelled fiber FIBER of clerk/a\n0", "cancel", "clerk/a", "fiber", "FIBER")
+	expect("dohost: clerk/a has no fiber FIBER to cancel\n1", "cancel", "clerk/a", "fiber", "FIBER")
+	expect("FIBER, cancelled, ", "show", "clerk/a")
+	expect("cleared 1 of kind fiber of clerk/a\n0", "clear", "clerk/a", "fiber", "--all")
+	expect("cleared dead-letter letter 1 of clerk/a\n0", "clear", "clerk/a", "dead-letter", "letter 1")
+	expect("runs again: 2 of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("want the id of the fiber, as show tells it, or --all\n1", "clear", "clerk/a", "fiber")
+	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
+	expect(`an agent has no "egg" that could be asked to clear`, "clear", "clerk/a", "egg", "x")
+	expect(`no such class: "egg"`, "clear", "egg/a", "fiber", "x")
+}

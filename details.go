@@ -1,0 +1,212 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// View is what is on the disk of an object at one moment: what was acknowledged, and nothing that
+// could still be lost. Looking at it does not wake the object.
+type View struct {
+	id   ID
+	sn   *objectstore.Snapshot
+	slot objectstore.Slot
+}
+
+// ID is the object's.
+func (v *View) ID() ID { return v.id }
+
+// Alarm is when the object's alarm is due, or zero; boot says that it is delivered when the host
+// starts as well.
+func (v *View) Alarm() (at time.Time, boot bool) { return v.slot.Due, v.slot.AtBoot }
+
+func viewOf(sn *objectstore.Snapshot, id ID) (*View, error) {
+	slot, _, err := sn.Slot(id)
+	return &View{id, sn, slot}, err
+}
+
+// Durable yields the collection's rows as they are on the disk: in the order of their keys, or,
+// those that are in it, of an index. A row's Cursor is good for a [Query] of that index.
+//
+// Errors: a [*NameError], [ErrFormat], [ErrFenced].
+func (c *Collection[T]) Durable(v *View, index string) iter.Seq2[Row[T], error] {
+	return func(yield func(Row[T], error) bool) {
+		for r, err := range v.sn.Rows(v.id, c.Name, index) {
+			var row Row[T]
+			if err == nil {
+				row, err = rowOf[T](r)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Detail is one of the things that an object has, as operators are shown it.
+type Detail struct {
+	Kind  string `json:"kind"`            // what it is, as "fiber"
+	ID    string `json:"id"`              // unlike that of any other of its kind
+	State string `json:"state,omitempty"` // in a word
+	Text  string `json:"text,omitempty"`  // the rest, in a line
+	// Can is what [Host.Operate] may be asked to do with it.
+	Can []Action `json:"can,omitempty"`
+	// Fault says what must not be: [CheckStore] reports it.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Action is something that operators do with what an object has.
+type Action string
+
+// The actions.
+const (
+	Cancel Action = "cancel" // end what goes on, or waits
+	Rerun  Action = "rerun"  // have what has failed run again
+	Clear  Action = "clear"  // remove what has ended, or failed
+)
+
+// OnLook tells operators what an object has, and [CheckStore] what is wrong with it. It runs outside
+// of the object, which may be out of memory, or change meanwhile.
+func OnLook[O any](look func(context.Context, *View) iter.Seq2[Detail, error]) Entry[O] {
+	return func(c *Class) {
+		switch {
+		case look == nil:
+			c.mistake("OnLook without a function")
+		case c.look != nil:
+			c.mistake("a second OnLook")
+		}
+		c.look = look
+	}
+}
+
+// OnOperate does what an operator wants with something that OnLook shows, as an event of the
+// object. It returns false if there is nothing of that kind and id, with which it could be done.
+func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)) Entry[O] {
+	return func(c *Class) {
+		switch {
+		case m == nil:
+			c.mistake("OnOperate without a method")
+		case c.operate != nil:
+			c.mistake("a second OnOperate")
+		}
+		c.operate = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return false, err
+			}
+			return m(o, ctx, a, kind, id)
+		}
+	}
+}
+
+// Details yields what the object has on the disk, as its class's [OnLook] tells it: nothing
+// without one. It does not wake the object.
+//
+// Errors: [ErrNoClass], OnLook's.
+func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
+	return func(yield func(Detail, error) bool) {
+		c, bound := h.classes[id.Class]
+		err := id.Validate()
+		if err == nil && !bound {
+			err = fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+		}
+		if err != nil {
+			yield(Detail{}, err)
+			return
+		}
+		if c.look == nil {
+			return
+		}
+		sn, err := h.rt.Store().Snapshot(ctx)
+		if err != nil {
+			yield(Detail{}, err)
+			return
+		}
+		defer sn.Close()
+		v, err := viewOf(sn, id)
+		if err != nil {
+			yield(Detail{}, err)
+			return
+		}
+		for d, err := range c.look(ctx, v) {
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Operate does something with what an object has: see [Host.Details]. It is an event of the object,
+// which wakes it, and reaches [Private] ones too. It returns false if there was nothing of that
+// kind and id, with which it could be done.
+//
+// Errors: an [*Error], with [ErrNoMethod] for a class without [OnOperate].
+func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
+	const op = "operate"
+	c, bound := h.classes[id.Class]
+	if bound && c.operate == nil {
+		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoMethod, op), Ran: RanNo}
+	}
+	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
+		done, err = c.operate(ctx, instance, a, kind, of)
+		return err
+	})})
+	return done && err == nil, err
+}
+
+// CheckStore reads all of a store and reports what is wrong: by itself, and as these classes find it
+// in their objects ([OnLook]). Its error says why it could not go on.
+func CheckStore(
+	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes ...Class,
+) (CheckStats, error) {
+	stats, err := s.Check(ctx, report)
+	if err != nil {
+		return stats, err
+	}
+	sn, err := s.Snapshot(ctx)
+	if err != nil {
+		return stats, err
+	}
+	defer sn.Close()
+	for _, c := range classes {
+		if c.look == nil {
+			continue
+		}
+		for id, err := range sn.Objects(c.Name(), "") {
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				return stats, err
+			}
+			for fault := range c.faults(ctx, sn, id) {
+				stats.Problems++
+				report(CheckProblem{Object: id, Detail: fault})
+			}
+		}
+	}
+	return stats, nil
+}
+
+// faults yields what a class finds wrong with an object.
+func (c *Class) faults(ctx context.Context, sn *objectstore.Snapshot, id ID) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		v, err := viewOf(sn, id)
+		if err != nil {
+			yield(err.Error())
+			return
+		}
+		for d, err := range c.look(ctx, v) {
+			switch {
+			case err != nil:
+				yield(err.Error())
+				return
+			case d.Fault != "" && !yield(fmt.Sprintf("%s %q: %s", d.Kind, d.ID, d.Fault)):
+				return
+			}
+		}
+	}
+}
