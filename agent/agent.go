@@ -27,9 +27,10 @@ type core struct {
 	holds int    // who keeps the agent alive
 	unpin func() // nil while nobody does
 	// doom says that the agent is being destroyed, and is not gone yet.
-	doom   bool
-	fibers fibers
-	jobs   jobsState
+	doom      bool
+	deletions []*deletion // of sub-agents
+	fibers    fibers
+	jobs      jobsState
 }
 
 func (c *core) base() *core { return c }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,6 +156,9 @@ func (c *core) adopt(ctx context.Context, class, name string) (object string, er
 	if c.doom {
 		return "", ErrDestroyed
 	}
+	for _, d := range c.deletions {
+		d.wanted = d.wanted || d.key == subKey(class, name)
+	}
 	err = subRows.Insert(ctx, c.store(), subRow{class, name, time.Now().UnixMilli()})
 	if err != nil && !errors.Is(err, dohost.ErrRowExists) {
 		return "", err
@@ -190,7 +194,14 @@ func HasSubAgent(ctx context.Context, a Ref, class, name string) (bool, error) {
 	return ok, err
 }
 
-// DeleteSubAgent destroys a sub-agent, and those that it has, and says whether there was one.
+// deletion is a DeleteSubAgent that goes on.
+type deletion struct {
+	key    string
+	wanted bool // somebody has asked for the sub-agent since
+}
+
+// DeleteSubAgent destroys a sub-agent, and those that it has, and says whether there was one. One that
+// [SubAgent], or a request, asks for meanwhile is listed afterwards, as an agent that has never been.
 //
 // Errors: [ErrNoSub], and those of a call.
 func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed bool, err error) {
@@ -202,10 +213,14 @@ func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed boo
 	if existed, err = HasSubAgent(ctx, a, class, name); err != nil || !existed {
 		return false, err
 	}
-	if err := c.class.subs[dohost.Kebab(class)].destroy(ctx, c.obj, object); err != nil {
+	d := &deletion{key: subKey(class, name)}
+	c.deletions = append(c.deletions, d)
+	err = c.class.subs[dohost.Kebab(class)].destroy(ctx, c.obj, object) // others have the turn meanwhile
+	c.deletions = slices.DeleteFunc(c.deletions, func(o *deletion) bool { return o == d })
+	if err != nil || d.wanted {
 		return true, err
 	}
-	_, err = subRows.Delete(ctx, c.store(), subKey(class, name))
+	_, err = subRows.Delete(ctx, c.store(), d.key)
 	return true, err
 }
 

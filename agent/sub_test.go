@@ -201,3 +201,58 @@ func TestDestroyTakesSubAgentsAlong(t *testing.T) {
 		Settle: 2 * time.Minute,
 	})
 }
+
+// One that somebody asks for while it is being deleted comes again, and is still the agent's.
+func TestASubAgentThatIsAskedForWhileItGoesIsListed(t *testing.T) {
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{treeClass()}}, func(t *testing.T, h *dohosttest.Host) {
+		oak := trees.Get(h, "oak")
+		grow := func(ctx context.Context) error {
+			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {
+				branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+				if err == nil {
+					_, err = dohost.Call(ctx, branch, (*tree).grow, 1)
+				}
+				return err
+			})
+		}
+		remove := func(ctx context.Context) error {
+			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {
+				_, err := agent.DeleteSubAgent(ctx, oak, string(trees), "branch")
+				return err
+			})
+		}
+		found := func() (found string) {
+			err := oak.Do(t.Context(), func(ctx context.Context, oak *tree) error {
+				subs, err := agent.ListSubAgents(ctx, oak, "")
+				found = fmt.Sprint(len(subs), " listed, ")
+				return err
+			})
+			there, err2 := h.Host().Exists(t.Context(), dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"})
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			return found + fmt.Sprint("there ", there)
+		}
+		for _, tt := range []struct {
+			do   []func(context.Context) error // at the same time
+			want string
+		}{
+			{[]func(context.Context) error{grow}, "1 listed, there true"},
+			{[]func(context.Context) error{remove, grow}, "1 listed, there true"},
+			{[]func(context.Context) error{remove, grow, remove}, "0 listed, there false"},
+			{[]func(context.Context) error{grow}, "1 listed, there true"},
+			{[]func(context.Context) error{remove}, "0 listed, there false"},
+		} {
+			var clients []*dohosttest.Client
+			for _, do := range tt.do {
+				clients = append(clients, h.Client(do))
+			}
+			for _, c := range clients {
+				if err := c.Wait(); err != nil {
+					t.Error(err)
+				}
+			}
+			same(t, fmt.Sprint(len(tt.do), " at once"), found(), tt.want)
+		}
+	})
+}
