@@ -47,6 +47,10 @@ func Scenarios() []Named {
 		{"announcements", newAnnouncing},
 		{"presence", newPresence},
 		{"dictation", newDictation},
+		{"sub-agents", newRaising},
+		{"kept-alive", newKeeping},
+		{"fiber-cancelled", newDismissing},
+		{"shared-state", newSharing},
 	}
 }
 
@@ -56,3 +60,6 @@ var turns = []string{
 	"construct", "start", "alarm", "handover", "handed", "sync", "durable", "release", "await", "effect", "awaited",
 	"resume", "chunk", "settle", "end",
 }
+
+// landings are the places between which an agent leaves something else behind.
+var landings = []string{"handed", "durable", "awaited"}

@@ -1,0 +1,316 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// retention is how long a fiber that has ended can be asked for.
+const retention = time.Minute
+
+// roll is what clients know of fibers, and what these do.
+type roll struct {
+	mu        sync.Mutex
+	ids       map[string]string // by keys
+	cancelled map[string]bool   // what a client was told of
+	active    map[string]int    // calls of methods
+	faults    []error
+}
+
+func (r *roll) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids, r.cancelled, r.active, r.faults = map[string]string{}, map[string]bool{}, map[string]int{}, nil
+}
+
+// keep notes which fiber has a key. While it is known there is no other.
+func (r *roll) keep(key, id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.ids[key]; ok && known != id {
+		return fmt.Errorf("key %s has another fiber than it had", key)
+	}
+	r.ids[key] = id
+	return nil
+}
+
+// drop says that a fiber need not be known any more, and returns its id.
+func (r *roll) drop(key string) (id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id = r.ids[key]
+	delete(r.ids, key)
+	return id
+}
+
+func (r *roll) known() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.ids)
+}
+
+// cancel notes that a client was told that a fiber is cancelled.
+func (r *roll) cancel(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cancelled[r.ids[key]] = true
+}
+
+// goesOn notes that a fiber does something, which one that is cancelled must not.
+func (r *roll) goesOn(id, what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cancelled[id] {
+		r.faults = append(r.faults, fmt.Errorf("a cancelled fiber %s", what))
+	}
+}
+
+// enter notes a call of a fiber's method until leave.
+func (r *roll) enter(id string) (leave func()) {
+	r.goesOn(id, "begins")
+	r.count(id, 1)
+	return func() { r.count(id, -1) }
+}
+
+func (r *roll) count(id string, by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active[id] += by
+}
+
+// wrong says what is wrong, and whether a fiber's method goes on that is cancelled.
+func (r *roll) wrong() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := errors.Join(r.faults...)
+	for id := range r.cancelled {
+		err = errors.Join(err, differ("methods of a cancelled fiber that go on", r.active[id], 0))
+	}
+	return err
+}
+
+// bureau is an agent with fibers that clients cancel: errands, which take two steps, and whims, which
+// are cancelled in the event that starts them.
+type bureau struct {
+	*agent.Agent[none]
+	bank *dohosttest.Service
+	roll *roll
+}
+
+var bureaus dohost.Namespace[bureau] = "bureau"
+
+const (
+	errand agent.FiberKind[studyNotes] = "errand"
+	whim   agent.FiberKind[studyNotes] = "whim"
+)
+
+func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
+	defer b.roll.enter(f.ID)()
+	for p := f.Checkpoint(); p.Done < 2; {
+		_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) {
+			return none{}, b.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
+		})
+		if err != nil {
+			return nil // what a fiber returns that is cancelled, or was cut off, does not count
+		}
+		p.Done++
+		if err := f.Stash(ctx, p); err != nil {
+			return err
+		}
+		b.roll.goesOn(f.ID, "stashes")
+	}
+	return dohost.Add(ctx, b.Storage(), f.Checkpoint().Name, 1)
+}
+
+// start starts the errand of a key.
+func (b *bureau) start(ctx context.Context, key string) (id string, err error) {
+	s, err := agent.StartFiber(ctx, b, errand, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
+	return s.ID, err
+}
+
+// think starts a whim, and thinks better of it.
+func (b *bureau) think(ctx context.Context, key string) (id string, err error) {
+	s, err := agent.StartFiber(ctx, b, whim, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
+	if err == nil {
+		_, err = agent.CancelFiber(ctx, b, s.ID)
+	}
+	return s.ID, err
+}
+
+func (b *bureau) cancel(ctx context.Context, id string) (bool, error) {
+	return agent.CancelFiber(ctx, b, id)
+}
+
+// wait returns how a fiber ends.
+func (b *bureau) wait(ctx context.Context, id string) (agent.FiberStatus, error) {
+	info, _, err := agent.WaitFiber(ctx, b, id)
+	return info.Status, err
+}
+
+// forget deletes the whims.
+func (b *bureau) forget(ctx context.Context, _ none) (int, error) {
+	return agent.DeleteFibers(ctx, b, &agent.FiberQuery{Kind: string(whim)})
+}
+
+// finished is how often an errand of a key has come to its end.
+func (b *bureau) finished(ctx context.Context, key string) (int, error) {
+	n, _, err := dohost.Get[int](ctx, b.Storage(), key)
+	return n, err
+}
+
+// fate is what the bureau says of a fiber: nothing, if it does not know it.
+type fate struct {
+	Status agent.FiberStatus
+	Ended  time.Time
+}
+
+// look returns what there is of the fibers of keys. All that tells of fibers must say the same.
+func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[string]fate, err error) {
+	fates = map[string]fate{}
+	all, err := agent.ListFibers(ctx, b, nil)
+	listed := map[string]agent.FiberInfo{}
+	for _, i := range all {
+		listed[i.ID] = i
+	}
+	for key, id := range ids {
+		i, ok, err2 := agent.InspectFiber(ctx, b, id)
+		k, okByKey, err3 := agent.InspectFiberByKey(ctx, b, key)
+		l, okListed := listed[id]
+		want := fmt.Sprint(ok, i.ID, i.Status)
+		err = errors.Join(err, err2, err3, differ(key+" by its key", fmt.Sprint(okByKey, k.ID, k.Status), want),
+			differ(key+" in the list", fmt.Sprint(okListed, l.ID, l.Status), want))
+		if ok {
+			fates[key] = fate{i.Status, i.Ended}
+		}
+	}
+	return fates, errors.Join(err, differ("fibers that are listed", len(listed), len(fates)))
+}
+
+// client is what a client does with a bureau.
+type client struct {
+	h    *dohosttest.Host
+	roll *roll
+}
+
+func (c *client) at() dohost.Stub[bureau] { return bureaus.Get(c.h, "a") }
+
+// begin starts the fiber of a key, in a way of the bureau's.
+func (c *client) begin(
+	ctx context.Context, key string, start func(*bureau, context.Context, string) (string, error),
+) error {
+	id, err := ask(ctx, c.at(), start, key)
+	if err != nil {
+		return err
+	}
+	return c.roll.keep(key, id)
+}
+
+// looks compares the statuses of the fibers that must be known, by their keys, with want.
+func (c *client) looks(ctx context.Context, want map[string]agent.FiberStatus) (map[string]fate, error) {
+	fates, err := ask(ctx, c.at(), (*bureau).look, c.roll.known())
+	found := map[string]agent.FiberStatus{}
+	for key, f := range fates {
+		found[key] = f.Status
+	}
+	return fates, errors.Join(err, differ("the fibers", found, want), c.roll.wrong())
+}
+
+// run has an errand done and another cancelled in its second step, and a whim deleted and had again.
+func (c *client) run(ctx context.Context) error {
+	for _, key := range []string{"done", "cancelled", "done"} {
+		if err := c.begin(ctx, key, (*bureau).start); err != nil {
+			return err
+		}
+	}
+	if err := c.begin(ctx, "whim", (*bureau).think); err != nil {
+		return err
+	}
+	c.roll.cancel("whim")
+	c.h.Advance(3500 * time.Millisecond)
+	if _, err := ask(ctx, c.at(), (*bureau).cancel, c.roll.known()["cancelled"]); err != nil {
+		return err
+	}
+	c.roll.cancel("cancelled")
+	c.h.Advance(100 * time.Millisecond)
+	status, err := ask(ctx, c.at(), (*bureau).wait, c.roll.known()["done"])
+	if err = errors.Join(err, differ("the end of the errand", status, agent.FiberCompleted)); err != nil {
+		return err
+	}
+	return errors.Join(c.again(ctx), c.late(ctx))
+}
+
+// again asks for fibers that there are, or are not any more.
+func (c *client) again(ctx context.Context) error {
+	err := c.begin(ctx, "cancelled", (*bureau).start) // which is there
+	if _, err2 := ask(ctx, c.at(), (*bureau).forget, none{}); err != nil || err2 != nil {
+		return errors.Join(err, err2)
+	}
+	old := c.roll.drop("whim")
+	if err := c.begin(ctx, "whim", (*bureau).think); err != nil {
+		return err
+	}
+	c.roll.cancel("whim")
+	if c.roll.known()["whim"] == old {
+		return errors.New("a fiber that was deleted is there")
+	}
+	return nil
+}
+
+// late looks just before the first fiber may be forgotten, and when all must be.
+func (c *client) late(ctx context.Context) error {
+	want := map[string]agent.FiberStatus{
+		"done": agent.FiberCompleted, "cancelled": agent.FiberCancelled, "whim": agent.FiberCancelled,
+	}
+	fates, err := c.looks(ctx, want)
+	if err != nil {
+		return err
+	}
+	first, last := fates["cancelled"].Ended, fates["cancelled"].Ended
+	for _, f := range fates {
+		if f.Ended.Before(first) {
+			first = f.Ended
+		}
+		if f.Ended.After(last) {
+			last = f.Ended
+		}
+	}
+	c.h.Advance(time.Until(first.Add(retention - 10*time.Second)))
+	if _, err := c.looks(ctx, want); err != nil {
+		return err
+	}
+	c.h.Advance(time.Until(last.Add(retention + time.Minute))) // for an alarm that is struck
+	_, err = c.looks(ctx, nil)
+	return err
+}
+
+// newDismissing is fibers that are cancelled, deleted and forgotten.
+func newDismissing() dohosttest.Scenario {
+	bank, r := &dohosttest.Service{Idempotent: true, Latency: time.Second}, new(roll)
+	o := &agent.KindOptions{MaxRetries: 1000, KeepCompleted: retention}
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{agent.Bind(bureaus, func(_ context.Context, a *agent.Agent[none]) (*bureau, error) {
+			return &bureau{a, bank, r}, nil
+		}, agent.OnFiber(errand, (*bureau).run, o), agent.OnFiber(whim, (*bureau).run, o),
+			agent.Tune[bureau](agent.Options{KeepAlive: 5 * time.Second}))},
+		Services: []*dohosttest.Service{bank},
+		Reset:    r.reset,
+		Places:   landings,
+		Run:      func(ctx context.Context, h *dohosttest.Host) error { return (&client{h, r}).run(ctx) },
+		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
+			for key, want := range map[string]int{"done": 1, "cancelled": 0, "whim": 0} {
+				n, err2 := dohost.Call(ctx, bureaus.Get(h, "a"), (*bureau).finished, key)
+				err = errors.Join(err, err2, differ("ends of "+key, n, want))
+			}
+			fates, err2 := dohost.Call(ctx, bureaus.Get(h, "a"), (*bureau).look, r.known())
+			return errors.Join(err, err2, differ("fibers that are left", len(fates), 0), r.wrong())
+		},
+	}
+}

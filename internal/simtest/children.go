@@ -1,0 +1,168 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// nursery is an agent that has children, and counts those that came.
+type nursery struct{ *agent.Agent[none] }
+
+// child is a sub-agent with a schedule, and perhaps with a child of its own.
+type child struct{ *agent.Agent[bool] }
+
+var (
+	nurseries dohost.Namespace[nursery] = "nursery"
+	children  dohost.Namespace[child]   = "child"
+)
+
+const cry agent.Callback[none] = "cry"
+
+// The child of the nursery, and what names its object.
+const (
+	infant       = "a/b"
+	infantObject = "sub/nursery/a/a%2Fb"
+)
+
+// admit has the child come, with a child of its own or without, and counts it once it has its schedule.
+func (n *nursery) admit(ctx context.Context, parent bool) (none, error) {
+	c, err := agent.SubAgent(ctx, n, children, infant)
+	if err != nil {
+		return none{}, err
+	}
+	if _, err := ask(ctx, c, (*child).settle, parent); err != nil {
+		return none{}, err
+	}
+	return none{}, dohost.Put(ctx, n.Storage(), "came", true)
+}
+
+// dismiss deletes the child. If the end of one of those that go is in the way, it tries again.
+func (n *nursery) dismiss(ctx context.Context, _ none) (none, error) {
+	for {
+		_, err := agent.DeleteSubAgent(ctx, n, string(children), infant)
+		if ctx.Err() != nil || !errors.Is(err, dohost.ErrFenced) {
+			return none{}, err
+		}
+	}
+}
+
+// register is what a nursery knows of its child.
+type register struct{ Came, Listed bool }
+
+func (n *nursery) register(ctx context.Context, _ none) (r register, err error) {
+	r.Came, _, err = dohost.Get[bool](ctx, n.Storage(), "came")
+	infos, err2 := agent.ListSubAgents(ctx, n, "")
+	has, err3 := agent.HasSubAgent(ctx, n, string(children), infant)
+	r.Listed = len(infos) == 1 && infos[0].Name == infant
+	return r, errors.Join(err, err2, err3, differ("whether it has the child", has, r.Listed))
+}
+
+// settle gives a child what it has: a state, a schedule, perhaps a child that has a state.
+func (c *child) settle(ctx context.Context, parent bool) (none, error) {
+	if settled, err := c.State(ctx); err != nil || settled {
+		return none{}, err
+	}
+	if parent {
+		grandchild, err := agent.SubAgent(ctx, c, children, "g")
+		if err == nil {
+			_, err = ask(ctx, grandchild, (*child).grow, none{})
+		}
+		if err != nil {
+			return none{}, err
+		}
+	}
+	_, err := agent.Schedule(ctx, c, agent.After(time.Second), cry, none{}, nil)
+	return none{}, errors.Join(err, c.SetState(ctx, true))
+}
+
+// grow is all that a child of a child does.
+func (c *child) grow(ctx context.Context, _ none) (none, error) { return none{}, c.SetState(ctx, true) }
+
+// cry takes a while.
+func (c *child) cry(ctx context.Context, _ none) error {
+	if err := dohost.Sleep(ctx, time.Second); err != nil {
+		return err
+	}
+	return dohost.Add(ctx, c.Storage(), "cries", 1)
+}
+
+// traits are what a child has: how often it cried, and whether it is settled.
+func (c *child) traits(ctx context.Context, _ none) (traits string, err error) {
+	cries, _, err := dohost.Get[int](ctx, c.Storage(), "cries")
+	settled, err2 := c.State(ctx)
+	return fmt.Sprintf("cried %d times, settled %t", cries, settled), errors.Join(err, err2)
+}
+
+// raise has the child come and go while it cries; and then come, and go while somebody else has it come.
+func raise(ctx context.Context, h *dohosttest.Host) error {
+	n := nurseries.Get(h, "a")
+	if _, err := ask(ctx, n, (*nursery).admit, true); err != nil {
+		return err
+	}
+	h.Advance(1500 * time.Millisecond)
+	if _, err := ask(ctx, n, (*nursery).dismiss, none{}); err != nil {
+		return err
+	}
+	if err := checkObjects(ctx, h); err != nil {
+		return err
+	}
+	if _, err := ask(ctx, n, (*nursery).admit, false); err != nil {
+		return err
+	}
+	other := h.Client(func(ctx context.Context) error {
+		_, err := ask(ctx, n, (*nursery).admit, false)
+		return err
+	})
+	_, err := ask(ctx, n, (*nursery).dismiss, none{})
+	return errors.Join(err, other.Wait())
+}
+
+// checkObjects wants these children to be there, and no other.
+func checkObjects(ctx context.Context, h *dohosttest.Host, want ...string) error {
+	var found []string
+	for id, err := range h.Host().Objects(ctx, string(children), "") {
+		if err != nil {
+			return err
+		}
+		found = append(found, id.Name)
+	}
+	return differ("the children that there are", found, want)
+}
+
+// checkChildren wants the child to be there, with what one has that came once, if it is listed, and
+// else nothing of it. Which of the two nobody can know, since it went and came at the same time.
+func checkChildren(ctx context.Context, h *dohosttest.Host) error {
+	r, err := dohost.Call(ctx, nurseries.Get(h, "a"), (*nursery).register, none{})
+	if err = errors.Join(err, differ("whether the child has come", r.Came, true)); err != nil {
+		return err
+	}
+	if !r.Listed {
+		return checkObjects(ctx, h)
+	}
+	if err := checkObjects(ctx, h, infantObject); err != nil {
+		return err // to ask a child that is not there would make it
+	}
+	got, err := dohost.Call(ctx, children.Get(h, infantObject), (*child).traits, none{})
+	return errors.Join(err, differ("the child", got, "cried 1 times, settled true"))
+}
+
+// newRaising is sub-agents that come and go, with all that they have.
+func newRaising() dohosttest.Scenario {
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{
+			agent.Bind(nurseries, func(_ context.Context, a *agent.Agent[none]) (*nursery, error) { return &nursery{a}, nil },
+				agent.Sub[nursery](children)),
+			agent.Bind(children, func(_ context.Context, a *agent.Agent[bool]) (*child, error) { return &child{a}, nil },
+				agent.Sub[child](children), agent.OnSchedule(cry, (*child).cry)),
+		},
+		Places: []string{"handed", "awaited"},
+		Run:    raise,
+		Check:  checkChildren,
+	}
+}
