@@ -105,21 +105,17 @@ func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id strin
 	}
 }
 
-// Details yields what the object has on the disk, as its class's [OnLook] tells it: nothing
-// without one. It does not wake the object.
+// Details yields what the object has on the disk, as its class's [OnLook] tells it: nothing without
+// one, or without the class. It does not wake the object.
 //
-// Errors: [ErrNoClass], OnLook's.
+// Errors: a [*NameError], OnLook's.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
 	return func(yield func(Detail, error) bool) {
-		c, bound := h.classes[id.Class]
-		err := id.Validate()
-		if err == nil && !bound {
-			err = fmt.Errorf("%w: %q", ErrNoClass, id.Class)
-		}
-		if err != nil {
+		if err := id.Validate(); err != nil {
 			yield(Detail{}, err)
 			return
 		}
+		c := h.classes[id.Class]
 		if c.look == nil {
 			return
 		}

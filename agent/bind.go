@@ -38,6 +38,8 @@ type class struct {
 	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
 	validate    func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
 	interrupted func(self any, ctx context.Context, i *Interrupted) error
+	recovery    func(self any, ctx context.Context, fs []*InterruptedFiber) error
+	ended       func(self any, ctx context.Context, info FiberInfo) error
 	changed     func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error
 
 	errs []error

@@ -39,8 +39,9 @@
 // A fiber is work with a checkpoint that outlives incarnations. [RunFiber] runs a function here
 // and now; if its incarnation ends before, a later one tells [OnInterrupted], with what the
 // function has last stashed. [StartFiber] starts a registered method as work of its own; a later
-// incarnation goes on with it from its last checkpoint, as often as its kind allows, and how it
-// ended can be asked for afterwards.
+// incarnation goes on with it from its last checkpoint, as often as its kind allows, unless
+// [OnRecovery] decides about those that were interrupted. How it ended is told to [OnFiberEnded],
+// and can be asked for afterwards.
 //
 // # What stays true of fibers
 //
@@ -58,6 +59,16 @@
 //     that has ended cannot write, so it cannot end anything.
 //   - The end of a hook and what the hook has written, the hand-over to a successor included, are
 //     one segment.
+//   - That [OnFiberEnded] is to be told stands in the row from the segment in which the fiber ends
+//     to that in which the hook does. It is called when the first of them is durable. Until it is
+//     told, or given up, the row has an alarm, and is neither forgotten nor deleted.
+//   - [OnRecovery] has at once all fibers that may go on and whose time has come, and decides about
+//     each: what it leaves when it returns nil has failed, in that segment; what it leaves when it
+//     fails is as it was, and what it has resumed is resumed. Those over their limit have failed
+//     before, and it never sees them.
+//   - Calls of a fiber's method end what they were begun for. A call that was cancelled ends
+//     nothing, and keeps no checkpoint, of a fiber that was restarted; the restarted one begins when
+//     it has returned.
 //
 // # The alarm
 //

@@ -24,7 +24,7 @@ var (
 type FiberStatus string
 
 // The statuses of a fiber. The last four are final, except that an interrupted one can be
-// resolved.
+// resolved, and all but a completed one can be restarted.
 const (
 	FiberPending     FiberStatus = "pending"     // it has not begun
 	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
@@ -54,23 +54,30 @@ type fiberRow struct {
 	Updated  int64
 	Ended    int64
 	Expires  int64 // when an ended one is forgotten; zero for never
+	Restarts int   `msgpack:",omitempty"` // by RestartFiber
 
-	// Of the recovery of one that was run.
+	// Of the hook that is to be called about it, for its recovery or its end.
+	Tell  bool  `msgpack:",omitempty"` // it has ended, and OnFiberEnded is still to be told
 	Hooks int   // runs of the hook that have begun
 	Lost  int64 // when the first of them did
 	Again int64 // when the next may
-	Dead  bool
+	Dead  bool  // recovery has given it up
 }
 
 func (r *fiberRow) open() bool {
 	return !r.Dead && (r.Status == FiberPending || r.Status == FiberRunning)
 }
 
+// lost says that a row is open, and that this life does not work on it.
+func (r *fiberRow) lost(life string) bool { return r.open() && r.Life != life }
+
 var fiberRows = dohost.Collection[fiberRow]{
 	Name: "dohost.fibers",
 	Key:  func(r fiberRow) string { return r.ID },
 	Indexes: []dohost.Index[fiberRow]{
-		{Name: "open", Of: func(r fiberRow) dohost.Key { return when(r.open(), dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number)) }},
+		{Name: "open", Of: func(r fiberRow) dohost.Key {
+			return when(r.open() || r.Tell, dohost.KeyOf(r.Again)+dohost.KeyOf(r.Number))
+		}},
 		{Name: "started", Of: func(r fiberRow) dohost.Key { return when(r.Started, dohost.KeyOf(r.Number)) }},
 		{Name: "key", Of: func(r fiberRow) dohost.Key { return when(r.Key != "", dohost.KeyOf(r.Key)) }},
 		{Name: "expires", Of: func(r fiberRow) dohost.Key { return when(r.Expires != 0, dohost.KeyOf(r.Expires)+dohost.KeyOf(r.ID)) }},
@@ -88,21 +95,27 @@ func when(in bool, k dohost.Key) dohost.Key {
 
 // fibers is what an incarnation knows of the fibers that it works on.
 type fibers struct {
-	cancels map[string]context.CancelCauseFunc // of those that run
-	waiters map[string]chan struct{}           // closed when the fiber has ended
-	hooking map[string]bool                    // rows that a hook has, outside the constructor
-	moreAt  time.Time                          // when recovery goes on with rows that it has left
-	waits   bool                               // some row may wait for the next run of its hook
+	calls   map[string]*running      // that have not returned
+	waiters map[string]chan struct{} // closed when the fiber has ended
+	hooking map[string]bool          // rows that a hook has, outside the constructor
+	handing bool                     // OnRecovery has rows, or is about to
+	moreAt  time.Time                // when recovery goes on with rows that it has left
+	waits   bool                     // some row may wait for the next run of its hook
 
 	expiryRead bool
 	expiry     int64 // of the first ended fiber; zero if there is none
 }
 
-// running is a fiber that runs in this incarnation.
+// running is a call of a fiber's function or method in this incarnation.
 type running struct {
-	c    *core
-	id   string
-	over bool // a started fiber's method has returned; owned by whoever holds the turn
+	c        *core
+	id       string
+	restarts int // of the fiber, when the call began
+	cancel   context.CancelCauseFunc
+
+	// Owned by whoever holds the turn.
+	over bool          // a started fiber's method has returned
+	left chan struct{} // closed when the call has returned; nil while nobody waits for that
 }
 
 type fiberKey struct{}
@@ -167,7 +180,7 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 		return &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
 	}
 	_, err := fiberRows.Update(ctx, f.c.store(), f.id, func(r *fiberRow) error {
-		if !r.open() || f.over {
+		if !r.open() || f.over || r.Restarts != f.restarts {
 			return ErrFiberDone
 		}
 		r.Snapshot, r.Updated = snapshot, time.Now().UnixMilli()
@@ -186,8 +199,8 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 // [dohost.ErrFenced]. fn is not repeated. Its ctx holds the turn, and is cancelled by
 // [CancelFiber].
 //
-// Errors: fn's; one for a name that is empty or longer than 256 bytes; those of
-// [dohost.Collection].
+// Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";
+// those of [dohost.Collection].
 func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Context) (T, error)) (v T, err error) {
 	c := a.base()
 	id, err := c.beginRun(ctx, name)
@@ -197,7 +210,7 @@ func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Co
 	if err := c.there(ctx, id); err != nil {
 		return v, err
 	}
-	_, inner, end := c.enter(ctx, id)
+	_, inner, end := c.enter(ctx, id, 0)
 	defer end()
 	v, err = fn(inner)
 	if gone := c.endRun(ctx, id, err); gone != nil {
@@ -210,6 +223,9 @@ func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Co
 func (c *core) beginRun(ctx context.Context, name string) (id string, err error) {
 	if name == "" || len(name) > maxName {
 		return "", &dohost.LimitError{What: "fiber's name", Size: len(name), Limit: maxName}
+	}
+	if strings.HasPrefix(name, reserved) {
+		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are not the program's", name, reserved)
 	}
 	now := time.Now().UnixMilli()
 	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.life, Status: FiberRunning, Created: now, Began: now, Updated: now}
@@ -246,6 +262,9 @@ func (c *core) there(ctx context.Context, id string) error {
 // in bytes.
 const maxName = 256
 
+// reserved begins the names of fibers, and of collections, that are not the program's.
+const reserved = "dohost."
+
 const (
 	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row takes nearly 2 MiB, and has to
 	// take what recovery adds.
@@ -261,16 +280,19 @@ func text(err error) string {
 }
 
 // enter makes a context in which the fiber runs, which CancelFiber can cancel.
-func (c *core) enter(ctx context.Context, id string) (f *running, inner context.Context, end func()) {
-	f = &running{c: c, id: id}
-	inner, cancel := context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
-	if c.fibers.cancels == nil {
-		c.fibers.cancels = map[string]context.CancelCauseFunc{}
+func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, inner context.Context, end func()) {
+	f = &running{c: c, id: id, restarts: restarts}
+	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
+	if c.fibers.calls == nil {
+		c.fibers.calls = map[string]*running{}
 	}
-	c.fibers.cancels[id] = cancel
+	c.fibers.calls[id] = f
 	return f, inner, func() {
-		cancel(nil)
-		delete(c.fibers.cancels, id)
+		f.cancel(nil)
+		delete(c.fibers.calls, id)
+		if f.left != nil {
+			close(f.left)
+		}
 	}
 }
 

@@ -24,10 +24,12 @@ type worker struct {
 
 // shift is a test's part of all workers.
 type shift struct {
-	run    func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
-	hook   func(w *worker, ctx context.Context, i *agent.Interrupted) error
-	events []string // what happened, with the second in which it did
-	begun  time.Time
+	run      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
+	hook     func(w *worker, ctx context.Context, i *agent.Interrupted) error
+	recovery func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error
+	ended    func(w *worker, ctx context.Context, i agent.FiberInfo) error
+	events   []string // what happened, with the second in which it did
+	begun    time.Time
 }
 
 func (w *shift) note(format string, args ...any) {
@@ -47,6 +49,16 @@ func (w *shift) class(o *agent.KindOptions) dohost.Class {
 	if w.hook != nil {
 		entries = append(entries, agent.OnInterrupted(func(wr *worker, ctx context.Context, i *agent.Interrupted) error {
 			return w.hook(wr, ctx, i)
+		}))
+	}
+	if w.recovery != nil {
+		entries = append(entries, agent.OnRecovery(func(wr *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+			return w.recovery(wr, ctx, fs)
+		}))
+	}
+	if w.ended != nil {
+		entries = append(entries, agent.OnFiberEnded(func(wr *worker, ctx context.Context, i agent.FiberInfo) error {
+			return w.ended(wr, ctx, i)
 		}))
 	}
 	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, entries...)

@@ -17,7 +17,7 @@ type FiberInfo struct {
 	Started  bool            `json:"started"`
 	Key      string          `json:"key,omitempty"`
 	Status   FiberStatus     `json:"status"`
-	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often
+	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often: see DeadFibers
 	Snapshot json.RawMessage `json:"snapshot,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"` // the last one
@@ -31,9 +31,18 @@ type FiberInfo struct {
 func infoOf(r *fiberRow) FiberInfo {
 	return FiberInfo{
 		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.Status, Dead: r.Dead, Snapshot: r.Snapshot,
-		Result: r.Result, Error: r.Error, Attempt: r.Attempt + r.Hooks, Retries: r.Retries,
+		Result: r.Result, Error: r.Error, Attempt: r.tries(), Retries: r.Retries,
 		Created: time.UnixMilli(r.Created), Updated: time.UnixMilli(r.Updated), Ended: timeOf(r.Ended),
 	}
+}
+
+// tries is how often a fiber has failed or was interrupted; of one that was run, how often its hook
+// was called.
+func (r *fiberRow) tries() int {
+	if r.Started {
+		return r.Attempt
+	}
+	return r.Hooks
 }
 
 func timeOf(ms int64) time.Time {
@@ -161,10 +170,10 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if cancel, ok := c.fibers.cancels[id]; ok {
+	if f, ok := c.fibers.calls[id]; ok {
 		if err := c.obj.Emit(ctx, func(err error) {
 			if err == nil { // else the row is open again
-				cancel(context.Canceled)
+				f.cancel(context.Canceled)
 			}
 		}); err != nil {
 			return false, err
@@ -173,6 +182,49 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c.ended(id)
 	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
 	return true, c.rearm(ctx)
+}
+
+// RestartFiber has a fiber that [StartFiber] started go on again, from its last checkpoint, as if it
+// had never failed or been interrupted: one that has failed or was cancelled, is interrupted or
+// dead. It runs as a task of its own, once that is durable, and when a call of its method that was
+// cancelled has returned. [OnFiberEnded] is not told of the end before any more. RestartFiber says
+// whether there was such a fiber: of one that has completed it says no, since finished work is not
+// done again.
+//
+// Errors: one for a kind that the class does not have; [dohost.ErrOverloaded] when the object has
+// too many tasks.
+func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
+	c := a.base()
+	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	r := &row.Value
+	if err != nil || !ok || !r.Started || r.open() || r.Status == FiberCompleted {
+		return false, err
+	}
+	if _, ok := c.class.kinds[r.Name]; !ok {
+		return false, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, r.Name)
+	}
+	c.renew(r, time.Now().UnixMilli())
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := fiberRows.Put(ctx, c.store(), *r); err != nil {
+			return err
+		}
+		if err := c.launch(ctx, r); err != nil {
+			return err
+		}
+		return c.rearm(ctx)
+	})
+	if err != nil {
+		return false, err
+	}
+	c.report(ctx, "fiber:restarted", slog.String("fiber", id), slog.String("kind", r.Name))
+	return true, nil
+}
+
+// renew makes the row of a fiber that has ended that of one that has not begun, in this life.
+func (c *core) renew(r *fiberRow, now int64) {
+	r.Life, r.Status, r.Updated, r.Restarts = c.life, FiberPending, now, r.Restarts+1
+	r.Attempt, r.Error, r.Result, r.Ended, r.Expires = 0, "", nil, 0, 0
+	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
 }
 
 // ResolveFiber says how a fiber has ended with which nothing goes on, since the class does not
@@ -196,8 +248,8 @@ func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bo
 }
 
 // DeleteFibers forgets started fibers that have ended: those that q selects, of which an
-// interrupted one must be asked for by its status. At most q.Limit, which here means 100 if it
-// is zero and is at most 500. It returns how many.
+// interrupted one must be asked for by its status; none of which [OnFiberEnded] is still to be
+// told. At most q.Limit, which here means 100 if it is zero and is at most 500. It returns how many.
 //
 // Errors: one for a Limit that is out of range.
 func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err error) {
@@ -210,7 +262,7 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	}
 	c := a.base()
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
-		return r.Status.final() && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.selects(r)
+		return r.Status.final() && !r.Tell && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.selects(r)
 	}})
 	if err != nil {
 		return 0, err
@@ -227,8 +279,8 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	return len(rows), err
 }
 
-// DeadFibers returns the fibers whose [OnInterrupted] has failed too often, the oldest first, at
-// most limit; zero means 50.
+// DeadFibers returns the fibers whose [OnInterrupted] or [OnRecovery] has failed too often, the
+// oldest first, at most limit; zero means 50.
 //
 // Errors: one for a limit that is not 0 to 100.
 func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
@@ -240,8 +292,8 @@ func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
 	return infosOf(rows), err
 }
 
-// ReviveFiber has [OnInterrupted] be told of a dead fiber again, as if for the first time. It
-// says whether there was one.
+// ReviveFiber has [OnInterrupted] be told of a dead fiber again, or [OnRecovery] be given it, as if
+// for the first time. It says whether there was one.
 func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
 	row, ok, err := fiberRows.Get(ctx, c.store(), id)

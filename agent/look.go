@@ -55,8 +55,16 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	case r.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
 	case !r.open():
-		d.Can = []dohost.Action{dohost.Clear}
-		if r.Expires != 0 && at.IsZero() {
+		if r.Status != FiberCompleted {
+			d.Can = append(d.Can, dohost.Rerun)
+		}
+		if !r.Tell {
+			d.Can = append(d.Can, dohost.Clear)
+		}
+		switch {
+		case r.Tell:
+			d.Fault = unalarmed(at, boot)
+		case r.Expires != 0 && at.IsZero():
 			d.Fault = "it is to be forgotten, and the agent has no alarm"
 		}
 	default:
@@ -68,8 +76,9 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	text.add(!r.Started, "run")
 	text.add(true, "since %s", r.since().Format(time.RFC3339))
 	text.add(r.Key != "", "key %q", r.Key)
-	text.add(r.Attempt+r.Hooks > 0, "%d failed or cut off", r.Attempt+r.Hooks)
+	text.add(r.tries() > 0, "%d failed or cut off", r.tries())
 	text.add(r.Snapshot != nil, "checkpoint of %d bytes", len(r.Snapshot))
+	text.add(r.Tell, "its end is still to be told")
 	text.add(r.Error != "", "%q", short(r.Error))
 	d.Text = text.String()
 	return d
@@ -77,14 +86,14 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 
 func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 
-// unalarmed says what is wrong if something that goes on after the end of a process has no alarm
+// unalarmed says what is wrong if something that survives the end of a process has no alarm
 // that comes when the host starts.
 func unalarmed(at time.Time, boot bool) string {
 	switch {
 	case at.IsZero():
-		return "it has not ended, and the agent has no alarm"
+		return "there is something to do, and the agent has no alarm"
 	case !boot:
-		return "it has not ended, and the agent's alarm does not come when the host starts"
+		return "there is something to do, and the agent's alarm does not come when the host starts"
 	}
 	return ""
 }
@@ -168,7 +177,7 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 	}
 	acts := map[act][]func(context.Context, Ref, string) (bool, error){
 		{detailFiber, dohost.Cancel}:    {CancelFiber},
-		{detailFiber, dohost.Rerun}:     {ReviveFiber},
+		{detailFiber, dohost.Rerun}:     {ReviveFiber, RestartFiber},
 		{detailFiber, dohost.Clear}:     {BuryFiber, forgetFiber},
 		{detailSchedule, dohost.Cancel}: {CancelSchedule},
 		{detailItem, dohost.Cancel}:     {Dequeue},
@@ -191,7 +200,7 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 func forgetFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
 	row, ok, err := fiberRows.Get(ctx, c.store(), id)
-	if err != nil || !ok || !row.Value.Status.final() {
+	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
 		return false, err
 	}
 	return fiberRows.Delete(ctx, c.store(), id)

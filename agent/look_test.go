@@ -71,7 +71,7 @@ func TestOperatorsSeeFibersAndOperateOnThem(t *testing.T) {
 		if h.Host().IsLive(id) {
 			t.Fatal("it is in memory")
 		}
-		const failed = `fiber failed "job", started, 4 failed or cut off, checkpoint of 2 bytes, "no such thing" [clear]`
+		const failed = `fiber failed "job", started, 4 failed or cut off, checkpoint of 2 bytes, "no such thing" [rerun clear]`
 		const dead = `fiber dead "lost", run, 5 failed or cut off, "not now" [rerun clear]`
 		const open = `fiber pending "job", started, key "k", checkpoint of 1 bytes [cancel]`
 		shows(t, h.Host(), id, failed, dead, open)
@@ -94,7 +94,10 @@ func TestOperatorsSeeFibersAndOperateOnThem(t *testing.T) {
 		same(t, "what is dead", again["fiber dead"], "")
 		operate(dohost.Cancel, "fiber dead", true)
 		operate(dohost.Cancel, "fiber pending", true)
-		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", 1 failed or cut off, checkpoint of 1 bytes [clear]`)
+		operate(dohost.Rerun, "fiber pending", true)
+		operate(dohost.Clear, "fiber pending", false)
+		operate(dohost.Cancel, "fiber pending", true)
+		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [rerun clear]`)
 		for _, kind := range []string{"item", "egg"} {
 			_, err := h.Host().Operate(ctx, id, dohost.Rerun, kind, "x")
 			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {
@@ -153,8 +156,8 @@ func TestTheCheckFindsRowsWithoutAnAlarm(t *testing.T) {
 	class := w.class(nil)
 	for name, want := range map[string][]string{
 		"as it is":         nil,
-		"without an alarm": {`worker/a: fiber "ID": it has not ended, and the agent has no alarm`},
-		"late":             {`worker/a: fiber "ID": it has not ended, and the agent's alarm does not come when the host starts`},
+		"without an alarm": {`worker/a: fiber "ID": there is something to do, and the agent has no alarm`},
+		"late":             {`worker/a: fiber "ID": there is something to do, and the agent's alarm does not come when the host starts`},
 	} {
 		h, err := dohost.Open("data", &dohost.Options{FS: disk, Grace: -1}, class)
 		if err != nil {

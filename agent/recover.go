@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/dohost/dohost"
 )
 
@@ -15,86 +13,19 @@ import (
 // it leaves the rest to the alarm.
 const recoveryBudget = 10 * time.Second
 
-// Interrupted is a fiber that [RunFiber] ran in an incarnation that ended before the function
-// did.
-type Interrupted struct {
-	ID      string
-	Name    string
-	Created time.Time // of the first of them, if it was resumed
-	// Attempt is how often the hook was called before, and died or failed, or resumed the fiber
-	// for nothing: since that has stashed something the last time.
-	Attempt int
-
-	c       *core
-	row     *fiberRow
-	resumed bool
-}
-
-// Snapshot decodes what the fiber has last stashed into v, and says whether there is anything.
-func (i *Interrupted) Snapshot(v any) (bool, error) { return decode(i.row.Snapshot, v) }
-
-// Resume has fn go on as a new fiber, with the name and the checkpoint of the interrupted one. It
-// runs as a task of its own when the hook has returned. The successor comes and the interrupted
-// fiber goes in one segment, so that an end at any instant leaves one of them. It may be called
-// once.
-func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error) (id string, err error) {
-	if i.resumed {
-		return "", ErrFiberDone
-	}
-	c, now := i.c, time.Now().UnixMilli()
-	next := fiberRow{
-		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Snapshot: i.row.Snapshot,
-		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
-		// Until it has stashed something it is as far as this one was.
-		Hooks: i.row.Hooks, Lost: i.row.Lost,
-	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := fiberRows.Insert(ctx, c.store(), next); err != nil {
-			return err
-		}
-		if existed, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil || !existed {
-			return errors.Join(err, ErrFiberDone) // somebody has cancelled it
-		}
-		if err := c.obj.Go(ctx, "fiber "+i.Name, func(ctx context.Context) error {
-			if err := c.there(ctx, next.ID); err != nil {
-				return err
-			}
-			_, inner, end := c.enter(ctx, next.ID)
-			defer end()
-			err := fn(inner)
-			return errors.Join(err, c.endRun(ctx, next.ID, err))
-		}); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
-	})
-	i.resumed = err == nil
-	return next.ID, err
-}
-
-// OnInterrupted is told of each fiber that [RunFiber] ran and that did not come to its end,
-// oldest first. When it returns nil the fiber's row goes, in the segment of what the hook has
-// written last. When it fails, or its incarnation ends, it is called again, after 30 s doubling to
-// 5 min, at most five times and for at most a day; then the fiber is dead: see [DeadFibers]. The
-// first call is in the constructor, where it has 10 s (its ctx ends then) before other events
-// come; later ones are tasks of their own. Without an OnInterrupted such fibers are reported and
-// dropped.
-func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnInterrupted", m == nil, c.interrupted != nil)
-		c.interrupted = func(self any, ctx context.Context, i *Interrupted) error { return m(self.(*O), ctx, i) }
-	}
-}
-
 // recover goes on with interrupted fibers when the agent wakes.
 func (c *core) recover(ctx context.Context) error {
-	begun, written, found := time.Now(), 0, false
+	begun, written, found, handed := time.Now(), 0, false, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
 		found = true
 		c.fibers.waits = c.fibers.waits || row.Again > 0
 		if time.Since(begun) >= recoveryBudget {
 			c.later()
 			return false, nil
+		}
+		if c.judge(row, time.Now()) == hand {
+			handed = true
+			return true, nil
 		}
 		if written += len(row.Snapshot); written > recoverySegment {
 			written = 0
@@ -104,6 +35,9 @@ func (c *core) recover(ctx context.Context) error {
 		}
 		return c.orLater(ctx, row, c.recoverRow(ctx, row, begun.Add(recoveryBudget)))
 	})
+	if err == nil && handed {
+		err = c.handOver(ctx, begun.Add(recoveryBudget))
+	}
 	if err != nil || !found {
 		return err
 	}
@@ -139,8 +73,9 @@ func (c *core) later() {
 	}
 }
 
-// eachLost calls do with the rows that another incarnation has worked on, oldest first, until it
-// returns false. do may give up the turn.
+// eachLost calls do with the rows on which this incarnation does not work, though something is to
+// be done about them, until it returns false: those that wait for nothing first, oldest first. do may
+// give up the turn.
 func (c *core) eachLost(ctx context.Context, do func(*fiberRow) (more bool, err error)) error {
 	q := &dohost.Query[fiberRow]{Index: "open", Limit: lostPage, Where: func(r fiberRow) bool { return r.Life != c.life }}
 	for {
@@ -162,7 +97,7 @@ func (c *core) eachLost(ctx context.Context, do func(*fiberRow) (more bool, err 
 
 // recoverRow does what is to be done about a row in the constructor.
 func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) error {
-	if row.Hooks > 0 && judge(row, c.knows(row), time.Now()) == ask {
+	if row.Hooks > 0 && c.judge(row, time.Now()) == ask {
 		c.later() // the gate is not for one that has failed before
 		return nil
 	}
@@ -170,34 +105,47 @@ func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) e
 	if err != nil || !asks {
 		return err
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	return c.askHook(ctx, row)
+	return c.askHook(ctx, row, until)
 }
 
-func (c *core) knows(row *fiberRow) bool {
-	if row.Started {
-		_, ok := c.class.kinds[row.Name]
-		return ok
+func (c *core) judge(row *fiberRow, now time.Time) verdict {
+	known := c.class.interrupted != nil
+	switch {
+	case row.Tell:
+		known = c.class.ended != nil
+	case row.Started:
+		_, known = c.class.kinds[row.Name]
 	}
-	return c.class.interrupted != nil
+	return judge(row, known, c.class.recovery != nil, now)
 }
 
-// dispose does what is to be done about a row at once, and says whether the hook is to be asked
+// takeUp has a task of this incarnation go on with an interrupted fiber.
+func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
+	row.Attempt++
+	row.Hooks, row.Lost, row.Again = 0, 0, 0
+	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+			return err
+		}
+		return c.launch(ctx, row)
+	})
+}
+
+// dispose does what is to be done about a row at once, and says whether OnInterrupted is to be asked
 // besides.
 func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error) {
 	now := time.Now()
-	v, age := judge(row, c.knows(row), now), now.Sub(time.UnixMilli(row.Updated))
+	v, age := c.judge(row, now), now.Sub(time.UnixMilli(row.Updated))
 	switch v {
+	case tell:
+		return false, c.hookLater(ctx, row.ID)
+	case untold:
+		c.keep(row, now.UnixMilli())
+		c.tellReport(ctx, row, v.String(), nil)
+		return false, fiberRows.Put(ctx, c.store(), *row)
 	case resume:
-		row.Attempt++
-		row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now.UnixMilli(), now.UnixMilli()
-		err = dohost.Transaction(ctx, func(ctx context.Context) error {
-			if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
-				return err
-			}
-			return c.launch(ctx, row)
-		})
+		err = c.takeUp(ctx, row, now.UnixMilli())
 	case giveUp:
 		row.Attempt++
 		row.Error = "max retries exceeded"
@@ -222,66 +170,6 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 			slog.Int("attempt", row.Attempt), slog.Duration("age", age))
 	}
 	return asks, err
-}
-
-// askHook counts a call of the hook, durably, and calls it.
-func (c *core) askHook(ctx context.Context, row *fiberRow) error {
-	now := time.Now()
-	row.Hooks++
-	if row.Lost == 0 {
-		row.Lost = now.UnixMilli()
-	}
-	c.fibers.waits = true
-	row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
-	if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
-		return err
-	}
-	if err := c.rearm(ctx); err != nil {
-		return err
-	}
-	if err := c.store().Sync(ctx); err != nil {
-		return err
-	}
-	i := &Interrupted{
-		ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks - 1, c: c, row: row,
-	}
-	failed := c.class.interrupted(c.self, ctx, i)
-	i.resumed = true // it is too late now
-	return c.hookEnded(ctx, row, failed)
-}
-
-// hookEnded takes the row of a hook that has succeeded away, or notes that it has not.
-func (c *core) hookEnded(ctx context.Context, row *fiberRow, failed error) error {
-	outcome := "recovered"
-	if failed == nil {
-		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
-			return err
-		}
-	} else {
-		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-			r.Error, r.Updated = text(failed), time.Now().UnixMilli()
-			r.Dead = r.Hooks >= maxHooks
-			*row = *r
-			return nil
-		})
-		if errors.Is(err, dohost.ErrNoRow) {
-			return nil // the hook has resumed it before it failed
-		}
-		if err != nil {
-			return err
-		}
-		outcome = "hook failed"
-		if row.Dead {
-			outcome = bury.String()
-		}
-	}
-	c.ended(row.ID)
-	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome)}
-	if failed != nil {
-		attrs = append(attrs, slog.Any("err", failed))
-	}
-	c.report(ctx, "fiber:recovery", attrs...)
-	return nil
 }
 
 // runsWakeup is when the agent has to look after its fibers. While one is open that is at the
@@ -338,8 +226,12 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 		return err
 	}
 	c.fibers.moreAt = time.Time{}
-	written := 0
-	return c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+	written, handed := 0, false
+	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+		if !c.fibers.hooking[row.ID] && c.judge(row, now) == hand {
+			handed = true
+			return true, nil
+		}
 		if written += len(row.Snapshot); written > recoverySegment {
 			c.later() // this is one segment
 			return false, nil
@@ -357,24 +249,8 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 		}
 		return c.orLater(ctx, row, err)
 	})
-}
-
-// hookLater has a task ask the hook about a row.
-func (c *core) hookLater(ctx context.Context, id string) error {
-	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
-		defer delete(c.fibers.hooking, id)
-		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		if err != nil || !ok || !row.Value.open() {
-			return err
-		}
-		_, err = c.orLater(ctx, &row.Value, c.askHook(ctx, &row.Value))
-		return errors.Join(err, c.rearm(ctx))
-	})
-	if err == nil {
-		if c.fibers.hooking == nil {
-			c.fibers.hooking = map[string]bool{}
-		}
-		c.fibers.hooking[id] = true
+	if err == nil && handed {
+		err = c.handLater(ctx)
 	}
 	return err
 }

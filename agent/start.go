@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -26,8 +27,8 @@ type KindOptions struct {
 	// MaxRetries is how often a fiber goes on after it has failed or was interrupted. Zero
 	// means 3; negative, not at all.
 	MaxRetries int
-	// KeepCompleted is how long one that completed, or was cancelled, can be asked for. Zero
-	// means 24 h; negative, for ever.
+	// KeepCompleted is how long one that completed, or was cancelled, can be asked for, from
+	// then or from when [OnFiberEnded] was told. Zero means 24 h; negative, for ever.
 	KeepCompleted time.Duration
 	// KeepFailed is the same for one that failed. Zero means 7 days; negative, for ever.
 	KeepFailed time.Duration
@@ -58,13 +59,16 @@ type kind struct {
 }
 
 // OnFiber registers the method that fibers of a kind run. It is called with the last checkpoint
-// for the first time and for every other: starting and going on are the same code.
+// for the first time and for every other: starting and going on are the same code. The names of
+// kinds have 1 to 256 bytes and do not begin with "dohost.".
 func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) error, o *KindOptions) Entry[O] {
 	return func(c *class) {
 		_, taken := c.kinds[string(k)]
 		switch {
 		case k == "" || len(k) > maxName:
 			c.mistake("OnFiber of %q: a name has 1 to %d bytes", k, maxName)
+		case strings.HasPrefix(string(k), reserved):
+			c.mistake("OnFiber of %q: names that begin with %q are not the program's", k, reserved)
 		case m == nil:
 			c.mistake("OnFiber of %q without a method", k)
 		case taken:
@@ -205,16 +209,19 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 
 // launch has a task work on a row of this incarnation.
 func (c *core) launch(ctx context.Context, row *fiberRow) error {
-	id := row.ID
-	return c.obj.Go(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id) })
+	id, restarts := row.ID, row.Restarts
+	return c.obj.Go(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id, restarts) })
 }
 
 // work calls a fiber's method until it returns without an error or has failed too often.
-func (c *core) work(ctx context.Context, id string) error {
+func (c *core) work(ctx context.Context, id string, restarts int) error {
+	if err := c.afterCall(ctx, id); err != nil {
+		return err
+	}
 	for {
 		row, ok, err := fiberRows.Get(ctx, c.store(), id)
-		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.life {
-			return err // cancelled, or deleted
+		if err != nil || !ok || !row.Value.open() || row.Value.Life != c.life || row.Value.Restarts != restarts {
+			return err // cancelled, deleted, or restarted since
 		}
 		again, err := c.method(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // that is not the fiber's fault
@@ -227,6 +234,21 @@ func (c *core) work(ctx context.Context, id string) error {
 	}
 }
 
+// afterCall returns when no call of a fiber's method goes on. One that was cancelled may, when the
+// fiber is restarted.
+func (c *core) afterCall(ctx context.Context, id string) error {
+	for c.fibers.calls[id] != nil {
+		f := c.fibers.calls[id]
+		if f.left == nil {
+			f.left = make(chan struct{})
+		}
+		if _, _, err := dohost.Recv(ctx, f.left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // method calls a fiber's method once, and says whether it is to be called again.
 func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error) {
 	now := time.Now().UnixMilli()
@@ -236,10 +258,10 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 			return false, err
 		}
 	}
-	f, inner, end := c.enter(ctx, row.ID)
-	defer end()
+	f, inner, end := c.enter(ctx, row.ID, row.Restarts)
 	result, failed := c.class.kinds[row.Name].run(c.self, inner, f, row)
 	f.over = true
+	end()
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx) // the incarnation has ended: the row stays
 	}
@@ -272,7 +294,7 @@ func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMess
 	final := false
 	write := func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-			if !r.open() {
+			if !r.open() || r.Restarts != row.Restarts {
 				return errCancelled
 			}
 			if final {
@@ -309,15 +331,28 @@ func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int
 
 // close ends a row.
 func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
+	r.Status, r.Ended, r.Updated = status, now, now
+	r.Dead, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
+	if c.class.ended == nil || status == FiberCancelled {
+		c.keep(r, now)
+		return
+	}
+	r.Tell, r.Life, r.Again = true, "", now
+	c.fibers.waits = true
+}
+
+// keep has a row that has ended, and of which nobody is to be told any more, be forgotten when its
+// kind says so.
+func (c *core) keep(r *fiberRow, now int64) {
 	o := c.class.kinds[r.Name].options
 	if _, known := c.class.kinds[r.Name]; !known {
 		o = o.withDefaults()
 	}
 	keep := o.KeepCompleted
-	if status == FiberFailed {
+	if r.Status == FiberFailed {
 		keep = o.KeepFailed
 	}
-	r.Status, r.Ended, r.Updated = status, now, now
+	r.Tell, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
 	if keep <= 0 {
 		return
 	}
@@ -344,16 +379,4 @@ func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMe
 			return err
 		}
 	}
-}
-
-// told tells of a fiber that has ended.
-func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
-	c.ended(row.ID)
-	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.Status)),
-		slog.Int("attempt", row.Attempt)}
-	if failed != nil {
-		attrs = append(attrs, slog.Any("err", failed))
-	}
-	c.report(ctx, "fiber:ended", attrs...)
-	return c.rearm(ctx)
 }

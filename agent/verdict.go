@@ -2,47 +2,63 @@ package agent
 
 import "time"
 
-// How often, and for how long, the hook of an interrupted fiber is tried.
+// How often, and for how long, the hook of a fiber is tried.
 const (
 	maxHooks    = 5
 	maxLost     = 24 * time.Hour
 	mostBackoff = 5 * time.Minute
 )
 
-// verdict is what is to be done about an interrupted fiber.
+// verdict is what is to be done about a fiber that nobody works on.
 type verdict int
 
 const (
 	resume   verdict = iota // call its method again
 	giveUp                  // it has failed or was interrupted too often
 	strand                  // there is no method to go on with
-	ask                     // call the hook
+	hand                    // OnRecovery decides
+	ask                     // call OnInterrupted
 	forget                  // nobody wants to know of it
 	bury                    // its hook has failed too often, or for too long
+	tell                    // call OnFiberEnded
+	untold                  // there is none, or it has failed too often, or for too long
 	postpone                // it is not its time
 )
 
 // String is how a verdict is reported.
 func (v verdict) String() string {
-	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "dropped", "dead", "later"}[v]
+	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later"}[v]
 }
 
-// judge decides about an interrupted fiber. known says that there is a method, or a hook, for
-// it.
-func judge(r *fiberRow, known bool, now time.Time) verdict {
+// judge decides about a fiber. known says that there is a method, or a hook, for it, and
+// handed that OnRecovery decides about those that were started.
+func judge(r *fiberRow, known, handed bool, now time.Time) verdict {
+	tried := r.Hooks >= maxHooks || r.Lost > 0 && now.Sub(time.UnixMilli(r.Lost)) >= maxLost
+	early := now.UnixMilli() < r.Again
+	if r.Tell {
+		switch {
+		case !known || tried:
+			return untold
+		case early:
+			return postpone
+		}
+		return tell
+	}
 	switch {
 	case r.Started && !known:
 		return strand
 	case r.Started && r.Attempt+1 > r.Retries:
 		return giveUp
-	case r.Started:
+	case r.Started && !handed:
 		return resume
 	case !known:
 		return forget
-	case r.Hooks >= maxHooks, r.Lost > 0 && now.Sub(time.UnixMilli(r.Lost)) >= maxLost:
+	case tried:
 		return bury
-	case now.UnixMilli() < r.Again:
+	case early:
 		return postpone
+	case r.Started:
+		return hand
 	}
 	return ask
 }

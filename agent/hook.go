@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// hook counts a call of a hook about rows, durably, and calls it. In the constructor the hook has
+// until then. What follows a call that has failed is written by the caller, in the same segment.
+func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
+	now, written := time.Now(), 0
+	c.fibers.waits = true
+	for _, row := range rows {
+		row.Hooks++
+		if row.Lost == 0 {
+			row.Lost = now.UnixMilli()
+		}
+		row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
+		if written += len(row.Snapshot); written > recoverySegment {
+			written = 0
+			if err := c.store().Sync(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.rearm(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.store().Sync(ctx); err != nil {
+		return nil, err
+	}
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	return call(ctx), nil
+}
+
+// errMoved ends the update of a row that a hook, or somebody else, has moved on meanwhile.
+var errMoved = errors.New("agent: the fiber has moved on")
+
+// hookFailed notes that a hook of recovery has failed about a row. outcome is "" if the row has
+// moved on before.
+func (c *core) hookFailed(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
+	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
+		if !r.lost(c.life) {
+			return errMoved
+		}
+		r.Error, r.Updated = text(failed), now
+		r.Dead = r.Hooks >= maxHooks
+		return nil
+	})
+	switch {
+	case err != nil || moved:
+		return "", err
+	case row.Dead:
+		return bury.String(), nil
+	}
+	return "hook failed", nil
+}
+
+// after changes a row when its hook has returned, in the segment of what the hook has written last
+// if that has room.
+func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (moved bool, err error) {
+	err = fresh(ctx, func() error {
+		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+			err := change(r, time.Now().UnixMilli())
+			if err == nil {
+				*row = *r
+			}
+			return err
+		})
+		return err
+	})
+	if errors.Is(err, errMoved) || errors.Is(err, dohost.ErrNoRow) {
+		return true, nil
+	}
+	return false, err
+}
+
+// hooked notes that a hook has a row, until done is called.
+func (c *core) hooked(id string) (done func()) {
+	if c.fibers.hooking == nil {
+		c.fibers.hooking = map[string]bool{}
+	}
+	c.fibers.hooking[id] = true
+	return func() { delete(c.fibers.hooking, id) }
+}
+
+// hookLater has a task call the hook of a row.
+func (c *core) hookLater(ctx context.Context, id string) error {
+	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
+		defer delete(c.fibers.hooking, id)
+		row, ok, err := fiberRows.Get(ctx, c.store(), id)
+		r := &row.Value
+		switch {
+		case err != nil || !ok:
+			return err
+		case r.Tell:
+			err = c.tell(ctx, r)
+		case !r.Started && r.lost(c.life):
+			err = c.askHook(ctx, r, time.Time{})
+		}
+		_, err = c.orLater(ctx, r, err)
+		return errors.Join(err, c.rearm(ctx))
+	})
+	if err == nil {
+		c.hooked(id)
+	}
+	return err
+}
