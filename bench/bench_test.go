@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if status, is := plainChild(); is {
 		os.Exit(status)
 	}
+	if status, is := child(context.Background()); is {
+		os.Exit(status)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -58,12 +61,12 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 			t.Errorf("%s: nothing was checked", r.ID)
 		}
 	}
-	const want = "R1 R1b R2 R3 P12 R4 R5 P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P11 P11m P16m P16 P16a P17 P17a " +
+	const want = "R1 R1b R2 R3 P12 R4 R5 P1 P1a P2 P3 P3c P4 P4m P5 P6 P6h P7 P7g P8 P7a P11 P11m P13 P14 P14b C0 C1 C1c C2 C2c C3 C3c C4 C4c P16m P16 P16a P17 P17a " +
 		"O1a O1b O1c O1d O1e O1f O2a O2b O2c O2d O2e S1 P18 E1 E1a A1 A2 A3"
 	if got := strings.Join(ids, " "); got != want {
 		t.Errorf("the rows are %s, want %s", got, want)
 	}
-	if curves, breakdowns := len(b.result.Curves), len(b.result.Breakdowns); curves != 8 || breakdowns != 2 {
+	if curves, breakdowns := len(b.result.Curves), len(b.result.Breakdowns); curves != 9 || breakdowns != 2 {
 		t.Errorf("%d curves, %d breakdowns", curves, breakdowns)
 	}
 	if err := b.result.write(t.TempDir()); err != nil {
@@ -115,9 +118,14 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	items, err := b.openCopying(waysToStash(time.Second)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
 	sides := map[string]side{
 		"requests":   &posting{reached: f, objects: 10},
 		"increments": &counting{host: h, objects: 10, callers: 4, method: (*subject).add},
+		"items":      items,
 		"appends":    &counting{host: rows, objects: 10, callers: 4, method: (*subject).append, appends: true},
 	}
 	for name, r := range map[string]*raw{

@@ -16,6 +16,13 @@ import (
 // looks at them once a second, and takes away what only a busy one needs.
 const rest = 4 * time.Second
 
+// population is objects of a class, in a host, of which many live at once.
+type population struct {
+	*dohost.Host
+	id    func(i int) dohost.ID
+	touch func(ctx context.Context, i int) (calls int, err error) // of this incarnation, this one included
+}
+
 // density measures what an idle live object costs, and an evicted one, in a host that will
 // evict objects when they have been idle for long enough.
 func density(ctx context.Context, b *bench) (err error) {
@@ -24,21 +31,32 @@ func density(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	before, err := b.alive(ctx, h)
+	n := b.objects
+	p := &population{h.Host, func(i int) dohost.ID { return subjects.Get(h, name(i)).ID() },
+		func(ctx context.Context, i int) (int, error) {
+			return dohost.Call(ctx, subjects.Get(h, name(i)), (*subject).touch, 0)
+		}}
+	c, err := b.alive(ctx, p, n)
 	if err != nil {
 		return err
 	}
-	n := b.objects
-	if err := h.evictLive(b.rest, n); err != nil {
+	b.add(c.row("P7", "object", n, unsafe.Sizeof(subject{}), 400))
+	b.add(Row{
+		ID: "P7g", What: fmt.Sprintf("a full collection with %d live objects", n), Unit: "ms",
+		Sides:  []Figure{{Side: ours, Value: median(c.collections), Rounds: c.collections, Checked: int64(n)}},
+		Target: Target{Text: "≤ 500 ms", ValueMost: 500},
+		Notes:  []string{"with the users' structs, which hold pointers"},
+	})
+	if err := p.evictLive(b.rest, n); err != nil {
 		return err
 	}
 	time.Sleep(b.rest)
 	after, _ := settled()
 	const sample = 1000
-	if err := b.touchAll(ctx, h, n-sample, n, 1); err != nil {
+	if err := b.touchAll(ctx, p, n-sample, n, 1); err != nil {
 		return err
 	}
-	gone := (after - before) / float64(n)
+	gone := (after - c.before) / float64(n)
 	b.add(Row{
 		ID: "P8", What: fmt.Sprintf("memory of an evicted object, of %d", n), Unit: "B",
 		Sides:  []Figure{{Side: ours, Value: max(0, gone), Rounds: []float64{gone}, Checked: sample}},
@@ -48,56 +66,60 @@ func density(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// alive measures live objects. It returns the heap without them.
-func (b *bench) alive(ctx context.Context, h *host) (heap float64, err error) {
-	n := b.objects
-	before, goroutines, err := b.empty(ctx, h)
+// cost is what live objects take.
+type cost struct {
+	before            float64 // the heap without them
+	each              float64 // of them takes so many bytes, the user's struct included
+	goroutines, files int     // more than without them
+	collections       []float64
+}
+
+// row is that of what each of so many takes beside the user's struct.
+func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
+	each := c.each - float64(self)
+	return Row{
+		ID: id, What: fmt.Sprintf("memory of an idle live %s, of %d", what, n), Unit: "B beside the user's struct",
+		Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(n)}},
+		Target: Target{Text: fmt.Sprintf("≤ %s B, no goroutine", number(float64(most))), ValueMost: float64(most)},
+		Notes: []string{
+			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", c.goroutines, c.files),
+			"its place in the wheel of those that will be evicted for idleness is part of it",
+		},
+	}
+}
+
+// alive measures live objects, so many.
+func (b *bench) alive(ctx context.Context, p *population, n int) (c *cost, err error) {
+	before, goroutines, err := b.empty(ctx, p)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	files := openFiles()
-	if err := b.touchAll(ctx, h, 0, n, 1); err != nil {
-		return 0, err
+	if err := b.touchAll(ctx, p, 0, n, 1); err != nil {
+		return nil, err
 	}
 	time.Sleep(b.rest)
 	alive, running := settled()
-	open := openFiles()
-	var collections []float64
+	c = &cost{
+		before: before, each: (alive - before) / float64(n),
+		goroutines: running - goroutines, files: openFiles() - files,
+	}
 	for range 5 {
 		began := time.Now()
 		runtime.GC()
-		collections = append(collections, float64(time.Since(began).Nanoseconds())/1e6)
+		c.collections = append(c.collections, float64(time.Since(began).Nanoseconds())/1e6)
 	}
-	if err := b.touchAll(ctx, h, 0, n, 2); err != nil {
-		return 0, err
-	}
-	each := (alive-before)/float64(n) - float64(unsafe.Sizeof(subject{}))
-	b.add(Row{
-		ID: "P7", What: fmt.Sprintf("memory of an idle live object, of %d", n), Unit: "B beside the user's struct",
-		Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(n)}},
-		Target: Target{Text: "≤ 400 B, no goroutine", ValueMost: 400},
-		Notes: []string{
-			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", running-goroutines, open-files),
-			"its place in the wheel of those that will be evicted for idleness is part of it",
-		},
-	})
-	b.add(Row{
-		ID: "P7g", What: fmt.Sprintf("a full collection with %d live objects", n), Unit: "ms",
-		Sides:  []Figure{{Side: ours, Value: median(collections), Rounds: collections, Checked: int64(n)}},
-		Target: Target{Text: "≤ 500 ms", ValueMost: 500},
-		Notes:  []string{"with the users' structs, which hold pointers"},
-	})
-	return before, nil
+	return c, b.touchAll(ctx, p, 0, n, 2)
 }
 
 // empty is the heap of a host that has had objects, and the number of goroutines: with
 // what it makes once.
-func (b *bench) empty(ctx context.Context, h *host) (heap float64, goroutines int, err error) {
+func (b *bench) empty(ctx context.Context, p *population) (heap float64, goroutines int, err error) {
 	const some = 1000
-	if err := b.touchAll(ctx, h, 0, some, 1); err != nil {
+	if err := b.touchAll(ctx, p, 0, some, 1); err != nil {
 		return 0, 0, err
 	}
-	if err := h.evictLive(0, some); err != nil {
+	if err := p.evictLive(0, some); err != nil {
 		return 0, 0, err
 	}
 	time.Sleep(b.rest)
@@ -107,16 +129,15 @@ func (b *bench) empty(ctx context.Context, h *host) (heap float64, goroutines in
 
 // touchAll calls each object from the one to before the other once, and checks that it is
 // the so many-th call of its incarnation, and that these objects live, and no others.
-func (b *bench) touchAll(ctx context.Context, h *host, from, to, call int) error {
+func (b *bench) touchAll(ctx context.Context, p *population, from, to, call int) error {
 	err := fillBy(b, from, to, func(i int) error {
-		s := subjects.Get(h, name(i))
-		got, err := dohost.Call(ctx, s, (*subject).touch, 0)
+		got, err := p.touch(ctx, i)
 		if err == nil && got != call {
-			err = fmt.Errorf("%v has had %d calls, want %d", s.ID(), got, call)
+			err = fmt.Errorf("%v has had %d calls, want %d", p.id(i), got, call)
 		}
 		return err
 	})
-	if live := h.LiveCount(); err == nil && live != to-from {
+	if live := p.LiveCount(); err == nil && live != to-from {
 		err = fmt.Errorf("%d objects live, want %d", live, to-from)
 	}
 	return err
@@ -124,10 +145,12 @@ func (b *bench) touchAll(ctx context.Context, h *host, from, to, call int) error
 
 // evictLive evicts so many objects, which are all that live, once they have had nothing
 // to do for a while.
-func (h *host) evictLive(after time.Duration, n int) error {
+func (p *population) evictLive(after time.Duration, n int) error {
 	time.Sleep(after)
-	h.evictAll(n)
-	if live := h.LiveCount(); live != 0 {
+	for i := range n {
+		p.Evict(p.id(i), dohost.Fence)
+	}
+	if live := p.LiveCount(); live != 0 {
 		return fmt.Errorf("%d objects live after all were evicted", live)
 	}
 	return nil

@@ -26,6 +26,7 @@ type bench struct {
 	objects  int           // that experiments with many of them have
 	endure   time.Duration // of the endurance run; zero: ten rounds
 	rest     time.Duration // before objects count as idle
+	profiles string        // the folder for CPU profiles; none if empty
 	alone    bool          // without what dohost is compared with
 	peer     *peer         // or nil
 	result   Results
@@ -52,9 +53,13 @@ var experiments = []experiment{
 	{"P6", "cold wake: a call to an object on disk", coldWake},
 	{"P6h", "cold wake over HTTP", wakeOverHTTP},
 	{"P7", "memory of an idle live object, a collection with all of them, and of an evicted object (P8)", density},
+	{"P7a", "memory of an idle live agent, of 10,000 and of -objects (P7b)", idleAgents},
 	{"P9", "5,000 alarms over 3 s, all objects evicted", spreadAlarms},
 	{"P10", "alarms due at one instant, all objects evicted", instantAlarms},
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
+	{"P13", "SIGKILL with 10,000 interrupted fibers: to the last recovery hook of the next process", interrupted},
+	{"P14", "eviction recovery of an agent mid-fiber: to the resumed fiber's first step", resumedFibers},
+	{"C", "ways to keep a fiber's checkpoint: what they cost, and what a kill costs with them (C0 to C4c)", stashing},
 	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", fanningOut},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
@@ -77,6 +82,9 @@ func main() {
 	if status, is := plainChild(); is {
 		os.Exit(status)
 	}
+	if status, is := child(context.Background()); is {
+		os.Exit(status)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -95,8 +103,8 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
 	dir := flags.String("data", "", "the `folder` for the stores, on the disk that is meant; a temporary one if empty")
 	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
-	profiles := flags.String("profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
 	b := &bench{rest: rest}
+	flags.StringVar(&b.profiles, "profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
 	flags.Uint64Var(&b.seed, "seed", 1, "draws what is drawn")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
 	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
@@ -131,7 +139,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	for _, e := range chosen {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", e.id, e.what)
-		if err := profiled(*profiles, e.id, func() error { return e.run(ctx, b) }); err != nil {
+		if err := profiled(b.profiles, e.id, func() error { return e.run(ctx, b) }); err != nil {
 			return fmt.Errorf("%s: %w", e.id, err)
 		}
 		if err := ctx.Err(); err != nil {

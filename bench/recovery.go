@@ -8,6 +8,9 @@ import (
 	"github.com/dohost/dohost/internal/recovery"
 )
 
+// fenceTarget is that of whatever goes on after a fence.
+var fenceTarget = Target{Text: "p50 ≤ 100 µs, p99 ≤ 2 ms", P50: 100 * time.Microsecond, P99: 2 * time.Millisecond}
+
 // recoveries measures how long objects take to go on after a fence, a SIGKILL and a
 // restart of the host, and what that cost.
 func recoveries(ctx context.Context, b *bench) error {
@@ -23,9 +26,8 @@ func recoveries(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fence := Target{Text: "p50 ≤ 100 µs, p99 ≤ 2 ms", P50: 100 * time.Microsecond, P99: 2 * time.Millisecond}
 	targets := map[string]Target{
-		"R1": fence, "R1b": fence, "R2": fence,
+		"R1": fenceTarget, "R1b": fenceTarget, "R2": fenceTarget,
 		"P12": {Text: "p50 ≤ 25 ms", P50: 25 * time.Millisecond},
 	}
 	c := Curve{
@@ -33,21 +35,27 @@ func recoveries(ctx context.Context, b *bench) error {
 		X: "%", Y: "µs", LinearX: true, LogY: true,
 	}
 	for _, d := range ds {
-		n := len(d.Took)
-		r := Row{ID: d.ID, What: d.What, Unit: "recoveries", Target: targets[d.ID], Sides: []Figure{{
-			Side: ours, Value: float64(n), Checked: int64(n), P50: d.At(50), P99: d.At(99),
-		}}}
-		r.Notes = append(r.Notes, fmt.Sprintf("90 %% within %s, all within %s", duration(d.At(90)), duration(d.At(100))))
-		if d.Bill != nil {
-			r.Notes = append(r.Notes, d.Bill.String())
-		}
-		b.add(r)
-		l := Line{Name: d.ID}
-		for _, percent := range []float64{1, 10, 25, 50, 75, 90, 95, 99, 99.9} {
-			l.Points = append(l.Points, [2]float64{percent, float64(d.At(percent).Nanoseconds()) / 1e3})
-		}
-		c.Lines = append(c.Lines, l)
+		c.Lines = append(c.Lines, b.addDistribution(d, targets[d.ID]))
 	}
 	b.result.Curves = append(b.result.Curves, c)
 	return nil
+}
+
+// addDistribution notes the row of recoveries, and returns their line in a plot.
+func (b *bench) addDistribution(d recovery.Distribution, t Target, notes ...string) Line {
+	n := len(d.Took)
+	r := Row{ID: d.ID, What: d.What, Unit: "recoveries", Target: t, Sides: []Figure{{
+		Side: ours, Value: float64(n), Checked: int64(n), P50: d.At(50), P99: d.At(99),
+	}}}
+	r.Notes = append(r.Notes, fmt.Sprintf("90 %% within %s, all within %s", duration(d.At(90)), duration(d.At(100))))
+	if d.Bill != nil {
+		r.Notes = append(r.Notes, d.Bill.String())
+	}
+	r.Notes = append(r.Notes, notes...)
+	b.add(r)
+	l := Line{Name: d.ID}
+	for _, percent := range []float64{1, 10, 25, 50, 75, 90, 95, 99, 99.9} {
+		l.Points = append(l.Points, [2]float64{percent, float64(d.At(percent).Nanoseconds()) / 1e3})
+	}
+	return l
 }

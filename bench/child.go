@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// childEnv is the variable that makes a process one with agents in it, which is ended: it
+// holds its orders.
+const childEnv = "DOHOST_BENCH_CHILD"
+
+// orders are what such a process is told.
+type orders struct {
+	Work   string        // a key of childWork
+	Dir    string        // where the store is, and what outlives the process
+	Fibers int           // that are opened, or recovered
+	Period time.Duration // of the ways to stash
+	Way    string        // to stash, by its row
+	// Profiles is the folder for a CPU profile of the process; none if empty.
+	Profiles string
+}
+
+// childWork is what such processes do, until it returns or they are killed. What is told is
+// what they have to say.
+var childWork = map[string]func(ctx context.Context, o orders, told *json.Encoder) error{
+	"sleep":   sleepAll,
+	"recover": recoverAll,
+	"copy":    copyUntilKilled,
+}
+
+// child runs what such a process does, if this is one, and returns its exit status.
+func child(ctx context.Context) (status int, is bool) {
+	text, is := os.LookupEnv(childEnv)
+	if !is {
+		return 0, false
+	}
+	var o orders
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = profiled(o.Profiles, o.Work, func() error { return childWork[o.Work](ctx, o, json.NewEncoder(os.Stdout)) })
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// ordersEnd waits until the parent wants the process to end.
+func ordersEnd() error {
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// process is a child that runs.
+type process struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	told  *json.Decoder
+	began time.Time // before exec
+}
+
+func (o orders) start(ctx context.Context) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(ctx, self)}
+	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.told = json.NewDecoder(bufio.NewReader(out))
+	p.began = time.Now()
+	return p, p.cmd.Start()
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() error {
+	err := p.cmd.Process.Kill()
+	if werr := p.cmd.Wait(); werr == nil {
+		return errors.Join(err, errors.New("the process ended by itself before it was killed"))
+	}
+	return err
+}
+
+// close asks the process to end, and waits for it.
+func (p *process) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }

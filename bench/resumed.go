@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/recovery"
+)
+
+// plodder is an agent with a fiber that counts its incarnations, and waits.
+type plodder struct {
+	*agent.Agent[struct{}]
+	steps chan<- step // the first of each incarnation, once it is durable
+	over  bool        // the fiber comes to its end
+}
+
+// step is when a fiber took it.
+type step struct {
+	name string
+	at   time.Time
+}
+
+const (
+	plodders dohost.Namespace[plodder] = "plodder"
+	plodding agent.FiberKind[int]      = "plodding"
+)
+
+func plodderClass(steps chan<- step, over bool) dohost.Class {
+	return agent.Bind(plodders, func(_ context.Context, a *agent.Agent[struct{}]) (*plodder, error) {
+		return &plodder{a, steps, over}, nil
+	}, agent.OnFiber(plodding, (*plodder).plod, &agent.KindOptions{MaxRetries: 1 << 30}))
+}
+
+// plod is the fiber. Its checkpoint is how many incarnations have run it.
+func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
+	at := time.Now()
+	if p.over {
+		return nil
+	}
+	if err := f.Stash(ctx, f.Checkpoint()+1); err != nil {
+		return err
+	}
+	p.steps <- step{p.Name(), at}
+	_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+		<-ctx.Done()
+		return struct{}{}, context.Cause(ctx)
+	})
+	return err
+}
+
+// begin starts the fiber, under the agent's name.
+func (p *plodder) begin(ctx context.Context, _ int) (int, error) {
+	_, err := agent.StartFiber(ctx, p, plodding, 0, &agent.FiberOptions{Key: p.Name()})
+	return 0, err
+}
+
+// touch does nothing.
+func (p *plodder) touch(context.Context, int) (int, error) { return 0, nil }
+
+// write counts one, durably, and returns the sum.
+func (p *plodder) write(ctx context.Context, _ int) (int, error) {
+	n, _, err := dohost.Get[int](ctx, p.Storage(), "n")
+	if err != nil {
+		return 0, err
+	}
+	return n + 1, dohost.Put(ctx, p.Storage(), "n", n+1)
+}
+
+// ended waits until the fiber has come to its end.
+func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err error) {
+	info, ok, err := agent.InspectFiberByKey(ctx, p, p.Name())
+	if err == nil && ok {
+		info, ok, err = agent.WaitFiber(ctx, p, info.ID)
+	}
+	if err == nil && !ok {
+		err = fmt.Errorf("%s has no fiber", p.Name())
+	}
+	return info, err
+}
+
+// resuming is a host of agents whose incarnations are ended, one at a time, while their fibers
+// wait.
+type resuming struct {
+	*dohost.Host
+	dir    string
+	steps  chan step
+	fences []int // of each agent
+	writes []int // likewise
+}
+
+func (b *bench) openResuming(n int) (r *resuming, err error) {
+	r = &resuming{steps: make(chan step, n), fences: make([]int, n), writes: make([]int, n)}
+	if r.dir, err = b.room(); err != nil {
+		return nil, err
+	}
+	return r, r.open(false)
+}
+
+func (r *resuming) open(over bool) (err error) {
+	o := &dohost.Options{IdleAfter: -1, Grace: -1} // a fiber that waits would hold up Close
+	r.Host, err = dohost.Open(r.dir, o, plodderClass(r.steps, over))
+	return err
+}
+
+// begin starts all fibers, and waits for the first step of each.
+func (r *resuming) begin(ctx context.Context) error {
+	for i := range r.fences {
+		if _, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).begin, 0); err != nil {
+			return err
+		}
+		if _, err := r.step(ctx, name(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step waits for the first step of an incarnation's fiber, which is that of this agent.
+func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error) {
+	select {
+	case s := <-r.steps:
+		if s.name != of {
+			err = fmt.Errorf("the fiber of %s has taken a step, want %s", s.name, of)
+		}
+		return s.at, err
+	case <-ctx.Done():
+		return at, ctx.Err()
+	}
+}
+
+// end ends an incarnation and calls the agent: it takes from the fence to the fiber's next step.
+func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err error) {
+	p := plodders.Get(r, name(i))
+	began := time.Now()
+	if !r.Evict(p.ID(), dohost.Fence) {
+		return 0, fmt.Errorf("%v was not alive", p.ID())
+	}
+	r.fences[i]++
+	if _, err := dohost.Call(ctx, p, (*plodder).touch, 0); err != nil {
+		return 0, err
+	}
+	at, err := r.step(ctx, name(i))
+	return at.Sub(began), err
+}
+
+// busy ends incarnations that were called just before, so many, of agents that are drawn. That
+// call writes: wrote is how long it took, on the same disk at the same time.
+func (r *resuming) busy(ctx context.Context, seed uint64, times int) (took, wrote []time.Duration, err error) {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for range times {
+		i := draw.IntN(len(r.fences))
+		began := time.Now()
+		n, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).write, 0)
+		wrote = append(wrote, time.Since(began))
+		if r.writes[i]++; err == nil && n != r.writes[i] {
+			err = fmt.Errorf("no figure: %s has counted %d writes, want %d", name(i), n, r.writes[i])
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := r.end(ctx, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		took = append(took, d)
+	}
+	return took, wrote, nil
+}
+
+// rested ends incarnations in which nothing but the waiting fiber was for a while: all rest
+// together, and then each is ended once.
+func (r *resuming) rested(ctx context.Context, b *bench, times int) (took []time.Duration, err error) {
+	draw := rand.New(rand.NewPCG(b.seed, 1))
+	for len(took) < times {
+		b.progress("%d of %d fences at rest", len(took), times)
+		time.Sleep(b.rest)
+		for _, i := range draw.Perm(len(r.fences))[:min(len(r.fences), times-len(took))] {
+			d, err := r.end(ctx, i)
+			if err != nil {
+				return nil, err
+			}
+			took = append(took, d)
+		}
+	}
+	return took, nil
+}
+
+// verify opens the host again, without a call, and has each fiber come to its end: it has
+// stashed once in each incarnation, and was interrupted by each fence and by this.
+func (r *resuming) verify(ctx context.Context) error {
+	if err := errors.Join(r.Close(), r.open(true)); err != nil {
+		return err
+	}
+	for i, fences := range r.fences {
+		info, err := dohost.Call(ctx, plodders.Get(r, name(i)), (*plodder).ended, 0)
+		if err != nil {
+			return err
+		}
+		stashes := fmt.Sprint(fences + 1)
+		if info.Status != agent.FiberCompleted || info.Attempt != fences+1 || string(info.Snapshot) != stashes {
+			return fmt.Errorf("no figure: the fiber of %s is %s after %d interruptions at checkpoint %s; want %d and %s",
+				name(i), info.Status, info.Attempt, info.Snapshot, fences+1, stashes)
+		}
+	}
+	return nil
+}
+
+// resumedAgents is how many agents are fenced.
+const resumedAgents = 1000
+
+// resumedFibers measures how long a fiber takes to go on after a fence.
+func resumedFibers(ctx context.Context, b *bench) (err error) {
+	n := min(resumedAgents, b.objects)
+	r, err := b.openResuming(n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
+	rested, err := r.rested(ctx, b, n*b.rounds)
+	if err != nil {
+		return err
+	}
+	busy, wrote, err := r.busy(ctx, b.seed, n*b.rounds)
+	if err == nil {
+		err = r.verify(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c := Curve{
+		ID: "P14", What: "eviction recovery of an agent: within which time so many of a hundred fibers had gone on",
+		X: "%", Y: "µs", LinearX: true, LogY: true,
+	}
+	slices.Sort(wrote)
+	write := recovery.Distribution{Took: wrote}
+	note := fmt.Sprintf("that the fiber goes on is counted, durably, before its first step: a durable write of the same agents, "+
+		"each just before a fence of P14b, took %s (p50), %s (p99)", duration(write.At(50)), duration(write.At(99)))
+	for _, d := range []recovery.Distribution{
+		{ID: "P14", Took: rested, What: fmt.Sprintf("fence of an agent mid-fiber, at rest: %d agents whose fibers have waited "+
+			"for %v, from the fence, and a call, to the resumed fiber's first step", n, b.rest)},
+		{ID: "P14b", Took: busy, What: "the same, busy a moment before: each has written just before its fence"},
+	} {
+		slices.Sort(d.Took)
+		c.Lines = append(c.Lines, b.addDistribution(d, fenceTarget, note))
+	}
+	b.result.Curves = append(b.result.Curves, c)
+	return nil
+}

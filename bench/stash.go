@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// way is one to keep a fiber's checkpoint.
+type way struct {
+	id, what string
+	every    int           // after so many items; zero if not by their number
+	period   time.Duration // when so long has passed; zero if not by time
+	end      bool          // when there are no more items
+	stash    func(ctx context.Context, v any) error
+	durable  bool // it is on disk when stash returns
+}
+
+// waysToStash are those that are measured. The first keeps none.
+func waysToStash(period time.Duration) []way {
+	ways := []way{{id: "C0", what: "none"}}
+	for _, w := range []way{
+		{id: "C1", what: "after each item", every: 1},
+		{id: "C2", what: fmt.Sprintf("after every %d items", itemsOfAStep), every: itemsOfAStep},
+		{id: "C3", what: fmt.Sprintf("every %v", period), period: period},
+		{id: "C4", what: "once, at the end", end: true},
+	} {
+		c := w
+		w.what, w.stash, w.durable = w.what+", by Stash", agent.Stash, true
+		c.id, c.what, c.stash = c.id+"c", c.what+", by SetCheckpoint", agent.SetCheckpoint
+		ways = append(ways, w, c)
+	}
+	return ways
+}
+
+// itemsOfAStep is how many items a checkpoint by steps is of.
+const itemsOfAStep = 10
+
+// due says whether a checkpoint is, after so many items, and so long after the one before.
+func (w way) due(items int, since time.Duration) bool {
+	return w.every > 0 && items%w.every == 0 || w.period > 0 && since >= w.period
+}
+
+// copier is an agent whose fiber takes items from a channel, one after the other.
+type copier struct {
+	*agent.Agent[struct{}]
+	found chan<- place // where a fiber was that was interrupted
+}
+
+// place is a checkpoint of it: about a hundred bytes of JSON.
+type place struct {
+	Source string
+	Items  int
+	Sum    int
+}
+
+const copiers dohost.Namespace[copier] = "copier"
+
+// source is what the items come from.
+const source = "an address of what is copied, with a path and a version"
+
+func copierClass(found chan<- place) dohost.Class {
+	return agent.Bind(copiers, func(_ context.Context, a *agent.Agent[struct{}]) (*copier, error) {
+		return &copier{a, found}, nil
+	}, agent.OnInterrupted(func(c *copier, _ context.Context, i *agent.Interrupted) error {
+		var p place
+		_, err := i.Snapshot(&p)
+		c.found <- p
+		return err
+	}))
+}
+
+// copyItems takes items until it is told that it is over. It tells of each item that is done,
+// with when it began and how many there are, and of each checkpoint when the stash has returned.
+func (c *copier) copyItems(
+	ctx context.Context, w way, over func() bool, did func(began time.Time, items int) error, acked func(place) error,
+) error {
+	_, err := agent.RunFiber(ctx, c, "copy", func(ctx context.Context) (none struct{}, err error) {
+		items := make(chan int, 1)
+		var kept place
+		keep := func(p place) error {
+			kept = p
+			if err := w.stash(ctx, p); err != nil {
+				return err
+			}
+			return acked(p)
+		}
+		p, last := place{Source: source}, time.Now()
+		for !over() {
+			began := time.Now()
+			items <- p.Items
+			item, _, err := dohost.Recv(ctx, items) // what was written goes on its way to the disk
+			if err != nil {
+				return none, err
+			}
+			p.Items, p.Sum = p.Items+1, p.Sum+item
+			if w.due(p.Items, began.Sub(last)) {
+				last = began
+				if err := keep(p); err != nil {
+					return none, err
+				}
+			}
+			if err := did(began, p.Items); err != nil {
+				return none, err
+			}
+		}
+		if w.end {
+			if err := keep(p); err != nil {
+				return none, err
+			}
+		}
+		return none, c.copied(ctx, p.Items, kept)
+	})
+	return err
+}
+
+// copied compares the fiber's row with what was kept last, and counts the items in the segment
+// in which the row goes.
+func (c *copier) copied(ctx context.Context, items int, kept place) error {
+	id, _ := agent.FiberID(ctx)
+	info, ok, err := agent.InspectFiber(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	var p place
+	if ok && info.Snapshot != nil {
+		err = json.Unmarshal(info.Snapshot, &p)
+	}
+	if err != nil || p != kept {
+		return fmt.Errorf("the fiber's checkpoint is %v, want %v; %v", p, kept, err)
+	}
+	n, _, err := dohost.Get[int](ctx, c.Storage(), "items")
+	if err != nil {
+		return err
+	}
+	return dohost.Put(ctx, c.Storage(), "items", n+items)
+}
+
+// copying is a side whose agent has one such fiber in each round.
+type copying struct {
+	*dohost.Host
+	dir   string
+	fs    *objectstore.FS
+	way   way
+	keeps int64 // checkpoints
+	bytes int64 // of records
+}
+
+func (b *bench) openCopying(w way) (c *copying, err error) {
+	c = &copying{way: w}
+	if c.dir, err = b.room(); err != nil {
+		return nil, err
+	}
+	return c, c.open(nil)
+}
+
+func (c *copying) open(found chan<- place) (err error) {
+	c.fs = objectstore.DiskFS()
+	c.Host, err = dohost.Open(c.dir, &dohost.Options{FS: c.fs, IdleAfter: -1}, copierClass(found))
+	return err
+}
+
+func (c *copying) stub() dohost.Stub[copier] { return copiers.Get(c, "one") }
+
+func (c *copying) work(ctx context.Context, m *meter) error {
+	w := m.worker()
+	bytes := c.Stats().Bytes
+	defer func() { c.bytes += c.Stats().Bytes - bytes }()
+	return c.stub().Do(ctx, func(ctx context.Context, a *copier) error {
+		return a.copyItems(ctx, c.way, w.over,
+			func(began time.Time, _ int) error { w.did(began); return nil },
+			func(place) error { c.keeps++; return nil })
+	})
+}
+
+// verify asks the agent, from the disk, for all its items.
+func (c *copying) verify(ctx context.Context, done int64) error {
+	if err := errors.Join(c.Close(), c.open(nil)); err != nil {
+		return err
+	}
+	return c.stub().Do(ctx, func(ctx context.Context, a *copier) error {
+		n, _, err := dohost.Get[int](ctx, a.Storage(), "items")
+		if err == nil && int64(n) != done {
+			err = fmt.Errorf("the agent holds %d items, and %d were taken", n, done)
+		}
+		return err
+	})
+}
+
+func (c *copying) syncs() int64 { return c.fs.Syncs() }
+
+func (c *copying) close() error { return c.Close() }
+
+// stashing measures what each way to stash costs, and what a kill costs with it.
+func stashing(ctx context.Context, b *bench) error {
+	ways := waysToStash(min(time.Second, b.duration/2))
+	var sides []named
+	var copies []*copying
+	for _, w := range ways {
+		c, err := b.openCopying(w)
+		if err != nil {
+			return errors.Join(err, closeAll(sides))
+		}
+		copies, sides = append(copies, c), append(sides, named{w.id, c})
+	}
+	figures, err := b.compare(ctx, sides...)
+	if err != nil {
+		return err
+	}
+	for i, f := range figures {
+		w, c := ways[i], copies[i]
+		f.Side = ours
+		r := Row{
+			ID: w.id, What: "a fiber that takes items from a channel, its checkpoint " + w.what, Unit: "items/s", Sides: []Figure{f},
+			Notes: []string{
+				fmt.Sprintf("%s syncs and %s bytes of records an item", number(f.Syncs), number(float64(c.bytes)/float64(f.Checked))),
+			},
+		}
+		if i == 0 {
+			r.What = "a fiber that takes items from a channel, without a checkpoint"
+		} else {
+			lost, err := b.killed(ctx, w)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.id, err)
+			}
+			r.Notes = append(r.Notes, fmt.Sprintf("%s items a checkpoint; after each of %d SIGKILLs %s items were to be done again, "+
+				"at the median, and %s at most", number(float64(f.Checked)/float64(max(1, c.keeps))), len(lost),
+				number(float64(median(lost))), number(float64(slices.Max(lost)))))
+		}
+		b.add(r)
+	}
+	return nil
+}
+
+// Of the file in which a copier notes, outside of the store, how far it is.
+const (
+	doneAt  = 0 // how many items are done
+	ackedAt = 8 // of how many the last checkpoint is for which a stash has returned
+)
+
+// copyUntilKilled is a process with one fiber that does not end.
+func copyUntilKilled(ctx context.Context, o orders, told *json.Encoder) error {
+	ways := waysToStash(o.Period)
+	at := slices.IndexFunc(ways, func(w way) bool { return w.id == o.Way })
+	c := &copying{dir: filepath.Join(o.Dir, "store")}
+	if err := c.open(nil); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(o.Dir, "done"))
+	if err != nil {
+		return err
+	}
+	note := func(items, at int) error {
+		_, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(items)), int64(at))
+		return err
+	}
+	return c.stub().Do(ctx, func(ctx context.Context, a *copier) error {
+		return a.copyItems(ctx, ways[at], func() bool { return false },
+			func(_ time.Time, items int) error {
+				if items == 1 {
+					return errors.Join(note(1, doneAt), told.Encode(items))
+				}
+				return note(items, doneAt)
+			},
+			func(p place) error { return note(p.Items, ackedAt) })
+	})
+}
+
+// killed kills a process in the middle of its fiber, as often as there are rounds, and returns how
+// many items the checkpoint knew nothing of.
+func (b *bench) killed(ctx context.Context, w way) (items []int, err error) {
+	draw := rand.New(rand.NewPCG(b.seed, 2))
+	o := orders{Work: "copy", Way: w.id, Period: min(time.Second, b.duration/2)}
+	for len(items) < b.rounds {
+		b.progress("%s: kill %d of %d", w.id, len(items)+1, b.rounds)
+		var n int
+		if o.Dir, err = b.room(); err != nil {
+			return nil, err
+		}
+		p, err := o.start(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = p.told.Decode(&n) // it has begun
+		time.Sleep(o.Period + time.Duration(draw.Int64N(int64(o.Period))))
+		if err = errors.Join(err, p.kill()); err != nil {
+			return nil, err
+		}
+		if n, err = w.foundAfter(o.Dir); err != nil {
+			return nil, err
+		}
+		items = append(items, n)
+	}
+	return items, nil
+}
+
+// foundAfter has the hook told where the fiber was, and returns how many items had been done
+// beyond that.
+func (w way) foundAfter(dir string) (lost int, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "done"))
+	if err != nil {
+		return 0, err
+	}
+	text = append(text, make([]byte, 16)...)
+	done, acked := int(binary.LittleEndian.Uint64(text[doneAt:])), int(binary.LittleEndian.Uint64(text[ackedAt:]))
+	found := make(chan place, 1)
+	c := &copying{dir: filepath.Join(dir, "store")}
+	if err := c.open(found); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	var p place
+	select {
+	case p = <-found:
+	case <-time.After(time.Minute):
+		return 0, errors.New("OnInterrupted was not told within a minute")
+	}
+	return w.lost(done, acked, p)
+}
+
+// lost is how many items are done that the checkpoint does not know of. The last one may be in
+// it, and not noted yet.
+func (w way) lost(done, acked int, p place) (int, error) {
+	if p.Items > done+1 || p.Sum != p.Items*(p.Items-1)/2 || w.durable && p.Items < acked {
+		return 0, fmt.Errorf("no figure: %d items are done, the checkpoint is %+v, and one of %d items was acknowledged",
+			done, p, acked)
+	}
+	return max(0, done-p.Items), nil
+}
