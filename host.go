@@ -18,8 +18,9 @@ import (
 // What is out of a field's range is an error of [Open].
 type Options struct {
 	// IdleAfter is for how long an object may have nothing to do before it is
-	// evicted. Zero means a draw from 70 to 140 s, as Durable Objects have it; else
-	// the draw is from IdleAfter to twice that; negative means never.
+	// evicted. Zero means a draw from 70 to 140 s, or 10 s if it has a WebSocket, as
+	// Durable Objects have it; else the draw is from IdleAfter to twice that; negative
+	// means never.
 	IdleAfter time.Duration
 	// Grace is how long Close lets handlers finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
@@ -102,7 +103,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 		rts = append(rts, c.rt)
 	}
 	h.sockets = socket.New()
-	ro := o.runtime()
+	ro := o.runtime(h.sockets.Count)
 	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
 	rt, err := runtime.Open(dir, ro, rts)
 	if err != nil {

@@ -33,8 +33,12 @@ func (o *Options) check() error {
 // longest is as long as a time gets by being scaled. Twice that is still a time.
 const longest = time.Duration(math.MaxInt64 / 4)
 
+// hibernateAfter is for how long an object that has WebSockets may have nothing to do, as Durable
+// Objects have it: they stay, so it is soon there again.
+const hibernateAfter = 10 * time.Second
+
 // runtime translates the options.
-func (o *Options) runtime() runtime.Options {
+func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	scale := o.TimeScale
 	if scale == 0 {
 		scale = 1
@@ -43,7 +47,7 @@ func (o *Options) runtime() runtime.Options {
 	scaled := func(d time.Duration) time.Duration {
 		return max(time.Duration(min(float64(d)/scale, float64(longest))), 1)
 	}
-	idle := eviction.Idle{Min: o.IdleAfter}
+	idle, hibernate := eviction.Idle{Min: o.IdleAfter}, scaled(hibernateAfter)
 	if o.IdleAfter == 0 {
 		idle.Min = scaled(70 * time.Second)
 	}
@@ -54,7 +58,12 @@ func (o *Options) runtime() runtime.Options {
 			Exclusive: scaled(30 * time.Second), Alarm: scaled(15 * time.Minute), Stall: scaled(30 * time.Second),
 		},
 		Listener: o.Listener,
-		Policy:   runtime.Policy{Idle: idle.After},
+		Policy: runtime.Policy{Idle: func(id ID, life, events uint64) time.Duration {
+			if o.IdleAfter == 0 && sockets(id) > 0 {
+				return hibernate
+			}
+			return idle.After(life, events)
+		}},
 	}
 	if o.Chaos.Active() {
 		ro.Policy.At = chaosAt(o.Chaos)

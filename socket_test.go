@@ -565,6 +565,43 @@ func TestTheObjectClosesASocket(t *testing.T) {
 	})
 }
 
+// An object leaves memory ten seconds after its last event while it has a socket, also if it was to
+// stay for longer when that came, and after the usual time when it has none any more.
+func TestAnObjectHibernatesAfterTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil }}
+		d := openDoor(t, e, nil)
+		id := halls.Get(d, "a").ID()
+		live := func(when string, want bool) {
+			t.Helper()
+			if d.IsLive(id) != want {
+				t.Errorf("%s it is in memory: %t", when, !want)
+			}
+		}
+		if err := halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		ws, _ := d.dial(t, "a")
+		pass(9 * time.Second)
+		live("after nine seconds", true)
+		pass(3 * time.Second)
+		live("after twelve seconds", false)
+		say(t, ws, "hello")
+		synctest.Wait()
+		live("after a message", true)
+		pass(12 * time.Second)
+		live("twelve seconds after a message", false)
+		if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
+			t.Error(err)
+		}
+		pass(69 * time.Second)
+		live("69 seconds after the last socket", true)
+		pass(73 * time.Second)
+		live("142 seconds after the last socket", false)
+	})
+}
+
 // The client's closing frame comes while the object is busy with a message of that client's, so
 // that not its reader reads it.
 func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {

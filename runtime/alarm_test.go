@@ -611,7 +611,7 @@ func TestTwentyThousandAlarmsAtOneInstant(t *testing.T) {
 			defer inside.Add(-1)
 			return Sleep(ctx, 10*time.Millisecond)
 		}}
-		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Idle: func(_, _ uint64) time.Duration { return time.Second }}}, class)
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}}, class)
 		at := time.Now().Add(time.Hour)
 		var wg sync.WaitGroup
 		for w := range 100 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,9 @@ import (
 )
 
 // idle is the policy as package dohost sets it.
-func idle(i eviction.Idle) Policy { return Policy{Idle: i.After} }
+func idle(i eviction.Idle) Policy {
+	return Policy{Idle: func(_ ID, life, events uint64) time.Duration { return i.After(life, events) }}
+}
 
 const (
 	idleLeast = 70 * time.Second
@@ -450,7 +453,7 @@ func timersSampled() (n int64) {
 func TestWhatHasGoneCostsNothing(t *testing.T) {
 	for _, shed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			o := Options{Policy: Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }}}
+			o := Options{Policy: Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return 24 * time.Hour }}}
 			if shed {
 				o.MaxLive = 10
 			}
@@ -489,6 +492,52 @@ func TestWhatHasGoneCostsNothing(t *testing.T) {
 	}
 }
 
+// TestAShorterIdleTimeIsSeen has objects that were to stay for a day stay for an hour: what the
+// wheel has of the day is counted as nothing, thrown away when it is half of the wheel, and passed
+// over when its time comes.
+func TestAShorterIdleTimeIsSeen(t *testing.T) {
+	for _, evicted := range []int{0, 1} { // with one that is evicted more than half is nothing
+		synctest.Test(t, func(t *testing.T) {
+			var after atomic.Int64
+			after.Store(int64(24 * time.Hour))
+			o := Options{Policy: Policy{Idle: func(ID, uint64, uint64) time.Duration { return time.Duration(after.Load()) }}}
+			h := open(t, objectstore.NewMemFS(), o)
+			const n = 10
+			all := func() {
+				for i := range n {
+					if err := do(t.Context(), h, fmt.Sprint(i), "touch", touch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass(3 * time.Second)
+			}
+			wheel := func(filed, gone int) {
+				t.Helper()
+				if h.sweeper.filed != filed || int(h.sweeper.gone.Load()) != gone {
+					t.Errorf("%d evicted: %d in the wheel, %d of them nothing, want %d and %d",
+						evicted, h.sweeper.filed, h.sweeper.gone.Load(), filed, gone)
+				}
+			}
+			all()
+			wheel(n, 0)
+			after.Store(int64(time.Hour))
+			all()
+			wheel(2*n, n)
+			for i := range evicted {
+				h.Evict(id(fmt.Sprint(i)), StyleFence)
+			}
+			pass(3 * time.Second)
+			wheel(2*n-evicted*(n+1), n*(1-evicted))
+			pass(time.Hour)
+			if live := len(h.all()); live != 0 {
+				t.Errorf("%d evicted: %d are left", evicted, live)
+			}
+			pass(24 * time.Hour)
+			wheel(0, 0)
+		})
+	}
+}
+
 func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})
@@ -517,7 +566,7 @@ func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
 func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
-		minute := Policy{Idle: func(_, _ uint64) time.Duration { return time.Minute }}
+		minute := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Minute }}
 		h := open(t, fs, Options{Policy: minute, Limits: Limits{Stall: -1}})
 		release := fs.HoldSyncs()
 		go add(t.Context(), h, "a", 1)

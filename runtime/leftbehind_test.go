@@ -190,7 +190,7 @@ func TestExclusiveLeftBehindIsClosed(t *testing.T) {
 // TestEnterOutlastsItsEvent has an Enter keep its rights, and the object in memory.
 func TestEnterOutlastsItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		soon := Policy{Idle: func(_, _ uint64) time.Duration { return time.Second }}
+		soon := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}
 		h := open(t, objectstore.NewMemFS(), Options{Policy: soon})
 		left := make(chan error, 1)
 		err := do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
@@ -259,7 +259,7 @@ func TestOthersRunWhileAnEnterWaitsForTheDisk(t *testing.T) {
 
 func TestAZombieCountsForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		soon := Policy{Idle: func(_, _ uint64) time.Duration { return time.Second }}
+		soon := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}
 		h := open(t, objectstore.NewMemFS(), Options{Policy: soon, MaxEvents: 2})
 		deaf := make(chan struct{})
 		for range 5 { // more than the queue holds

@@ -29,7 +29,7 @@ type object struct {
 	gone    bool   // no longer in the table
 	prompt  bool   // the last event's answer waited for nothing
 	touched bool   // in the sweeper's list
-	filed   bool   // in the sweeper's wheel
+	filed   uint32 // where it is in the sweeper's wheel; zero if it is not
 	count   int    // events queued, running and suspended
 	bytes   int    // encoded payloads of queued events
 	events  uint64 // started so far

@@ -51,8 +51,9 @@ type Limits struct {
 // called by any goroutine, Idle with an object's lock held. Nil functions never evict.
 type Policy struct {
 	// Idle returns how long the object may be idle, given the number of its life
-	// and of the events it has had. Negative means for ever.
-	Idle func(life, events uint64) time.Duration
+	// and of the events it has had. Negative means for ever. It is asked when the object
+	// has come to rest, and when that time is over, with the object's lock held.
+	Idle func(id ID, life, events uint64) time.Duration
 	// At is asked at every point, and says how the incarnation ends there, if it does.
 	// It is called without locks. A test's scheduler waits in it, and so decides who
 	// goes on: at each point a goroutine has come to what others can notice.
@@ -72,7 +73,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Limits.Stall, 30*time.Second)
 	setDefault(&o.Limits.Turn, time.Second)
 	if o.Policy.Idle == nil {
-		o.Policy.Idle = func(_, _ uint64) time.Duration { return -1 }
+		o.Policy.Idle = func(_ ID, _, _ uint64) time.Duration { return -1 }
 	}
 	return o
 }

@@ -28,7 +28,7 @@ type sweeper struct {
 	asleep  bool      // the goroutine waits for the wheel, or for a touch
 	roused  bool      // it is to look again in a second
 
-	gone atomic.Int64 // objects in the wheel that are no longer in the table
+	gone atomic.Int64 // entries of the wheel for objects that have left the table, or were filed earlier
 
 	// Owned by the goroutine.
 	wheel map[int64][]*object // by second on the host's clock
@@ -132,7 +132,7 @@ func (s *sweeper) sweep() {
 		delete(s.wheel, s.next)
 		s.filed -= len(due)
 		for _, o := range due {
-			s.idle(o, now)
+			s.idle(o, uint32(s.next), now)
 		}
 	}
 	s.shed()
@@ -197,29 +197,34 @@ func (o *object) restLocked(s *sweeper) {
 		o.rng.Fence()
 		o.life.underway, o.rng = nil, nil
 	}
-	if !o.filed {
-		o.fileLocked(s)
-	}
+	o.fileLocked(s)
 }
 
 // goLocked is for an object that is about to leave the table.
 func (o *object) goLocked() {
 	invariants.Held(&o.mu)
 	o.gone = true
-	if o.filed {
+	if o.filed != 0 {
 		o.host().sweeper.gone.Add(1)
 	}
 }
 
+// fileLocked files an object by when it is due, unless it is looked at before that anyway.
 func (o *object) fileLocked(s *sweeper) {
 	invariants.Held(&o.mu)
-	after := s.host.opts.Policy.Idle(o.life.epoch().Life, o.events)
+	after := s.host.opts.Policy.Idle(o.id(), o.life.epoch().Life, o.events)
 	if after < 0 || after > never {
 		return
 	}
-	o.filed = true
 	// The second after the one in which it is due: never early.
 	at := max(int64((o.last+after)/time.Second)+1, s.next)
+	switch {
+	case o.filed != 0 && int64(o.filed) <= at:
+		return
+	case o.filed != 0:
+		s.gone.Add(1) // the entry that there is
+	}
+	o.filed = uint32(at)
 	s.wheel[at] = append(s.wheel[at], o)
 	s.filed++
 }
@@ -227,10 +232,15 @@ func (o *object) fileLocked(s *sweeper) {
 // never is longer than anybody waits, and can be added to a time.
 const never = 100 * 365 * 24 * time.Hour
 
-// idle evicts a filed object whose time has come, or files it again.
-func (s *sweeper) idle(o *object, now time.Duration) {
+// idle evicts an object that was filed for this second and whose time has come, or files it again.
+func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Lock()
-	o.filed = false
+	if o.filed != at {
+		s.gone.Add(-1)
+		o.mu.Unlock()
+		return
+	}
+	o.filed = 0
 	if o.gone {
 		s.gone.Add(-1)
 		o.mu.Unlock()
@@ -245,7 +255,7 @@ func (s *sweeper) idle(o *object, now time.Duration) {
 		o.releaseLocked(launch{})
 		return
 	}
-	after := s.host.opts.Policy.Idle(l.epoch().Life, o.events)
+	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, o.events)
 	if len(l.holds) > 0 {
 		o.last = now
 	}
@@ -305,15 +315,15 @@ func (s *sweeper) shed() {
 	}
 }
 
-// compact takes the objects that are gone out of the wheel, which would keep their
-// memory until they come due. It looks at the whole wheel: that is for when they are half
+// compact takes the entries out of the wheel that mean nothing any more, which would keep the
+// memory of objects that are gone until they come due. It looks at the whole wheel: that is for when they are half
 // of it.
 func (s *sweeper) compact() {
 	for at, os := range s.wheel {
 		left := slices.DeleteFunc(os, func(o *object) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			return o.gone
+			return o.gone || int64(o.filed) != at
 		})
 		s.gone.Add(int64(len(left) - len(os)))
 		s.filed -= len(os) - len(left)

@@ -57,7 +57,7 @@ func TestAnEndedLifeKeepsNothingOfItsInstance(t *testing.T) {
 		var freed atomic.Int64
 		type instance struct{ _ [1 << 10]byte }
 		h := open(t, objectstore.NewMemFS(), Options{
-			Policy: Policy{Idle: func(_, _ uint64) time.Duration { return 24 * time.Hour }},
+			Policy: Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return 24 * time.Hour }},
 		}, Class{Name: "counter", New: func(_ context.Context, s *State) (any, error) {
 			i := new(instance)
 			goruntime.AddCleanup(i, func(int) { freed.Add(1) }, 0)
