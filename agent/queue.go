@@ -114,18 +114,24 @@ func (it item) superseded(by item, life string) item {
 
 // append puts an item that is not there at the queue's end.
 func (c *core) append(ctx context.Context, it item) error {
-	last, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
+	last, err := c.last(ctx)
 	if err != nil {
 		return err
 	}
-	it.Place = 1
-	if len(last) > 0 {
-		it.Place = last[0].Value.Place + 1
-	}
+	it.Place = last + 1
 	if err := queue.Insert(ctx, c.store(), it); err != nil {
 		return err
 	}
 	return c.goOn(ctx, time.Now())
+}
+
+// last is the place of the last of the queue, or zero.
+func (c *core) last(ctx context.Context) (uint64, error) {
+	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return rows[0].Value.Place, nil
 }
 
 // goOn starts the head of a queue that has changed, and sets the alarm.

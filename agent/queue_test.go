@@ -60,8 +60,8 @@ func TestQueueRunsOneAtATimeInOrder(t *testing.T) {
 		})
 		b.rest()
 		b.wrote("enqueued", "0 begins 1", "0 ends 1", "1 begins 1", "1 ends 1", "2 begins 1", "2 ends 1", "last")
-		ran := "queue:run callback=work"
-		b.told("queue", ran, ran, ran, "queue:run callback=note")
+		ran := "queue:run callback=work behind="
+		b.told("queue", ran+"3", ran+"2", ran+"1", "queue:run callback=note behind=0")
 		if left := b.queued(); left != nil {
 			t.Errorf("left: %q", left)
 		}
@@ -132,7 +132,7 @@ func TestItemThatFailsIsADeadLetter(t *testing.T) {
 		if left := b.dead(); left != nil {
 			t.Errorf("left: %q", left)
 		}
-		b.told("queue:run callback=work", "queue:run callback=work", "queue:run callback=work")
+		b.told("queue:run callback=work", "queue:run callback=work behind=3", "queue:run callback=work behind=0")
 	})
 }
 
@@ -333,7 +333,7 @@ func TestOutcomeThatDoesNotFitComesLater(t *testing.T) {
 		enqueue(b, long, 0, called("long"))
 		b.rest()
 		b.told("schedule:run", "schedule:run callback=full")
-		b.told("queue:run", "queue:run callback=full")
+		b.told("queue:run", "queue:run callback=full behind=1")
 		b.do(func(ctx context.Context, c *clerk) error {
 			all, err := agent.DeadLetters(ctx, c, 0)
 			if len(all) != 1 || all[0].Error != strings.Repeat("é", 2048) {

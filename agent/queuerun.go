@@ -77,9 +77,12 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 		return failed
 	}
 	var was fate
-	var depth int
+	var depth, behind int
 	err = c.conclude(ctx, func(ctx context.Context) error {
 		now := time.Now()
+		if behind, err = c.behind(ctx, it.Place); err != nil {
+			return err
+		}
 		row, ok, err := queue.Get(ctx, c.store(), id)
 		if err != nil {
 			return err
@@ -96,11 +99,19 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	switch {
 	case err != nil:
 	case was == itemDone:
-		c.report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag))
+		c.report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
+			slog.Int("behind", behind))
 	case was == itemDead:
 		c.itemDied(ctx, it, failed, depth)
 	}
 	return err
+}
+
+// behind is how many items come after a place in the queue, at most: those are counted too that were
+// taken out.
+func (c *core) behind(ctx context.Context, place uint64) (int, error) {
+	last, err := c.last(ctx)
+	return int(max(last, place) - place), err
 }
 
 func (c *core) itemDied(ctx context.Context, it item, err error, depth int) {

@@ -101,7 +101,7 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 	id := dohost.ID{Class: "agent", Name: "a"}
 	l.Service(id, "fiber:interrupted", slog.String("fiber", "1"), slog.String("outcome", "resumed"))
 	l.Service(id, "fiber:ended", slog.String("status", "failed"))
-	l.Service(id, "queue:run", slog.Duration("lag", 2*time.Second))
+	l.Service(id, "queue:run", slog.Duration("lag", 2*time.Second), slog.Int("behind", 3))
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
@@ -109,6 +109,7 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 		`dohost_service_events_total{class="agent",event="fiber:ended",outcome="failed"} 1`,
 		`dohost_service_events_total{class="agent",event="queue:run",outcome=""} 1`,
 		`dohost_schedule_lag_seconds_sum{class="agent"} 2`,
+		`dohost_queue_depth_sum{class="agent"} 3`,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %s", want)

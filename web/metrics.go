@@ -23,8 +23,8 @@ type Metrics struct {
 
 	wakes, ended, events, refused, turns, staleAlarms, failures, responses, service *prometheus.CounterVec
 
-	eventSeconds, alarmLag, serviceLag *prometheus.HistogramVec
-	storeFailed                        prometheus.Gauge
+	eventSeconds, alarmLag, serviceLag, queueDepth *prometheus.HistogramVec
+	storeFailed                                    prometheus.Gauge
 }
 
 // NewMetrics makes a registry of its own, with those of the process beside the host's.
@@ -47,13 +47,14 @@ func NewMetrics() *Metrics {
 		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
 		service:      counter("dohost_service_events_total", "What services report, as agents do of their fibers, schedules and queues.", "class", "event", "outcome"),
 		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule, or an item of a queue, was due to the beginning of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
+		queueDepth:   histogram("dohost_queue_depth", "Items that come after one of an agent's queue when that has run.", prometheus.ExponentialBuckets(1, 4, 8)),
 		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
 		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 once the store has failed."}),
 	}
 	m.registry.MustRegister(
 		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.failures, m.responses,
-		m.service, m.serviceLag, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
+		m.service, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.failures.WithLabelValues() // a counter that is missing cannot be told from one that is zero
@@ -97,6 +98,8 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 			outcome = a.Value.String()
 		case "lag":
 			m.serviceLag.WithLabelValues(id.Class).Observe(a.Value.Duration().Seconds())
+		case "behind":
+			m.queueDepth.WithLabelValues(id.Class).Observe(float64(a.Value.Int64()))
 		}
 	}
 	m.service.WithLabelValues(id.Class, event, outcome).Inc()
