@@ -3,6 +3,7 @@ package dohost
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"log/slog"
@@ -95,9 +96,16 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	}
 	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins)}
 	var rts []runtime.Class
+	inURLs := map[string]string{}
 	for _, c := range classes {
 		if c.err != nil {
 			return nil, c.err
+		}
+		if other, taken := inURLs[Kebab(c.Name())]; taken && other != c.Name() && c.ServesHTTP() {
+			return nil, fmt.Errorf("dohost: classes %q and %q are both %q in URLs", other, c.Name(), Kebab(c.Name()))
+		}
+		if c.ServesHTTP() {
+			inURLs[Kebab(c.Name())] = c.Name()
 		}
 		h.classes[c.rt.Name] = c
 		rts = append(rts, c.rt)

@@ -94,6 +94,10 @@ func TestOpenRefusesMistakesInClasses(t *testing.T) {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })
 	}
 	t.Run("bound twice", func(t *testing.T) { refused(t, nil, []string{`"holder"`, "twice"}, bind(), bind()) })
+	t.Run("one name in URLs", func(t *testing.T) {
+		name := func(ns dohost.Namespace[holder]) dohost.Class { return dohost.Bind(ns, construct, dohost.OnHTTP(show)) }
+		refused(t, nil, []string{`"ChatRoom"`, `"chat-room" in URLs`}, name("ChatRoom"), name("chat-room"))
+	})
 	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
 	h := open(t, nil, bind(dohost.Expose("get", (*holder).Get), dohost.Expose("set", (*holder).Set), dohost.OnAlarm(ring), dohost.OnHTTP(show)))
 	if err := h.Close(); err != nil {
