@@ -276,6 +276,52 @@ func TestAFullDiskLosesNoWork(t *testing.T) {
 	})
 }
 
+// A failure that could not be noted counts once, and does not undo a cancellation that comes first.
+func TestAFailureThatIsNotedLater(t *testing.T) {
+	for want, calls := range map[agent.FiberStatus]string{agent.FiberCompleted: "[0 1]", agent.FiberCancelled: "[0]"} {
+		t.Run(string(want), func(t *testing.T) {
+			w := &shift{}
+			var attempts []int
+			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+				attempts = append(attempts, f.Attempt)
+				if err := sleep(ctx, 10*time.Second); err != nil || f.Attempt > 0 {
+					return err
+				}
+				return errors.New("no luck, once")
+			}
+			narrow(t, w, dohost.Options{}, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+				a := workers.Get(h, "a")
+				var s agent.Started
+				err := a.Do(t.Context(), func(ctx context.Context, w *worker) (err error) {
+					s, err = agent.StartFiber(ctx, w, job, 1, nil)
+					return err
+				})
+				time.Sleep(time.Second)
+				disk.SetFree(0)
+				time.Sleep(11500 * time.Millisecond) // the agent looks for room once a second
+				disk.SetFree(1 << 40)
+				time.Sleep(200 * time.Millisecond) // and the store ten times
+				if want == agent.FiberCancelled {
+					err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+						_, err := agent.CancelFiber(ctx, w, s.ID)
+						return err
+					}))
+				}
+				time.Sleep(time.Minute)
+				err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+					info, _, err := agent.InspectFiber(ctx, w, s.ID)
+					same(t, "the fiber", info.Status, want)
+					return err
+				}))
+				same(t, "its calls", fmt.Sprint(attempts), calls)
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // Where there is no room for a hook's run, on the disk or among the tasks, the alarm comes once in
 // a second and not at once.
 func TestTheAlarmDoesNotSpin(t *testing.T) {

@@ -269,13 +269,13 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		return false, failed
 	}
 	result, failed, err = c.settleRow(ctx, row, result, failed)
+	if errors.Is(err, dohost.ErrNoSpace) {
+		err = c.settleLater(ctx, row, result, failed)
+	}
 	switch {
 	case errors.Is(err, errCancelled), errors.Is(err, dohost.ErrNoRow):
 		return false, nil
-	case errors.Is(err, dohost.ErrNoSpace):
-		err = c.settleLater(ctx, row, result, failed)
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
 	}
 	if row.open() {
@@ -293,7 +293,7 @@ var errCancelled = errors.New("agent: the fiber was cancelled")
 func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) (json.RawMessage, error, error) {
 	final := false
 	write := func() error {
-		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+		written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
 			if !r.open() || r.Restarts != row.Restarts {
 				return errCancelled
 			}
@@ -301,9 +301,11 @@ func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMess
 				r.Attempt = r.Retries
 			}
 			c.settle(r, result, failed, time.Now().UnixMilli())
-			*row = *r
 			return nil
 		})
+		if err == nil {
+			*row = written.Value
+		}
 		return err
 	}
 	err := fresh(ctx, write)
@@ -364,18 +366,27 @@ func (c *core) keep(r *fiberRow, now int64) {
 
 // settleLater is for a disk that is full: work that has ended must not be done again, so its row
 // goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
-// has not ended stays.
+// has not ended stays, and says so then, unless it was cancelled.
 func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) error {
-	if c.settle(row, result, failed, time.Now().UnixMilli()); !row.open() {
+	ended := *row
+	c.settle(&ended, result, failed, time.Now().UnixMilli())
+	if !ended.open() {
 		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
 			return err
 		}
+		*row = ended
 	}
 	for {
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		if err := fiberRows.Put(ctx, c.store(), *row); !errors.Is(err, dohost.ErrNoSpace) {
+		var err error
+		if ended.open() {
+			_, _, err = c.settleRow(ctx, row, result, failed)
+		} else {
+			err = fiberRows.Put(ctx, c.store(), ended)
+		}
+		if !errors.Is(err, dohost.ErrNoSpace) {
 			return err
 		}
 	}
