@@ -24,6 +24,7 @@ type probe struct {
 const (
 	probes  dohost.Namespace[probe]   = "probe"
 	walking agent.FiberKind[walkPart] = "walking"
+	march   agent.Callback[walk]      = "march"
 )
 
 // walk is what a client asks for.
@@ -45,6 +46,9 @@ func probing() dohost.Class {
 	}, agent.Tune[probe](agent.Options{KeepAlive: 200 * time.Millisecond}),
 		agent.Callable("run", (*probe).run), agent.Callable("start", (*probe).start),
 		agent.Callable("fibers", (*probe).fibers), agent.Callable("dead", (*probe).dead),
+		agent.Callable("schedule", (*probe).schedule), agent.OnSchedule(march, (*probe).march),
+		agent.Sub[probe](probes), agent.Callable("subs", (*probe).subs), agent.Callable("drop", (*probe).drop),
+		agent.Callable("destroy", (*probe).destroy), agent.Callable("hold", (*probe).hold),
 		agent.OnFiber(walking, func(p *probe, ctx context.Context, f *agent.Fiber[walkPart]) error {
 			return p.walk(ctx, f.Checkpoint())
 		}, nil),
@@ -111,6 +115,11 @@ func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 	switch i.Name {
 	case "poison":
 		return errors.New("it is poison")
+	case "stuck": // the first time
+		if i.Attempt == 0 {
+			err := dohost.Sleep(ctx, time.Hour)
+			return errors.Join(err, p.happened("left %s: %v", i.Name, context.Cause(ctx)))
+		}
 	case "slow": // to be killed in
 		if err := dohost.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return err
@@ -126,4 +135,38 @@ func (p *probe) fibers(ctx context.Context, _ struct{}) ([]agent.FiberInfo, erro
 
 func (p *probe) dead(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error) {
 	return agent.DeadFibers(ctx, p, 0)
+}
+
+// schedule has a walk begin at once, which keeps no checkpoint.
+func (p *probe) schedule(ctx context.Context, w walk) (string, error) {
+	return agent.Schedule(ctx, p, agent.After(0), march, w, nil)
+}
+
+func (p *probe) march(ctx context.Context, w walk) error {
+	for step := range w.Steps {
+		err := p.happened("step %s %d", w.Name, step)
+		if err := errors.Join(err, dohost.Sleep(ctx, time.Duration(w.PauseM)*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return p.happened("end %s", w.Name)
+}
+
+func (p *probe) subs(ctx context.Context, _ struct{}) ([]agent.SubInfo, error) {
+	return agent.ListSubAgents(ctx, p, "")
+}
+
+func (p *probe) drop(ctx context.Context, name string) (existed bool, err error) {
+	return agent.DeleteSubAgent(ctx, p, string(probes), name)
+}
+
+func (p *probe) destroy(ctx context.Context, _ struct{}) (struct{}, error) {
+	return struct{}{}, p.Destroy(ctx)
+}
+
+// hold keeps the turn, so that nothing else happens to the probe as long as the process lives.
+func (p *probe) hold(ctx context.Context, _ struct{}) (struct{}, error) {
+	err := p.happened("hold")
+	<-ctx.Done()
+	return struct{}{}, err
 }

@@ -6,11 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,12 +53,13 @@ type patient struct {
 	file string // where its fibers write what really happened
 	v    *victim
 	ws   *websocket.Conn
+	told map[string]int // the last checkpoint of which a client was told, by fiber
 }
 
 func admit(t *testing.T) *patient {
 	t.Helper()
 	dir := t.TempDir()
-	p := &patient{t: t, bin: asLab(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file")}
+	p := &patient{t: t, bin: asLab(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file"), told: map[string]int{}}
 	p.begin()
 	return p
 }
@@ -69,7 +73,15 @@ func (p *patient) begin() {
 // connect connects to the agent, which wakes it.
 func (p *patient) connect() {
 	p.t.Helper()
-	ws, _, err := websocket.Dial(p.t.Context(), strings.Replace(p.v.objects, "http", "ws", 1)+"/agents/probe/a", nil)
+	p.reach("a")
+}
+
+// reach connects to the agent at a path below the class, and wakes those on the way.
+func (p *patient) reach(path string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, strings.Replace(p.v.objects, "http", "ws", 1)+"/agents/probe/"+path, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -86,11 +98,15 @@ func (p *patient) next() (frame []byte, ok bool) {
 	if ctx.Err() != nil {
 		p.t.Fatal("no frame comes")
 	}
+	var at walkPart
+	if err == nil && json.Unmarshal(data, &at) == nil {
+		p.told[at.Walk.Name] = max(p.told[at.Walk.Name], at.Done)
+	}
 	return data, err == nil
 }
 
-// call calls a method over the wire.
-func (p *patient) call(method string, arg, to any) {
+// ask asks for a method over the wire.
+func (p *patient) ask(method string, arg any) {
 	p.t.Helper()
 	frame, err := json.Marshal(map[string]any{"type": "rpc", "id": "1", "method": method, "args": []any{arg}})
 	if err != nil {
@@ -99,6 +115,12 @@ func (p *patient) call(method string, arg, to any) {
 	if err := p.ws.Write(p.t.Context(), websocket.MessageText, frame); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// call calls a method over the wire.
+func (p *patient) call(method string, arg, to any) {
+	p.t.Helper()
+	p.ask(method, arg)
 	for {
 		data, ok := p.next()
 		var a struct {
@@ -126,31 +148,22 @@ func (p *patient) call(method string, arg, to any) {
 // stashed reads frames until a fiber has told of a checkpoint behind so many steps.
 func (p *patient) stashed(name string, steps int) {
 	p.t.Helper()
-	for {
-		data, ok := p.next()
-		if !ok {
+	for p.told[name] < steps {
+		if _, ok := p.next(); !ok {
 			p.t.Fatalf("%s never came to step %d", name, steps)
-		}
-		var at walkPart
-		if json.Unmarshal(data, &at) == nil && at.Walk.Name == name && at.Done >= steps {
-			return
 		}
 	}
 }
 
-// kill ends the process, and returns the checkpoints of which its fibers had told.
-func (p *patient) kill() (told map[string]int) {
+// kill ends the process, and reads what it has sent.
+func (p *patient) kill() {
 	p.t.Helper()
 	if err := p.v.cmd.Process.Kill(); err != nil {
 		p.t.Fatal(err)
 	}
-	told = map[string]int{}
 	if p.ws != nil {
-		for data, ok := p.next(); ok; data, ok = p.next() {
-			var at walkPart
-			if json.Unmarshal(data, &at) == nil {
-				told[at.Walk.Name] = max(told[at.Walk.Name], at.Done)
-			}
+		for _, ok := p.next(); ok; {
+			_, ok = p.next()
 		}
 		p.ws = nil
 	}
@@ -160,7 +173,6 @@ func (p *patient) kill() (told map[string]int) {
 		p.t.Fatalf("ended by itself: %v\n%s", exit, log)
 	}
 	wantSound(p.t, p.bin, p.data)
-	return told
 }
 
 // lines are those of what happened that begin so, with how often each did.
@@ -194,6 +206,23 @@ func (p *patient) happens(line string, times int) {
 	}
 }
 
+// wantOnce wants all to have happened once, but for steps that no checkpoint tells of: these one
+// kill may repeat.
+func (p *patient) wantOnce(told map[string]int) {
+	p.t.Helper()
+	for line, n := range p.lines("") {
+		var name string
+		var step int
+		k, _ := fmt.Sscanf(line, "step %s %d", &name, &step)
+		switch {
+		case k < 2 && n != 1: // an end, or a hook
+			p.t.Errorf("%q happened %d times", line, n)
+		case k == 2 && n > 2, k == 2 && n == 2 && step < told[name]:
+			p.t.Errorf("%q happened %d times, and was stashed %d", line, n, told[name])
+		}
+	}
+}
+
 // TestFibersGoOnAfterSIGKILL kills an agent in the midst of fibers of every kind. The next process
 // is asked for nothing, or for something at once; either way each fiber goes on from its last
 // checkpoint, once.
@@ -209,8 +238,8 @@ func TestFibersGoOnAfterSIGKILL(t *testing.T) {
 			}
 			p.call("start", walk{"started", 5, 30}, nil)
 			p.stashed("plain", 3)
-			told := p.kill()
-			told["plain"] = max(told["plain"], 3)
+			p.kill()
+			told := maps.Clone(p.told)
 			p.begin()
 			if asked {
 				p.connect()
@@ -218,17 +247,7 @@ func TestFibersGoOnAfterSIGKILL(t *testing.T) {
 			for _, name := range []string{"plain", "other", "started"} {
 				p.happens("end "+name, 1)
 			}
-			for line, n := range p.lines("") {
-				var name string
-				var step int
-				k, _ := fmt.Sscanf(line, "step %s %d", &name, &step)
-				switch {
-				case k < 2 && n != 1: // an end, or a hook
-					t.Errorf("%q happened %d times", line, n)
-				case k == 2 && n > 2, k == 2 && n == 2 && step < told[name]:
-					t.Errorf("%q happened %d times, and was stashed %d", line, n, told[name])
-				}
-			}
+			p.wantOnce(told)
 			if hooks := p.lines("hook "); len(hooks) != 2 {
 				t.Errorf("hooks: %v", hooks)
 			}
@@ -244,52 +263,78 @@ func TestFibersGoOnAfterSIGKILL(t *testing.T) {
 	}
 }
 
+var stashRounds = flag.Int("stash-rounds", 0,
+	"how often TestACheckpointIsNeverOlderThanWhatWasTold kills; 0 means 50, and 10 with invariants")
+
+// goesOn waits until hooks have been called so often, and returns the checkpoints that they had.
+func (p *patient) goesOn(name string, hooks int) (from []int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		text, err := os.ReadFile(p.file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			p.t.Fatal(err)
+		}
+		from = from[:0]
+		for line := range strings.Lines(string(text)) {
+			at, ok := strings.CutPrefix(strings.TrimSpace(line), "hook "+name+" ")
+			if !ok {
+				continue
+			}
+			done, err := strconv.Atoi(at)
+			if err != nil {
+				p.t.Fatal(line, err)
+			}
+			from = append(from, done)
+		}
+		if len(from) >= hooks {
+			return from
+		}
+		if time.Now().After(deadline) {
+			_ = p.v.cmd.Process.Kill() // for the end of its log
+			p.t.Fatalf("%s went on from %v, and not any more\n%s", name, from, p.v.logged())
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-p.t.Context().Done():
+		}
+	}
+}
+
 // TestACheckpointIsNeverOlderThanWhatWasTold kills a process again and again, at drawn moments,
 // while its fiber stashes as fast as it can.
 func TestACheckpointIsNeverOlderThanWhatWasTold(t *testing.T) {
 	t.Parallel()
-	rounds := 50
-	if invariants.Enabled {
-		rounds = 10
+	rounds := *stashRounds
+	if rounds == 0 {
+		rounds = 50
+		if invariants.Enabled {
+			rounds = 10
+		}
 	}
 	seed := rand.Uint64() % 1_000_000
 	rng := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("%d rounds, seed %d", rounds, seed)
 	p := admit(t)
-	least := 0
+	least, hooks := 0, 0
 	for round := range rounds {
 		p.connect()
 		if round == 0 {
-			p.call("run", walk{"long", 1_000_000, 0}, nil)
+			p.call("run", walk{"long", 1_000_000_000, 0}, nil)
 		}
 		for range 1 + rng.IntN(40) {
 			if _, ok := p.next(); !ok {
 				t.Fatalf("round %d: the connection has ended\n%s", round, p.v.logged())
 			}
 		}
-		if told := p.kill()["long"]; told > least {
-			least = told
-		}
-		hooks := len(p.lines("hook "))
+		p.kill()
+		least = max(least, p.told["long"])
 		p.begin()
-		for deadline := time.Now().Add(patience); len(p.lines("hook ")) == hooks; {
-			if time.Now().After(deadline) {
-				t.Fatalf("round %d: nothing goes on", round)
-			}
-			<-time.After(time.Millisecond)
+		from := p.goesOn("long", hooks+1)
+		if last := from[len(from)-1]; last < least {
+			t.Errorf("round %d: it goes on from %d, and had told of %d, or gone on from there", round, last, least)
 		}
-		last := 0
-		for line := range p.lines("hook ") {
-			var at int
-			if _, err := fmt.Sscanf(line, "hook long %d", &at); err != nil {
-				t.Fatal(line, err)
-			}
-			last = max(last, at)
-		}
-		if last < least {
-			t.Errorf("round %d: it goes on from %d, and had told of %d", round, last, least)
-		}
+		least, hooks = max(least, from[len(from)-1]), len(from)
 	}
+	t.Logf("%d rounds, seed %d: %d steps", rounds, seed, least)
 }
 
 // TestPoisonIsBuriedOverProcesses has a hook that always fails and one that is killed in its
@@ -320,6 +365,30 @@ func TestPoisonIsBuriedOverProcesses(t *testing.T) {
 	}
 	if n := p.lines("end slow")["end slow"]; n != 1 {
 		t.Errorf("slow has ended %d times", n)
+	}
+}
+
+// TestAHangingHookDoesNotKeepTheGateShut has a hook of recovery that does not come to its end in the
+// constructor. After 10 s, which is how long this test takes, its agent is there for others, and the
+// hook is tried again.
+func TestAHangingHookDoesNotKeepTheGateShut(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("run", walk{"stuck", 3, 300}, nil)
+	p.stashed("stuck", 1)
+	p.kill()
+	p.begin()
+	p.connect()
+	const left = "left stuck: context deadline exceeded"
+	if p.lines(left)[left] != 1 {
+		t.Errorf("connected, and the hook was not given up before: %v", p.lines(""))
+	}
+	p.call("fibers", struct{}{}, nil)
+	p.happens("hook stuck 1", 2)
+	p.happens("end stuck", 1)
+	if n := p.lines("hook ")["hook stuck 1"]; n != 2 {
+		t.Errorf("the hook was called %d times", n)
 	}
 }
 

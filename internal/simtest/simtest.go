@@ -51,6 +51,7 @@ func Scenarios() []Named {
 		{"kept-alive", newKeeping},
 		{"fiber-cancelled", newDismissing},
 		{"shared-state", newSharing},
+		{"tail", newTailing},
 	}
 }
 

@@ -1,0 +1,213 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// printed is when a program prints its lines, from when it began.
+var printed = []time.Duration{time.Second, time.Second, 2 * time.Second}
+
+func printedLine(session string, n int) string { return fmt.Sprintf("%s, line %d", session, n) }
+
+func sessionOf(program string) string { return "session of " + program }
+
+// console is where programs run, outside: they print whether anybody reads it or not. Each has a
+// session, and what it has printed can be read from any cursor: the number of lines before.
+type console struct {
+	mu     sync.Mutex
+	began  map[string]time.Time // by session
+	read   map[string]int       // the last cursor from which a session was read
+	faults []error
+}
+
+func (c *console) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began, c.read, c.faults = map[string]time.Time{}, map[string]int{}, nil
+}
+
+// begin begins a program, unless it has.
+func (c *console) begin(program string) (session string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	session = sessionOf(program)
+	if _, ok := c.began[session]; !ok {
+		c.began[session] = time.Now()
+	}
+	return session
+}
+
+// from notes that a session is read, and returns when it began. Who has come to a cursor does not
+// go back.
+func (c *console) from(session string, cursor int) (began time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	began, ok := c.began[session]
+	if !ok {
+		return began, fmt.Errorf("no session %q", session)
+	}
+	if last := c.read[session]; cursor < last {
+		c.faults = append(c.faults, fmt.Errorf("%s is read from line %d, and was from %d", session, cursor, last))
+	}
+	c.read[session] = cursor
+	return began, nil
+}
+
+// next waits for the line at a cursor, and returns it and those that are there behind it. At the
+// end there is none.
+func (c *console) next(ctx context.Context, session string, cursor int) (lines []string, err error) {
+	began, err := c.from(session, cursor)
+	if err != nil || cursor >= len(printed) {
+		return nil, err
+	}
+	if wait := time.Until(began.Add(printed[cursor])); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	for n := cursor; n < len(printed) && time.Since(began) >= printed[n]; n++ {
+		lines = append(lines, printedLine(session, n+1))
+	}
+	return lines, nil
+}
+
+func (c *console) wrong() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.faults...)
+}
+
+// bookmark is how far the output of a program is copied.
+type bookmark struct {
+	Program string
+	Session string // empty before the program has begun
+	Cursor  int
+}
+
+// tail is an agent whose fibers copy what programs print.
+type tail struct {
+	*agent.Agent[none]
+	console *console
+}
+
+var tails dohost.Namespace[tail] = "tail"
+
+const copying agent.FiberKind[bookmark] = "copying"
+
+// The programs: one is followed by a fiber that was started, one by one that was run.
+const (
+	startedProgram = "x"
+	runProgram     = "y"
+)
+
+func (t *tail) start(ctx context.Context, program string) (none, error) {
+	_, err := agent.StartFiber(ctx, t, copying, bookmark{Program: program}, &agent.FiberOptions{Key: program})
+	return none{}, err
+}
+
+// run follows a program here and now, unless a fiber has begun to.
+func (t *tail) run(ctx context.Context, program string) (none, error) {
+	_, begun, err := dohost.Get[bool](ctx, t.Storage(), "begun "+program)
+	if err != nil || begun {
+		return none{}, err
+	}
+	if err := dohost.Put(ctx, t.Storage(), "begun "+program, true); err != nil {
+		return none{}, err
+	}
+	return agent.RunFiber(ctx, t, program, func(ctx context.Context) (none, error) {
+		return none{}, t.follow(ctx, bookmark{Program: program})
+	})
+}
+
+func (t *tail) copying(ctx context.Context, f *agent.Fiber[bookmark]) error {
+	return t.follow(ctx, f.Checkpoint())
+}
+
+func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
+	at := bookmark{Program: i.Name}
+	if _, err := i.Snapshot(&at); err != nil {
+		return err
+	}
+	_, err := i.Resume(ctx, func(ctx context.Context) error { return t.follow(ctx, at) })
+	return err
+}
+
+// follow copies what is still to come. Lines and the cursor behind them are one segment.
+func (t *tail) follow(ctx context.Context, at bookmark) error {
+	if at.Session == "" {
+		session, err := dohost.Await(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })
+		if err != nil {
+			return err
+		}
+		at.Session = session
+		if err := agent.Stash(ctx, at); err != nil {
+			return err
+		}
+	}
+	for {
+		lines, err := dohost.Await(ctx, func(ctx context.Context) ([]string, error) {
+			return t.console.next(ctx, at.Session, at.Cursor)
+		})
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		copied, err := t.copied(ctx, at.Program)
+		if err != nil {
+			return err
+		}
+		at.Cursor += len(lines)
+		err = errors.Join(dohost.Put(ctx, t.Storage(), at.Program, append(copied, lines...)), agent.SetCheckpoint(ctx, at))
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// copied is what there is of the output of a program.
+func (t *tail) copied(ctx context.Context, program string) (lines []string, err error) {
+	lines, _, err = dohost.Get[[]string](ctx, t.Storage(), program)
+	return lines, err
+}
+
+// newTailing is the output of programs outside, which fibers copy from a cursor on.
+func newTailing() dohosttest.Scenario {
+	c := &console{}
+	c.reset()
+	return dohosttest.Scenario{
+		Classes: []dohost.Class{agent.Bind(tails, func(_ context.Context, a *agent.Agent[none]) (*tail, error) {
+			return &tail{a, c}, nil
+		}, agent.OnFiber(copying, (*tail).copying, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}),
+			agent.OnInterrupted((*tail).goOn))},
+		Reset:  c.reset,
+		Places: landings,
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			_, err := ask(ctx, tails.Get(h, "a"), (*tail).start, startedProgram)
+			_, err2 := ask(ctx, tails.Get(h, "a"), (*tail).run, runProgram)
+			return errors.Join(err, err2)
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			err := c.wrong()
+			for _, program := range []string{startedProgram, runProgram} {
+				copied, err2 := dohost.Call(ctx, tails.Get(h, "a"), (*tail).copied, program)
+				var want []string
+				for n := range printed {
+					want = append(want, printedLine(sessionOf(program), n+1))
+				}
+				err = errors.Join(err, err2, differ("the output of "+program, copied, want))
+			}
+			return err
+		},
+	}
+}
