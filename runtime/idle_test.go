@@ -513,6 +513,8 @@ func TestAShorterIdleTimeIsSeen(t *testing.T) {
 			}
 			wheel := func(filed, gone int) {
 				t.Helper()
+				h.sweeper.mu.Lock() // which the sweeper takes before it changes them again
+				defer h.sweeper.mu.Unlock()
 				if h.sweeper.filed != filed || int(h.sweeper.gone.Load()) != gone {
 					t.Errorf("%d evicted: %d in the wheel, %d of them nothing, want %d and %d",
 						evicted, h.sweeper.filed, h.sweeper.gone.Load(), filed, gone)
