@@ -32,11 +32,14 @@ const (
 
 // admit has the child come, with a child of its own or without, and counts it once it has its schedule.
 func (n *nursery) admit(ctx context.Context, parent bool) (none, error) {
-	c, err := agent.SubAgent(ctx, n, children, infant)
+	err := surely(ctx, func(ctx context.Context) error {
+		c, err := agent.SubAgent(ctx, n, children, infant) // anew: it may have been deleted meanwhile
+		if err == nil {
+			_, err = dohost.Call(ctx, c, (*child).settle, parent)
+		}
+		return err
+	})
 	if err != nil {
-		return none{}, err
-	}
-	if _, err := ask(ctx, c, (*child).settle, parent); err != nil {
 		return none{}, err
 	}
 	return none{}, dohost.Put(ctx, n.Storage(), "came", true)
