@@ -203,5 +203,9 @@ func forgetFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
 		return false, err
 	}
-	return fiberRows.Delete(ctx, c.store(), id)
+	if _, err := fiberRows.Delete(ctx, c.store(), id); err != nil {
+		return false, err
+	}
+	c.fibers.expiryRead = false
+	return true, c.rearm(ctx)
 }

@@ -98,6 +98,10 @@ func TestOperatorsSeeFibersAndOperateOnThem(t *testing.T) {
 		operate(dohost.Clear, "fiber pending", false)
 		operate(dohost.Cancel, "fiber pending", true)
 		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [rerun clear]`)
+		operate(dohost.Clear, "fiber pending", true)
+		if at, set := alarm(t, h); set {
+			t.Errorf("for nothing there is an alarm in %v", at)
+		}
 		for _, kind := range []string{"item", "egg"} {
 			_, err := h.Host().Operate(ctx, id, dohost.Rerun, kind, "x")
 			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {

@@ -84,6 +84,9 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 		return err
 	}
 	n, err := c.all(ctx, a)
+	if err != nil && n == 0 {
+		return err
+	}
 	_, err2 := fmt.Fprintf(out, "%s %d of kind %s of %v\n", told, n, c.Kind, c.Object)
 	return errors.Join(err, err2)
 }

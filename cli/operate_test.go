@@ -101,4 +101,7 @@ func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
 	expect(`an agent has no "egg" that could be asked to clear`, "clear", "clerk/a", "egg", "x")
 	expect(`no such class: "egg"`, "clear", "egg/a", "fiber", "x")
+	if got := run("clear", "egg/a", "fiber", "--all"); !strings.HasPrefix(got, "dohost: ") {
+		t.Errorf("all of what is not there: %s", got)
+	}
 }

@@ -186,7 +186,7 @@ func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodGet {
-		a.opts.Logger.Info("admin", "op", op, "method", r.Method, "object", id.String())
+		a.opts.Logger.Info("admin", "op", op, "method", r.Method, "object", id.String(), "query", r.URL.RawQuery)
 	}
 	answer, err := handle(w, r, id)
 	switch {
