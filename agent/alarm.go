@@ -31,13 +31,19 @@ func earliest(all ...wakeup) (first wakeup) {
 
 // rearm sets the alarm to what the rows and the heartbeat want by now. Whoever changes one of
 // them calls it in the same segment, so that no row is ever without its alarm.
-func (c *core) rearm(ctx context.Context) error {
+func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
+
+// arm is rearm. If it is sure, it remembers when there is no fiber to look after, and the incarnation
+// reads none until it writes one. It is where no Transaction is open that may have deleted what comes
+// back when it fails: inside one of its own, which is refused while there is another, or in a turn that
+// nobody else has had.
+func (c *core) arm(ctx context.Context, sure bool) error {
 	now := time.Now()
 	jobs, err := c.jobsWakeup(ctx, now)
 	if err != nil {
 		return err
 	}
-	runs, err := c.runsWakeup(ctx, now)
+	runs, err := c.runsWakeup(ctx, now, sure)
 	if err != nil {
 		return err
 	}
@@ -68,5 +74,5 @@ func (c *core) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err := c.startJobs(ctx, now); err != nil {
 		return err
 	}
-	return c.rearm(ctx)
+	return c.arm(ctx, true) // nobody else has had this turn
 }

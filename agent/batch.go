@@ -69,7 +69,7 @@ func (f *InterruptedFiber) end(ctx context.Context, status FiberStatus, with fun
 		r.Attempt++
 		with(r)
 		f.c.close(r, status, now)
-		return fiberRows.Put(ctx, f.c.store(), *r)
+		return f.c.putFiber(ctx, *r)
 	})
 }
 

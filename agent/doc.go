@@ -76,4 +76,8 @@
 // queue, a fiber's row, the count of those who keep the agent alive) sets it in the same segment
 // to the earliest time that any of them wants. Its handler starts what is due as tasks of their
 // own, sets the alarm anew, and returns: one segment.
+//
+// An incarnation that has found nothing to look after (no fiber; neither a schedule nor an item) reads
+// no more of them until it writes one. It finds that out only where no Transaction can take it back:
+// in the alarm's turn, or in a Transaction of its own.
 package agent

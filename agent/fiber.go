@@ -85,6 +85,18 @@ var fiberRows = dohost.Collection[fiberRow]{
 	},
 }
 
+// putFiber writes a row.
+func (c *core) putFiber(ctx context.Context, row fiberRow) error {
+	c.fibers.none = false
+	return fiberRows.Put(ctx, c.store(), row)
+}
+
+// insertFiber writes a new row.
+func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
+	c.fibers.none = false
+	return fiberRows.Insert(ctx, c.store(), row)
+}
+
 // when is a row's place in an index that has not all rows.
 func when(in bool, k dohost.Key) dohost.Key {
 	if in {
@@ -101,6 +113,7 @@ type fibers struct {
 	handing bool                     // OnRecovery has rows, or is about to
 	moreAt  time.Time                // when recovery goes on with rows that it has left
 	waits   bool                     // some row may wait for the next run of its hook
+	none    bool                     // there is no row about which anything is to be done: see arm
 
 	expiryRead bool
 	expiry     int64 // of the first ended fiber; zero if there is none
@@ -233,7 +246,7 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err
 		}
-		if err := fiberRows.Insert(ctx, c.store(), row); err != nil {
+		if err := c.insertFiber(ctx, row); err != nil {
 			return err
 		}
 		return c.rearm(ctx)

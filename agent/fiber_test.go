@@ -28,6 +28,7 @@ type shift struct {
 	hook     func(w *worker, ctx context.Context, i *agent.Interrupted) error
 	recovery func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error
 	ended    func(w *worker, ctx context.Context, i agent.FiberInfo) error
+	errand   func(w *worker, ctx context.Context, text string) error
 	events   []string // what happened, with the second in which it did
 	begun    time.Time
 }
@@ -59,6 +60,11 @@ func (w *shift) class(o *agent.KindOptions) dohost.Class {
 	if w.ended != nil {
 		entries = append(entries, agent.OnFiberEnded(func(wr *worker, ctx context.Context, i agent.FiberInfo) error {
 			return w.ended(wr, ctx, i)
+		}))
+	}
+	if w.errand != nil {
+		entries = append(entries, agent.OnSchedule(errand, func(wr *worker, ctx context.Context, text string) error {
+			return w.errand(wr, ctx, text)
 		}))
 	}
 	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, entries...)

@@ -163,7 +163,7 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	r := &row.Value
 	if r.Started {
 		c.close(r, FiberCancelled, time.Now().UnixMilli())
-		err = fiberRows.Put(ctx, c.store(), *r)
+		err = c.putFiber(ctx, *r)
 	} else {
 		_, err = fiberRows.Delete(ctx, c.store(), id)
 	}
@@ -205,7 +205,7 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	}
 	c.renew(r, time.Now().UnixMilli())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := fiberRows.Put(ctx, c.store(), *r); err != nil {
+		if err := c.putFiber(ctx, *r); err != nil {
 			return err
 		}
 		if err := c.launch(ctx, r); err != nil {
@@ -241,7 +241,7 @@ func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bo
 		return false, err
 	}
 	c.close(&row.Value, status, time.Now().UnixMilli())
-	if err := fiberRows.Put(ctx, c.store(), row.Value); err != nil {
+	if err := c.putFiber(ctx, row.Value); err != nil {
 		return false, err
 	}
 	return true, c.rearm(ctx)
@@ -302,7 +302,7 @@ func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	}
 	r := &row.Value
 	r.Dead, r.Hooks, r.Lost, r.Again, r.Life = false, 0, 0, 0, ""
-	if err := fiberRows.Put(ctx, c.store(), *r); err != nil {
+	if err := c.putFiber(ctx, *r); err != nil {
 		return false, err
 	}
 	c.later()

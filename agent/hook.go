@@ -25,7 +25,7 @@ func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call
 				return nil, err
 			}
 		}
-		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+		if err := c.putFiber(ctx, *row); err != nil {
 			return nil, err
 		}
 	}

@@ -45,7 +45,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 		Hooks: i.row.Hooks, Lost: i.row.Lost,
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := fiberRows.Insert(ctx, c.store(), next); err != nil {
+		if err := c.insertFiber(ctx, next); err != nil {
 			return err
 		}
 		if existed, err := fiberRows.Delete(ctx, c.store(), i.ID); err != nil || !existed {

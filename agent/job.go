@@ -81,7 +81,7 @@ var errCutOff = errors.New("agent: every start was cut off by the end of the inc
 var errSuperseded = errors.New("agent: superseded")
 
 // payloadRow is a payload. It is apart from the row that it is of, which is written with every
-// start and end.
+// start and end. Each schedule, item of the queue and dead letter has one: see findJobs.
 type payloadRow struct {
 	Key  string
 	JSON []byte
@@ -165,6 +165,24 @@ func (r run) hopeless(life string, most int) bool {
 type jobsState struct {
 	number   uint64    // of its last run
 	notUntil time.Time // there was no room for more before
+	sought   bool      // findJobs has looked
+	none     bool      // there is neither a schedule nor an item: see findJobs
+}
+
+// findJobs finds out, once in an incarnation, whether there are schedules or items at all: most agents
+// have none. Where there is no payload there is none of them. ctx is of no Transaction: what one has
+// deleted may come back. This is one itself, which is refused while code that was left behind has
+// another open.
+func (c *core) findJobs(ctx context.Context) error {
+	if c.jobs.sought {
+		return nil
+	}
+	c.jobs.sought = true
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		rows, err := payloads.List(ctx, c.store(), &dohost.Query[payloadRow]{Limit: 1})
+		c.jobs.none = err == nil && len(rows) == 0
+		return err
+	})
 }
 
 // begin starts a task. It says that there is no room for it, if there is none; then none is
@@ -228,6 +246,9 @@ func (c *core) conclude(ctx context.Context, write func(context.Context) error) 
 
 // jobsWakeup is when the first of the agent's schedules, or of its queue, is due.
 func (c *core) jobsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+	if c.jobs.none {
+		return wakeup{}, nil
+	}
 	schedules, err := c.schedulesWakeup(ctx, now)
 	if err != nil {
 		return wakeup{}, err
@@ -238,6 +259,9 @@ func (c *core) jobsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 
 // startJobs starts what is due.
 func (c *core) startJobs(ctx context.Context, now time.Time) error {
+	if err := c.findJobs(ctx); err != nil || c.jobs.none {
+		return err
+	}
 	suspects, err := c.startSchedules(ctx, now)
 	if err != nil {
 		return err
@@ -294,7 +318,7 @@ func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) 
 
 // wakeJobs has the alarm ring at once, if the incarnation before has left something running.
 func (c *core) wakeJobs(ctx context.Context) error {
-	if len(c.class.callbacks) == 0 {
+	if len(c.class.callbacks) == 0 || c.jobs.none {
 		return nil // a wake of what has no jobs reads nothing
 	}
 	lost, err := c.lostSchedules(ctx)

@@ -122,6 +122,7 @@ func (c *core) append(ctx context.Context, it item) error {
 	if err := queue.Insert(ctx, c.store(), it); err != nil {
 		return err
 	}
+	c.jobs.none = false
 	return c.goOn(ctx, time.Now())
 }
 

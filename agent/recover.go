@@ -17,6 +17,9 @@ const recoveryBudget = 10 * time.Second
 func (c *core) recover(ctx context.Context) error {
 	begun, written, found, handed := time.Now(), 0, false, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+		if err := c.findJobs(ctx); err != nil {
+			return false, err
+		}
 		found = true
 		c.fibers.waits = c.fibers.waits || row.Again > 0
 		if time.Since(begun) >= recoveryBudget {
@@ -41,7 +44,7 @@ func (c *core) recover(ctx context.Context) error {
 	if err != nil || !found {
 		return err
 	}
-	return c.rearm(ctx)
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return c.arm(ctx, true) })
 }
 
 const (
@@ -125,7 +128,7 @@ func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
 	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+		if err := c.putFiber(ctx, *row); err != nil {
 			return err
 		}
 		return c.launch(ctx, row)
@@ -143,20 +146,20 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 	case untold:
 		c.keep(row, now.UnixMilli())
 		c.tellReport(ctx, row, v.String(), nil)
-		return false, fiberRows.Put(ctx, c.store(), *row)
+		return false, c.putFiber(ctx, *row)
 	case resume:
 		err = c.takeUp(ctx, row, now.UnixMilli())
 	case giveUp:
 		row.Attempt++
 		row.Error = "max retries exceeded"
 		c.close(row, FiberFailed, now.UnixMilli())
-		err = fiberRows.Put(ctx, c.store(), *row)
+		err = c.putFiber(ctx, *row)
 	case strand:
 		row.Status, row.Updated = FiberInterrupted, now.UnixMilli()
-		err = fiberRows.Put(ctx, c.store(), *row)
+		err = c.putFiber(ctx, *row)
 	case bury:
 		row.Dead, row.Updated = true, now.UnixMilli()
-		err = fiberRows.Put(ctx, c.store(), *row)
+		err = c.putFiber(ctx, *row)
 	case forget:
 		_, err = fiberRows.Delete(ctx, c.store(), row.ID)
 	case ask:
@@ -174,12 +177,13 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 
 // runsWakeup is when the agent has to look after its fibers. While one is open that is at the
 // next heartbeat at the latest, and when the host starts.
-func (c *core) runsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
+func (c *core) runsWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
 	expires, err := c.firstExpiry(ctx)
-	if err != nil {
-		return wakeup{}, err
+	if err != nil || c.fibers.none {
+		return expires, err
 	}
 	first, ok, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open"})
+	c.fibers.none = sure && err == nil && !ok
 	if err != nil || !ok {
 		return expires, err
 	}
@@ -226,6 +230,9 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 		return err
 	}
 	c.fibers.moreAt = time.Time{}
+	if c.fibers.none {
+		return nil
+	}
 	written, handed := 0, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
 		if !c.fibers.hooking[row.ID] && c.judge(row, now) == hand {
@@ -241,7 +248,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 				return true, nil
 			}
 			row.Again = now.Add(c.class.options.KeepAlive).UnixMilli()
-			return c.orLater(ctx, row, fiberRows.Put(ctx, c.store(), *row))
+			return c.orLater(ctx, row, c.putFiber(ctx, *row))
 		}
 		asks, err := c.dispose(ctx, row)
 		if err == nil && asks {

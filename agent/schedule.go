@@ -158,6 +158,7 @@ func (c *core) schedule(
 		if err := jobs.Insert(ctx, c.store(), j); err != nil {
 			return err
 		}
+		c.jobs.none = false
 		return c.rearm(ctx)
 	})
 	if err != nil {

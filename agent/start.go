@@ -196,7 +196,7 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 		if row.Number, err = c.next(ctx, "fiber"); err != nil {
 			return err
 		}
-		if err := fiberRows.Insert(ctx, c.store(), row); err != nil {
+		if err := c.insertFiber(ctx, row); err != nil {
 			return err
 		}
 		if err := c.launch(ctx, &row); err != nil {
@@ -254,7 +254,7 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 	now := time.Now().UnixMilli()
 	if row.Status == FiberPending {
 		row.Status, row.Began, row.Updated = FiberRunning, now, now
-		if err := fiberRows.Put(ctx, c.store(), *row); err != nil {
+		if err := c.putFiber(ctx, *row); err != nil {
 			return false, err
 		}
 	}
@@ -384,7 +384,7 @@ func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMe
 		if ended.open() {
 			_, _, err = c.settleRow(ctx, row, result, failed)
 		} else {
-			err = fiberRows.Put(ctx, c.store(), ended)
+			err = c.putFiber(ctx, ended)
 		}
 		if !errors.Is(err, dohost.ErrNoSpace) {
 			return err
