@@ -123,7 +123,8 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 	return ns.Get(c.obj, objectOf(path[:len(path)-1])), true
 }
 
-// SubAgent returns a stub for a sub-agent, which from here on is among [ListSubAgents].
+// SubAgent returns a stub for a sub-agent, which from here on is among [ListSubAgents]. After a
+// [DeleteSubAgent] get another: the old one would make a sub-agent that its parent does not list.
 //
 // Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name,
 // [ErrDestroyed] while the agent is being destroyed.
