@@ -3,6 +3,8 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,20 +54,37 @@ func begin(h *dohosttest.Host, f func(ctx context.Context, w *worker) error) {
 
 func nothing(context.Context, *worker) error { return nil }
 
+// grow gives a worker more than is read at once.
+func grow(ctx context.Context, w *worker) error {
+	for i := range 40 {
+		if err := dohost.Put(ctx, w.Storage(), fmt.Sprint(i), strings.Repeat("x", 300)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // TestARecoveryReadsLittle holds how many iterators over the store an agent opens to go on with one
-// fiber, in an incarnation that a call or its alarm has begun: for the fibers that wait, for payloads,
-// for the first fiber that expires, and with each alarm that it sets for the first open fiber.
+// fiber, in an incarnation that a call or its alarm has begun. What is small is read once, and not at
+// all if it is still remembered. What is large is tried, and then read for the fibers that wait, for
+// payloads, for the first fiber that expires, and with each alarm that it sets for the first open
+// fiber.
 func TestARecoveryReadsLittle(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		begin func(ctx context.Context, w *worker) error
 		rings bool // else it is called
+		large bool
 		want  int64
 	}{
-		{"started, called", startLong, false, 4},
-		{"started, rung", startLong, true, 6}, // the alarm looks what waits, and sets itself
-		{"run, called", runLong, false, 5},    // an alarm before the hook, and after
-		{"run, rung", runLong, true, 5},
+		{"started, called", startLong, false, false, 0},
+		{"started, rung", startLong, true, false, 1},
+		{"run, called", runLong, false, false, 0},
+		{"run, rung", runLong, true, false, 1},
+		{"large, started, called", startLong, false, true, 5},
+		{"large, started, rung", startLong, true, true, 7}, // the alarm looks what waits, and sets itself
+		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and after
+		{"large, run, rung", runLong, true, true, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reads objectstore.Reads
@@ -74,6 +93,9 @@ func TestARecoveryReadsLittle(t *testing.T) {
 				IdleAfter: -1, Tune: func(o *runtime.Options) { o.Store.Reads = &reads },
 			}}
 			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				if c.large {
+					do(t, h, grow)
+				}
 				begin(h, c.begin)
 				before := reads.Walks.Load()
 				evict(h)

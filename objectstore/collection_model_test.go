@@ -366,7 +366,7 @@ func TestCollectionModel(t *testing.T) {
 			"delete": m.delete, "deleteAll": m.deleteAll,
 			"get": m.get, "query": m.query, "query2": m.query, "readFeed": m.readFeed, "readFeed2": m.readFeed,
 			"begin": m.begin, "rollback": m.rollback, "handOver": m.handOver, "hold": m.hold,
-			"commit": m.commit, "fence": m.fence,
+			"commit": m.commit, "fence": m.fence, "waking": func(t *rapid.T) { m.o.drawWaking(t) },
 		})
 		m.commit(t)
 		m.readFeed(t)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 const (
@@ -195,16 +197,27 @@ func (p *part) land() (spent *generation) {
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	spent = r.landed
-	r.inflight, r.landed = nil, p.g
-	if p.g.set.bytes > maxLanded {
-		r.landed, spent = nil, p.g
-	}
+	spent = r.landLocked(p.g)
 	if p.lead = !r.releasing; p.lead {
 		r.releasing = true
 		return spent
 	}
 	r.out = append(r.out, p.g.outs...)
+	return spent
+}
+
+func (r *Range) landLocked(g *generation) (spent *generation) {
+	invariants.Held(&r.mu)
+	r.inflight, r.reading = nil, nil
+	if r.whole && !g.cleared && r.landed.set.bytes+g.set.bytes <= 2*maxLanded {
+		r.absorbLocked(g)
+		return g
+	}
+	spent, r.whole = r.landed, r.whole && g.cleared
+	r.landed = g
+	if g.set.bytes > maxLanded {
+		r.landed, r.whole, spent = nil, false, g
+	}
 	return spent
 }
 

@@ -36,8 +36,11 @@
 //
 // What landed. The generation that became durable last stays with the range, if it
 // is small, and reads of single keys look at it before Pebble, which has the same.
-// It belongs to what the range wrote itself: whoever writes to the object by another
-// way, as an import does, must go on with a new Range.
+// An object that wakes is read whole, if it is small: what Pebble has of it stays
+// with the range as if it had landed, with nothing below it, and what lands from then
+// on is added to it. It is not kept if something has landed while it was read.
+// All of this belongs to what the range wrote itself: whoever writes to the object by
+// another way, as an import does, must go on with a new Range.
 //
 // Age. What is deleted is walked over until it is compacted away. The committer has
 // the memtable flushed when the deletions in it weigh as much as it holds, and each

@@ -47,6 +47,9 @@ func (s *Segment) Scan(b Bounds) *Iterator {
 	// Memory first: a generation that leaves it in between is in Pebble by then.
 	var below bool
 	it.rows, below = s.overlay(lower, upper, &b)
+	if below && s.r.prefetch() {
+		it.rows, below = s.overlay(lower, upper, &b)
+	}
 	if below {
 		p := s.r.prefix
 		from, to := append(p[:len(p):len(p)], lower...), append(p[:len(p):len(p)], upper...)

@@ -346,6 +346,14 @@ func (m *model) survived(t *rapid.T, floor int) {
 	t.Fatalf("%v survived; want one of %v", got, m.versions[floor:])
 }
 
+// drawWaking has the object be read whole, now or by one of the next reads.
+func (l live) drawWaking(t *rapid.T) {
+	l.Waking(rapid.IntRange(0, 3).Draw(t, "waking") > 0)
+	if rapid.Bool().Draw(t, "prefetch") {
+		l.Prefetch()
+	}
+}
+
 // check reads what is there, and what was there before the segment.
 func (m *model) check(t *rapid.T) {
 	for _, rows := range []map[string]string{m.now.rows, m.versions[len(m.versions)-1].rows} {
@@ -373,7 +381,7 @@ func TestModel(t *testing.T) {
 			"put": m.put, "put2": m.put, "put3": m.put, "delete": m.delete, "deleteAll": m.deleteAll, "slot": m.slot,
 			"get": m.get, "scan": m.scan, "scan2": m.scan, "begin": m.begin, "rollback": m.rollback,
 			"emit": m.emit, "handOver": m.handOver, "handOver2": m.handOver, "commit": m.commit, "hold": m.hold,
-			"fence": m.fence, "fenceDropping": m.fenceDropping, "crash": m.crash,
+			"fence": m.fence, "fenceDropping": m.fenceDropping, "crash": m.crash, "waking": func(t *rapid.T) { m.o.drawWaking(t) },
 			"": m.check,
 		})
 		for _, name := range []string{"a", "bb"} {

@@ -74,7 +74,7 @@ func mergeLayers(layers []layer, reverse bool, limit int) []row {
 // overlay copies the rows that a scan of the segment finds in memory. below says
 // that Pebble is to be read as well.
 func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
-	layers := make([]layer, 0, 3)
+	layers := make([]layer, 0, 4)
 	add := func(g *generation) (below bool) {
 		layers = append(layers, layer{set: &g.set, order: g.set.within(lower, upper)})
 		return !g.cleared
@@ -87,6 +87,9 @@ func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below boo
 			if g != nil && below {
 				below = add(g)
 			}
+		}
+		if g := s.r.landed; g != nil && g.cleared && below { // else Pebble has it, and more
+			below = add(g)
 		}
 	}
 	return mergeLayers(layers, b.Reverse, b.Limit), below

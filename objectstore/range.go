@@ -25,6 +25,10 @@ type Range struct {
 	filling   *generation // nil if nothing was handed over since the last record
 	inflight  *generation // nil unless it is part of the record in flight
 	landed    *generation // the last that became durable, if it is small: Pebble has it too
+	reading   *generation // to which somebody adds all that Pebble has; nil once that has changed
+	whole     bool        // landed is all that Pebble has
+	waking    bool        // see Waking
+	asked     byte        // reads of this waking that found nothing in memory, up to wholeAt
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
 	releasing bool        // somebody releases out, or has been asked to; true unless out is empty

@@ -7,32 +7,43 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// get reads a row below the segment: filling, in flight, landed, then Pebble. Pebble
-// comes last, since a generation leaves memory after it is readable there. Landed is
-// what a busy object reads again and again; nothing older can hide it, and everything
-// newer is looked at before.
+// get reads a row below the segment: in memory, then in Pebble. Pebble comes last,
+// since a generation leaves memory after it is readable there.
 func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	if err := r.store.refusal(); err != nil {
 		return dst, false, err
 	}
-	inRange := key[len(r.prefix):]
+	for {
+		v, ok, found := r.remembered(dst, key[len(r.prefix):])
+		if found {
+			return v, ok, nil
+		}
+		if !r.prefetch() {
+			return r.store.load(dst, key)
+		}
+	}
+}
+
+// remembered looks for a row in filling, in flight and landed. found says that it was
+// there, or that it is nowhere. Landed is what a busy object reads again and again;
+// nothing older can hide it, and everything newer is looked at before.
+func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
 		if g == nil {
 			continue
 		}
-		w, below := g.lookup(inRange)
-		if w == nil && below {
-			continue
+		w, below := g.lookup(key)
+		switch {
+		case w != nil:
+			v, ok = w.appendTo(dst)
+			return v, ok, true
+		case !below:
+			return dst, false, true
 		}
-		defer r.mu.Unlock()
-		if w == nil {
-			return dst, false, nil
-		}
-		return w.appendTo(dst)
 	}
-	r.mu.Unlock()
-	return r.store.load(dst, key)
+	return dst, false, false
 }
 
 // slot reads the alarm slot below the segment.
@@ -40,20 +51,32 @@ func (r *Range) slot() (Slot, bool, error) {
 	if err := r.store.refusal(); err != nil {
 		return Slot{}, false, err
 	}
+	for {
+		if c := r.rememberedSlot(); c.changed {
+			return c.slot, c.set, nil
+		}
+		if r.prefetch() {
+			continue
+		}
+		v, ok, err := r.store.load(nil, append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))
+		if !ok || err != nil {
+			return Slot{}, false, err
+		}
+		s, err := decodeSlot(v)
+		return s, err == nil, err
+	}
+}
+
+// rememberedSlot is what was last done to the slot, if that is in memory.
+func (r *Range) rememberedSlot() slotChange {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
 		if g != nil && g.slot.changed {
-			defer r.mu.Unlock()
-			return g.slot.slot, g.slot.set, nil
+			return g.slot
 		}
 	}
-	r.mu.Unlock()
-	v, ok, err := r.store.load(nil, append(r.prefix[:len(r.prefix):len(r.prefix)], slotRow...))
-	if !ok || err != nil {
-		return Slot{}, false, err
-	}
-	s, err := decodeSlot(v)
-	return s, err == nil, err
+	return slotChange{}
 }
 
 // load reads what Pebble has, which may not be durable yet.

@@ -149,20 +149,18 @@ func (rec *record) setMark(r *Range, m markChange) error {
 
 // removeSlot removes the slot that Pebble has, and its index entries.
 func (rec *record) removeSlot(r *Range, g *generation) error {
-	v, ok, err := r.store.appendGet(nil, rec.db, slotKey(r.id))
-	if err != nil {
+	old, ok, err := rec.slotBefore(r)
+	if err != nil && !errors.Is(err, ErrFormat) {
 		return err
 	}
 	if ok || g.slot.set {
 		rec.changes = append(rec.changes, AlarmChange{ID: r.id, Slot: g.slot.slot, Set: g.slot.set})
 	}
-	if !ok {
-		return nil
-	}
-	old, err := decodeSlot(v)
 	if err != nil {
 		// Its index entries cannot be found; a delivery compares them with the slot.
 		rec.log.Error("alarm slot cannot be read, replacing it", "object", r.id.String(), "err", err)
+	}
+	if !ok || err != nil {
 		return nil
 	}
 	if err := rec.delete(alarmKey(dueMS(old.Due), r.id)); err != nil {
@@ -177,6 +175,23 @@ func (rec *record) removeSlot(r *Range, g *generation) error {
 		return rec.delete(slotKey(r.id))
 	}
 	return nil
+}
+
+// slotBefore is the slot that Pebble has: that of the last record, if it changed it.
+func (rec *record) slotBefore(r *Range) (s Slot, ok bool, err error) {
+	r.mu.Lock()
+	g := r.landed
+	if g != nil && g.slot.changed {
+		defer r.mu.Unlock()
+		return g.slot.slot, g.slot.set, nil
+	}
+	r.mu.Unlock()
+	v, ok, err := r.store.appendGet(nil, rec.db, slotKey(r.id))
+	if !ok || err != nil {
+		return s, ok, err
+	}
+	s, err = decodeSlot(v)
+	return s, true, err
 }
 
 // setSlot writes the new slot and its index entries.

@@ -70,7 +70,8 @@ func (s *Segment) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, 
 	r, below := s.g.lookup(k[len(s.r.prefix):])
 	switch {
 	case r != nil:
-		return r.appendTo(dst)
+		value, ok = r.appendTo(dst)
+		return value, ok, nil
 	case !below:
 		return dst, false, nil
 	}
@@ -78,11 +79,11 @@ func (s *Segment) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, 
 }
 
 // appendTo appends the row's value, if it has one.
-func (r *row) appendTo(dst []byte) ([]byte, bool, error) {
+func (r *row) appendTo(dst []byte) ([]byte, bool) {
 	if r.deleted {
-		return dst, false, nil
+		return dst, false
 	}
-	return append(dst, r.value...), true, nil
+	return append(dst, r.value...), true
 }
 
 // Put writes a row. It copies key and value. With noWait no output waits for

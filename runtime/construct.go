@@ -50,6 +50,7 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 // constructed ends the constructor's event. After an error, unless a fence was
 // first, the queued events fail and the next life waits.
 func (o *object) constructed(l *life, ev *event, err error) *turn {
+	l.rng.Waking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
 		drop(l.segment, ErrFenced)
 		o.fence(l, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)

@@ -10,6 +10,7 @@ import (
 // compare says whether a delivery is for the alarm that is set, before any
 // constructor could move that. What cannot be read is not out of date.
 func (o *object) compare(ev *event) bool {
+	o.rng.Prefetch() // its slot is read again when the alarm is set or has ended, and more before
 	slot, ok, err := o.rng.NewSegment(objectstore.Epoch{}).Slot()
 	if err == nil && !ev.isFor(slot, ok) {
 		return false

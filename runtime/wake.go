@@ -5,11 +5,14 @@ import "github.com/dohost/dohost/internal/invariants"
 // wake is what a runner does between lives: pending slot writes, then a new life
 // if an event wants one. It returns the first turn of that life to run.
 func (o *object) wake() *turn {
+	o.mu.Lock()
+	if o.rng == nil {
+		o.rng = o.host().store.Range(o.id())
+	}
+	o.mu.Unlock()
+	o.rng.Waking(true)
 	for {
 		o.mu.Lock()
-		if o.rng == nil {
-			o.rng = o.host().store.Range(o.id())
-		}
 		edits, delivery := o.repairs, o.alarm
 		o.repairs = nil
 		o.mu.Unlock()
@@ -28,6 +31,7 @@ func (o *object) wake() *turn {
 		if head == nil {
 			o.waking = false
 			o.mu.Unlock()
+			o.rng.Waking(false)
 			return nil
 		}
 		if err := o.heldBackLocked(); err != nil {

@@ -1,0 +1,131 @@
+package objectstore
+
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+const (
+	// maxWholeRows is how many rows an object may have that is read whole, and maxLanded how
+	// many bytes: so much is read for nothing if it has more.
+	maxWholeRows = 32
+	// maxAbsorbed is how many records add to what was read before that is written anew, without
+	// what the records have left of rows that were overwritten or deleted.
+	maxAbsorbed = 64
+)
+
+// wholeAt is the how manieth read of a waking object that finds nothing in memory reads the object
+// whole. Most constructors read one row, for which that would be too much.
+const wholeAt = 2
+
+// Waking says that the object wakes, or, with false, that it is awake. While it wakes, which is
+// a time of many reads, it is read whole, if it is small, and from then on kept in memory.
+func (r *Range) Waking(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waking, r.asked = on, 0
+}
+
+// Prefetch reads the object whole now, if it wakes, and has not been yet.
+func (r *Range) Prefetch() {
+	r.mu.Lock()
+	r.asked = max(r.asked, wholeAt-1)
+	r.mu.Unlock()
+	r.prefetch()
+}
+
+// prefetch is what a read does that has found nothing in memory. It says whether there is
+// more now.
+func (r *Range) prefetch() bool {
+	r.mu.Lock()
+	if !r.waking || r.whole || r.asked >= wholeAt {
+		r.mu.Unlock()
+		return false
+	}
+	if r.asked++; r.asked < wholeAt {
+		r.mu.Unlock()
+		return false
+	}
+	w := r.readWholeLocked()
+	r.mu.Unlock()
+	return r.adopt(w, w.read(r))
+}
+
+func (r *Range) readWholeLocked() *wholeReader {
+	invariants.Held(&r.mu)
+	r.reading = r.store.queue.spare()
+	return &wholeReader{g: r.reading, skip: len(r.prefix)}
+}
+
+// adopt keeps what was read, if that is all, and if nothing has landed meanwhile, of which it may
+// have seen nothing.
+func (r *Range) adopt(w *wholeReader, all bool) bool {
+	r.mu.Lock()
+	spent, adopted := w.g, all && r.reading == w.g
+	if adopted {
+		spent, r.landed, r.whole = r.landed, w.g, true
+	}
+	if r.reading == w.g {
+		r.reading = nil
+	}
+	r.mu.Unlock()
+	if spent != nil {
+		r.store.queue.recycle([]*generation{spent})
+	}
+	return adopted
+}
+
+// wholeReader reads an object into a generation that hides what is below it.
+type wholeReader struct {
+	g    *generation
+	skip int // bytes of a key before the row's
+	bad  bool
+}
+
+// read says whether all of the object is in the generation.
+func (w *wholeReader) read(r *Range) bool {
+	c, err := r.store.cursor(r.store.db, r.prefix, prefixEnd(r.prefix))
+	if err != nil {
+		return false
+	}
+	w.g.cleared, w.g.slot.changed = true, true
+	more, err := c.step((*pebble.Iterator).First, w)
+	for more && err == nil && w.fits() {
+		more, err = c.step(nextRow, w)
+	}
+	return c.close() == nil && err == nil && !more && w.fits()
+}
+
+func (w *wholeReader) fits() bool {
+	return !w.bad && len(w.g.set.rows) <= maxWholeRows && w.g.set.bytes <= maxLanded
+}
+
+// see implements rowSink.
+func (w *wholeReader) see(key, value []byte) {
+	if !bytes.Equal(key[w.skip:], slotRow) {
+		w.g.set.set(key[w.skip:], value, false, true)
+		return
+	}
+	slot, err := decodeSlot(value)
+	w.g.slot.set, w.g.slot.slot, w.bad = true, slot, err != nil
+}
+
+// absorbLocked adds what has landed to what there is of the object.
+func (r *Range) absorbLocked(g *generation) {
+	invariants.Held(&r.mu)
+	r.landed.absorb(g)
+	if r.landed.segments < maxAbsorbed {
+		return
+	}
+	old, fresh := r.landed, r.store.queue.spare()
+	fresh.cleared, fresh.slot = true, old.slot
+	for i := range old.set.rows {
+		if w := &old.set.rows[i]; !w.deleted {
+			fresh.set.set(w.key, w.value, false, true)
+		}
+	}
+	r.landed = fresh
+}

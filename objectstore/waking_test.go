@@ -1,0 +1,207 @@
+package objectstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// wants says what an object holds, read in each way.
+func (l live) wants(t *testing.T, want ...string) {
+	t.Helper()
+	for _, reverse := range []bool{false, true} {
+		got, err := collect(l.Scan(Bounds{Space: SpaceKV, Reverse: reverse}))
+		if reverse {
+			for i, j := 0, len(got)-1; i < j; i, j = i+1, j-1 {
+				got[i], got[j] = got[j], got[i]
+			}
+		}
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("a scan has %q, %v, want %q", got, err, want)
+		}
+	}
+	for _, row := range want {
+		key, value, _ := strings.Cut(row, "=")
+		l.want(t, key, value)
+	}
+}
+
+// small is an object of three rows and an alarm, on the disk alone.
+func small(t *testing.T, o Options) live {
+	s := open(t, NewMemFS(), o)
+	l := s.live("c", "a")
+	for _, key := range []string{"x", "y", "z"} {
+		l.put(t, key, "1")
+	}
+	l.SetSlot(Slot{Due: due(1), Generation: 7})
+	l.commit(t)
+	n := s.live("c", "b") // behind it
+	n.put(t, "x", "neighbour")
+	n.commit(t)
+	return s.live("c", "a")
+}
+
+// TestASmallObjectIsReadWholeWhenItWakes changes the disk past the range, which tells where
+// rows are read, and takes the alarm away there.
+func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
+	l := small(t, Options{})
+	l.Waking(true)
+	l.want(t, "x", "1")
+	l.behind(t, "x", "of the disk")
+	l.want(t, "x", "of the disk")
+	l.behind(t, "x", "later")
+	l.behind(t, "zz", "later")
+	if err := l.Range.store.db.Delete(slotKey(l.id), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	l.wants(t, "x=of the disk", "y=1", "z=1")
+	l.absent(t, "zz")
+	if slot, ok, err := l.Slot(); err != nil || !ok || slot.Generation != 7 {
+		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
+	}
+	l.Waking(false)
+	l.wants(t, "x=of the disk", "y=1", "z=1")
+
+	// What lands is added, however often, and hides what was there.
+	commit := func(key, value string) {
+		if value != "" {
+			l.put(t, key, value)
+		} else if err := l.Delete(SpaceKV, []byte(key), false); err != nil {
+			t.Fatal(err)
+		}
+		l.commit(t)
+		l.behind(t, key, "of the disk")
+	}
+	for i := range 3 * maxAbsorbed {
+		y, gone := fmt.Sprint("y=", i), fmt.Sprint(i, strings.Repeat("-", 100))
+		commit("y", fmt.Sprint(i))
+		commit(gone, "1")
+		l.wants(t, gone+"=1", "x=of the disk", y, "z=1")
+		commit(gone, "")
+		l.wants(t, "x=of the disk", y, "z=1")
+		l.absent(t, gone)
+		if slot, ok, err := l.Slot(); err != nil || !ok || slot.Generation != 7 {
+			t.Fatalf("the slot is %v, %v, %v", slot, ok, err)
+		}
+	}
+	l.ClearSlot()
+	l.commit(t)
+	if slot, ok, err := l.Slot(); err != nil || ok {
+		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
+	}
+}
+
+// TestAnObjectThatGrowsIsReadFromTheDisk has it grow in two steps, each of which could be kept, or in
+// one, and shrink.
+func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
+	for _, size := range []int{maxLanded * 3 / 4, maxLanded * 2} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			l := small(t, Options{})
+			l.Waking(true)
+			l.Prefetch()
+			for _, key := range []string{"a", "b", "c"} {
+				l.put(t, key, strings.Repeat("v", size))
+				l.commit(t)
+			}
+			l.behind(t, "x", "of the disk")
+			l.want(t, "x", "of the disk")
+			for _, key := range []string{"a", "b", "c"} {
+				if err := l.Delete(SpaceKV, []byte(key), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.commit(t)
+			l.want(t, "x", "of the disk")
+			l.Waking(true)
+			l.Prefetch()
+			l.behind(t, "x", "later")
+			l.wants(t, "x=of the disk", "y=1", "z=1")
+		})
+	}
+}
+
+// TestWhatWasReadWholeIsDeleted has much or little come in its place.
+func TestWhatWasReadWholeIsDeleted(t *testing.T) {
+	for _, size := range []int{1, maxLanded * 2} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			l := small(t, Options{})
+			l.Waking(true)
+			l.Prefetch()
+			if err := l.DeleteAll(); err != nil {
+				t.Fatal(err)
+			}
+			l.put(t, "a", strings.Repeat("v", size))
+			l.commit(t)
+			l.put(t, "b", "1")
+			l.commit(t)
+			l.wants(t, "a="+strings.Repeat("v", size), "b=1")
+			if slot, ok, err := l.Slot(); err != nil || ok {
+				t.Errorf("the slot is %v, %v, %v", slot, ok, err)
+			}
+		})
+	}
+}
+
+// TestALargeObjectIsNotReadWhole has one row too many, and one byte.
+func TestALargeObjectIsNotReadWhole(t *testing.T) {
+	for name, add := range map[string]func(l live){
+		"rows": func(l live) {
+			for i := range maxWholeRows {
+				l.put(t, fmt.Sprint(i), "")
+			}
+		},
+		"bytes": func(l live) { l.put(t, "v", strings.Repeat("v", maxLanded)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var reads Reads
+			l := small(t, Options{Reads: &reads})
+			add(l)
+			l.commit(t)
+			l = l.Range.store.live("c", "a")
+			l.Waking(true)
+			before := reads.Walks.Load()
+			l.Prefetch()
+			for range 5 {
+				l.want(t, "x", "1")
+			}
+			if n := reads.Walks.Load() - before; n != 1 {
+				t.Errorf("%d iterators were opened, want 1", n)
+			}
+			l.behind(t, "x", "of the disk")
+			l.want(t, "x", "of the disk")
+		})
+	}
+}
+
+// TestWhatLandsWhileAnObjectIsRead has a record land between the reading and its end.
+func TestWhatLandsWhileAnObjectIsRead(t *testing.T) {
+	for name, before := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			l := small(t, Options{})
+			l.Range.mu.Lock()
+			w := l.Range.readWholeLocked()
+			l.Range.mu.Unlock()
+			change := func() {
+				l.put(t, "x", "2")
+				l.commit(t)
+				l.put(t, "y", "2") // what was landed then is not any more
+				l.commit(t)
+			}
+			if before {
+				change()
+			}
+			if !w.read(l.Range) {
+				t.Fatal("it was not read")
+			}
+			if !before {
+				change()
+			}
+			if l.Range.adopt(w, true) {
+				t.Error("what may be out of date is kept")
+			}
+			l.wants(t, "x=2", "y=2", "z=1")
+		})
+	}
+}
