@@ -63,6 +63,14 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 	return s.rt().Go(ctx, name, fn)
 }
 
+// GoAtOnce is [State.Go], but fn does not wait for the disk: it begins when the turn is free,
+// whatever becomes of a [Transaction] that this is part of. What it does leaves the object after
+// what this event writes. The end of the process may take all of that back: a count of how often
+// fn was begun, which must outlive even what fn does to the process, wants Go.
+func (s *State) GoAtOnce(ctx context.Context, name string, fn func(context.Context) error) error {
+	return s.rt().GoAtOnce(ctx, name, fn)
+}
+
 // Emit lets f leave the object: it is called with nil once everything handed over
 // before is durable, in order with the object's other outputs, or with an error if
 // it must not leave. It must be constant work, must not block and must not call the

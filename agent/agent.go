@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"strconv"
 
 	"github.com/dohost/dohost"
 )
@@ -34,6 +35,11 @@ type core struct {
 }
 
 func (c *core) base() *core { return c }
+
+// process begins the names of all incarnations of this opening of the host.
+func (c *core) process() string {
+	return strconv.FormatUint(c.obj.Runtime().Store().Generation(), 10) + "-"
+}
 
 // ID returns the agent's class and name. Any goroutine.
 func (c *core) ID() dohost.ID { return c.obj.ID() }

@@ -142,7 +142,8 @@ func Bind[O, S any, P interface {
 		e(c)
 	}
 	birth := func(ctx context.Context, st *dohost.State) (*O, error) {
-		a := &Agent[S]{core{obj: st, class: c, life: ulid.Make().String()}}
+		a := &Agent[S]{core{obj: st, class: c}}
+		a.life = a.process() + ulid.Make().String()
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err

@@ -53,6 +53,9 @@
 //     delivered when the host starts.
 //   - Recovery begins in the constructor, before [OnStart] and before any event. What it cannot
 //     do there goes on from the alarm. In one incarnation a row is given to a hook once at a time.
+//   - An interruption is counted, durably, before the fiber goes on, if the process that worked on
+//     it has ended: what the fiber does to its process cannot happen again and again. Of one whose
+//     incarnation has ended in this process, which is alive, it is counted in the segment before.
 //   - A run of a hook is counted, durably, before it begins, so that a death in it counts. After
 //     five runs, or a day, the row is dead: it is listed, and left alone.
 //   - An error of the function ends the fiber. An end of the incarnation does not: code of a life

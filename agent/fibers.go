@@ -208,7 +208,7 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 		if err := c.putFiber(ctx, *r); err != nil {
 			return err
 		}
-		if err := c.launch(ctx, r); err != nil {
+		if err := c.launch(ctx, r, false); err != nil {
 			return err
 		}
 		return c.rearm(ctx)

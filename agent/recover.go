@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -122,8 +123,11 @@ func (c *core) judge(row *fiberRow, now time.Time) verdict {
 	return judge(row, known, c.class.recovery != nil, now)
 }
 
-// takeUp has a task of this incarnation go on with an interrupted fiber.
+// takeUp has a task of this incarnation go on with an interrupted fiber. Of one that this process has
+// worked on before it does not wait until that is counted durably: what ends the process ends it once
+// before that, and not again and again.
 func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
+	here := strings.HasPrefix(row.Life, c.process())
 	row.Attempt++
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
 	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
@@ -131,7 +135,7 @@ func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
 		}
-		return c.launch(ctx, row)
+		return c.launch(ctx, row, here)
 	})
 }
 

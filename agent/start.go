@@ -199,7 +199,7 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 		if err := c.insertFiber(ctx, row); err != nil {
 			return err
 		}
-		if err := c.launch(ctx, &row); err != nil {
+		if err := c.launch(ctx, &row, false); err != nil {
 			return err
 		}
 		return c.rearm(ctx)
@@ -207,10 +207,14 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 	return Started{ID: row.ID, Accepted: err == nil}, err
 }
 
-// launch has a task work on a row of this incarnation.
-func (c *core) launch(ctx context.Context, row *fiberRow) error {
-	id, restarts := row.ID, row.Restarts
-	return c.obj.Go(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id, restarts) })
+// launch has a task work on a row of this incarnation. It begins when the row is durable; atOnce, as
+// soon as there is the turn.
+func (c *core) launch(ctx context.Context, row *fiberRow, atOnce bool) error {
+	id, restarts, begin := row.ID, row.Restarts, c.obj.Go
+	if atOnce {
+		begin = c.obj.GoAtOnce
+	}
+	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id, restarts) })
 }
 
 // work calls a fiber's method until it returns without an error or has failed too often.

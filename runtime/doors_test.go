@@ -46,6 +46,7 @@ var doors = map[string]func(g *ghost) error{
 	"DeleteAlarm":  func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
 	"GetAlarm":     func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
 	"Go":           func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
+	"GoAtOnce":     func(g *ghost) error { return g.s.GoAtOnce(g.ctx, "task", g.fn) },
 	"Emit":         func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
 	"Chunk":        func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
 	"Abort":        func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },

@@ -410,41 +410,90 @@ func TestScanLastsAsLongAsTheTurn(t *testing.T) {
 }
 
 func TestTasksOfAnObjectAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 10})
-		start := func(n int) (started int, err error) {
-			err = do(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
-				for ; started < n; started++ {
-					if err := c.s.Go(ctx, "task", func(ctx context.Context) error { return Sleep(ctx, time.Minute) }); err != nil {
-						return err
-					}
+	for name, begin := range map[string]func(*State, context.Context, string, func(context.Context) error) error{
+		"Go": (*State).Go, "GoAtOnce": (*State).GoAtOnce,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := open(t, objectstore.NewMemFS(), Options{MaxEvents: 10})
+				start := func(n int) (started int, err error) {
+					err = do(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
+						for ; started < n; started++ {
+							err := begin(c.s, ctx, "task", func(ctx context.Context) error { return Sleep(ctx, time.Minute) })
+							if err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					return started, err
 				}
-				return nil
-			})
-			return started, err
-		}
-		for range 2 { // the first ten end in between
-			if n, err := start(8); n != 8 || err != nil {
-				t.Errorf("started %d, %v", n, err)
-			}
-			synctest.Wait()
-			if n, err := start(8); n != 2 || !errors.Is(err, ErrOverloaded) {
-				t.Errorf("started %d more, %v", n, err)
-			}
-			synctest.Wait()
-			time.Sleep(2 * time.Minute)
-		}
-		// Tasks that are taken back with their transaction do not count either.
-		err := do(t.Context(), h, "a", "back", func(ctx context.Context, c *counter) error {
-			for range 20 {
-				_ = Transaction(ctx, func(ctx context.Context) error {
-					return errors.Join(c.s.Go(ctx, "task", func(context.Context) error { return nil }), errors.New("back"))
+				for range 2 { // the first ten end in between
+					if n, err := start(8); n != 8 || err != nil {
+						t.Errorf("started %d, %v", n, err)
+					}
+					synctest.Wait()
+					if n, err := start(8); n != 2 || !errors.Is(err, ErrOverloaded) {
+						t.Errorf("started %d more, %v", n, err)
+					}
+					synctest.Wait()
+					time.Sleep(2 * time.Minute)
+				}
+				// Tasks that are taken back with their transaction do not count either, nor those
+				// that have ended.
+				err := do(t.Context(), h, "a", "back", func(ctx context.Context, c *counter) error {
+					for range 10 {
+						_ = Transaction(ctx, func(ctx context.Context) error {
+							return errors.Join(begin(c.s, ctx, "task", func(context.Context) error { return nil }), errors.New("back"))
+						})
+					}
+					return nil
 				})
-			}
-			return nil
+				synctest.Wait()
+				if n, err2 := start(8); n != 8 || err != nil || err2 != nil {
+					t.Errorf("started %d, %v, %v", n, err, err2)
+				}
+			})
 		})
-		if n, err2 := start(8); n != 8 || err != nil || err2 != nil {
-			t.Errorf("started %d, %v, %v", n, err, err2)
+	}
+}
+
+// TestATaskThatBeginsAtOnce runs while the disk is busy with what was written before it. What
+// leaves in it comes after that.
+func TestATaskThatBeginsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{})
+		release := fs.HoldSyncs()
+		var begun, left, back atomic.Bool
+		sent := make(chan error, 1)
+		go func() {
+			sent <- do(t.Context(), h, "a", "start", func(ctx context.Context, c *counter) error {
+				_, err := c.add(ctx, 1)
+				err = errors.Join(err, c.s.GoAtOnce(ctx, "task", func(ctx context.Context) error {
+					begun.Store(true)
+					return c.s.Emit(ctx, func(err error) { left.Store(err == nil) })
+				}))
+				_ = Transaction(ctx, func(ctx context.Context) error {
+					return errors.Join(c.s.GoAtOnce(ctx, "back", func(context.Context) error { back.Store(true); return nil }), errors.New("back"))
+				})
+				if begun.Load() || back.Load() {
+					t.Error("it has begun without the turn")
+				}
+				return err
+			})
+		}()
+		synctest.Wait()
+		if !begun.Load() || !back.Load() || left.Load() {
+			t.Errorf("begun: %v; that of a transaction taken back: %v; left: %v", begun.Load(), back.Load(), left.Load())
+		}
+		release()
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !left.Load() {
+			t.Error("what it emits never left")
 		}
 	})
 }
