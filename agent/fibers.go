@@ -203,6 +203,9 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	if _, ok := c.class.kinds[r.Name]; !ok {
 		return false, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, r.Name)
 	}
+	if _, err := c.firstExpiry(ctx); err != nil { // before there is anything that may be taken back
+		return false, err
+	}
 	c.renew(r, time.Now().UnixMilli())
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *r); err != nil {
@@ -267,6 +270,9 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	if err != nil {
 		return 0, err
 	}
+	if _, err := c.firstExpiry(ctx); err != nil { // before there is anything that may be taken back
+		return 0, err
+	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range rows {
 			if _, err := fiberRows.Delete(ctx, c.store(), r.Key); err != nil {
@@ -275,7 +281,6 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 		}
 		return c.rearm(ctx)
 	})
-	c.fibers.expiryRead = false // what was read in there may have been taken back
 	return len(rows), err
 }
 

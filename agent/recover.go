@@ -215,7 +215,8 @@ func (c *core) firstRow(ctx context.Context, q *dohost.Query[fiberRow]) (row fib
 }
 
 // firstExpiry is when the first ended fiber is forgotten. It is read once in an incarnation, and
-// then kept up by whoever ends one: if it is too early, the alarm reads it anew.
+// then kept up by whoever ends one: if it is too early, the alarm reads it anew. It must not be too
+// late, so whoever takes such a row away, which a Transaction may take back, has it read before.
 func (c *core) firstExpiry(ctx context.Context) (wakeup, error) {
 	if !c.fibers.expiryRead {
 		row, _, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "expires"})
