@@ -149,11 +149,15 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	if bound && c.operate == nil {
 		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoMethod, op), Ran: RanNo}
 	}
+	var did bool // the event's, as long as it has not answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
-		done, err = c.operate(ctx, instance, a, kind, of)
+		did, err = c.operate(ctx, instance, a, kind, of)
 		return err
 	})})
-	return done && err == nil, err
+	if err != nil {
+		return false, err
+	}
+	return did, nil
 }
 
 // CheckStore reads all of a store and reports what is wrong: by itself, and as these classes find it

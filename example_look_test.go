@@ -8,6 +8,8 @@ import (
 	"log"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/objectstore"
@@ -125,4 +127,21 @@ func TestLookingSaysWhatItCannot(t *testing.T) {
 	if want := []string{`party/a: guest "Cy": nobody will find a table for them`}; !slices.Equal(problems, want) || stats.Problems != 1 {
 		t.Errorf("%d problems: %q", stats.Problems, problems)
 	}
+}
+
+// Who does not wait for the end of an operation shares no memory with it: for the race detector.
+func TestAnOperationThatIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
+			dohost.OnOperate(func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
+				time.Sleep(time.Second)
+				return true, nil
+			})))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.Cancel, "guest", "x")
+		if done || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%t, %v", done, err)
+		}
+	})
 }
