@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
 )
 
 // interrupted has a fiber that was run be interrupted, a second after the start.
@@ -367,4 +368,32 @@ func TestTheAlarmDoesNotSpin(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Rows that wait are not looked at until their time has come, however large they are.
+func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
+	rings := 0
+	w := &shift{hook: func(*worker, context.Context, *agent.Interrupted) error { return errNo }}
+	o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{
+		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
+	}}
+	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+		for range 4 {
+			begin(h, func(ctx context.Context, w *worker) error {
+				_, err := agent.RunFiber(ctx, w, "x", func(ctx context.Context) (none, error) {
+					if err := agent.Stash(ctx, strings.Repeat("x", 3<<19)); err != nil {
+						return none{}, err
+					}
+					return none{}, sleep(ctx, time.Hour)
+				})
+				return err
+			})
+		}
+		evict(h)
+		do(t, h, nothing)           // the hooks fail for the first time
+		h.Advance(35 * time.Second) // and for the second
+		rings = 0
+		h.Advance(50 * time.Second) // the third is after a minute
+		same(t, "rings of the alarm", rings, 1)
+	})
 }

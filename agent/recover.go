@@ -240,7 +240,11 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	}
 	written, handed := 0, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
-		if !c.fibers.hooking[row.ID] && c.judge(row, now) == hand {
+		v, hooking := c.judge(row, now), c.fibers.hooking[row.ID]
+		switch {
+		case v == postpone, hooking && row.Again > now.UnixMilli():
+			return true, nil
+		case v == hand && !hooking:
 			handed = true
 			return true, nil
 		}
@@ -248,10 +252,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			c.later() // this is one segment
 			return false, nil
 		}
-		if c.fibers.hooking[row.ID] {
-			if row.Again > now.UnixMilli() {
-				return true, nil
-			}
+		if hooking {
 			row.Again = now.Add(c.class.options.KeepAlive).UnixMilli()
 			return c.orLater(ctx, row, c.putFiber(ctx, *row))
 		}
