@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// errCancelled ends the update of a row that has ended meanwhile.
+var errCancelled = errors.New("agent: the fiber was cancelled")
+
+// settleRow writes how a call of a fiber's method has ended. A result for which the row has no room
+// is none, and the fiber has failed: what it did is done.
+func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) (json.RawMessage, error, error) {
+	final := false
+	write := func() error {
+		written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+			if !r.open() || r.Restarts != row.Restarts {
+				return errCancelled
+			}
+			if final {
+				r.Attempt = r.Retries
+			}
+			c.settle(r, result, failed, time.Now().UnixMilli())
+			return nil
+		})
+		if err == nil {
+			*row = written.Value
+		}
+		return err
+	}
+	err := fresh(ctx, write)
+	if _, full := errors.AsType[*dohost.LimitError](err); full {
+		result, failed, final = nil, fmt.Errorf("agent: the fiber's result: %w", err), true
+		err = write()
+	}
+	return result, failed, err
+}
+
+// settle notes how a call of a fiber's method has ended.
+func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int64) {
+	r.Updated = now
+	if failed == nil {
+		r.Result = result
+		c.close(r, FiberCompleted, now)
+		return
+	}
+	r.Attempt++
+	r.Error = text(failed)
+	if r.Attempt > r.Retries {
+		c.close(r, FiberFailed, now)
+	}
+}
+
+// close ends a row.
+func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
+	r.Status, r.Ended, r.Updated = status, now, now
+	r.Dead, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
+	if c.class.ended == nil || status == FiberCancelled {
+		c.keep(r, now)
+		return
+	}
+	r.Tell, r.Life, r.Again = true, "", now
+	c.fibers.waits = true
+}
+
+// keep has a row that has ended, and of which nobody is to be told any more, be forgotten when its
+// kind says so.
+func (c *core) keep(r *fiberRow, now int64) {
+	o := c.class.kinds[r.Name].options
+	if _, known := c.class.kinds[r.Name]; !known {
+		o = o.withDefaults()
+	}
+	keep := o.KeepCompleted
+	if r.Status == FiberFailed {
+		keep = o.KeepFailed
+	}
+	r.Tell, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
+	if keep <= 0 {
+		return
+	}
+	r.Expires = now + keep.Milliseconds()
+	if c.fibers.expiry == 0 || r.Expires < c.fibers.expiry {
+		c.fibers.expiry = r.Expires
+	}
+}
+
+// settleLater is for a disk that is full: work that has ended must not be done again, so its row
+// goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
+// has not ended stays, and says so then, unless it was cancelled.
+func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) error {
+	ended := *row
+	c.settle(&ended, result, failed, time.Now().UnixMilli())
+	if !ended.open() {
+		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
+			return err
+		}
+		*row = ended
+	}
+	for {
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		var err error
+		if ended.open() {
+			_, _, err = c.settleRow(ctx, row, result, failed)
+		} else {
+			err = c.putFiber(ctx, ended)
+		}
+		if !errors.Is(err, dohost.ErrNoSpace) {
+			return err
+		}
+	}
+}
