@@ -397,3 +397,39 @@ func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
 		same(t, "rings of the alarm", rings, 1)
 	})
 }
+
+// A result for which the row has no room fails the fiber on a full disk too, once there is room.
+func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
+	w := &shift{}
+	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		w.note("run")
+		if err := sleep(ctx, 10*time.Second); err != nil {
+			return err
+		}
+		return f.SetResult(strings.Repeat("x", 3<<20))
+	}
+	narrow(t, w, dohost.Options{}, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+		a := workers.Get(h, "a")
+		var s agent.Started
+		err := a.Do(t.Context(), func(ctx context.Context, w *worker) (err error) {
+			s, err = agent.StartFiber(ctx, w, job, 1, nil)
+			return err
+		})
+		time.Sleep(time.Second)
+		disk.SetFree(0)
+		time.Sleep(15 * time.Second)
+		disk.SetFree(1 << 40)
+		time.Sleep(time.Minute)
+		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			if info.Status != agent.FiberFailed || !strings.Contains(info.Error, "result") {
+				t.Errorf("%v %q", info.Status, info.Error)
+			}
+			return err
+		}))
+		if err != nil {
+			t.Error(err)
+		}
+		w.happened(t, "0s run")
+	})
+}

@@ -13,44 +13,55 @@ import (
 // errCancelled ends the update of a row that has ended meanwhile.
 var errCancelled = errors.New("agent: the fiber was cancelled")
 
-// settleRow writes how a call of a fiber's method has ended. A result for which the row has no room
-// is none, and the fiber has failed: what it did is done.
-func (c *core) settleRow(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) (json.RawMessage, error, error) {
-	final := false
-	write := func() error {
-		written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
-			if !r.open() || r.Restarts != row.Restarts {
-				return errCancelled
-			}
-			if final {
-				r.Attempt = r.Retries
-			}
-			c.settle(r, result, failed, time.Now().UnixMilli())
-			return nil
-		})
-		if err == nil {
-			*row = written.Value
-		}
-		return err
-	}
-	err := fresh(ctx, write)
+// ending is how a call of a fiber's method has ended.
+type ending struct {
+	result json.RawMessage
+	failed error
+	final  bool // it is not called again, though it has failed
+}
+
+// write writes a row that has this ending. A result for which the row has no room is none, and the
+// fiber has failed: what it did is done.
+func (e *ending) write(do func() error) error {
+	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
-		result, failed, final = nil, fmt.Errorf("agent: the fiber's result: %w", err), true
-		err = write()
+		*e = ending{failed: fmt.Errorf("agent: the fiber's result: %w", err), final: true}
+		err = do()
 	}
-	return result, failed, err
+	return err
+}
+
+// settleRow writes how a call of a fiber's method has ended.
+func (c *core) settleRow(ctx context.Context, row *fiberRow, e *ending) error {
+	return e.write(func() error {
+		return fresh(ctx, func() error {
+			written, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
+				if !r.open() || r.Restarts != row.Restarts {
+					return errCancelled
+				}
+				c.settle(r, e, time.Now().UnixMilli())
+				return nil
+			})
+			if err == nil {
+				*row = written.Value
+			}
+			return err
+		})
+	})
 }
 
 // settle notes how a call of a fiber's method has ended.
-func (c *core) settle(r *fiberRow, result json.RawMessage, failed error, now int64) {
+func (c *core) settle(r *fiberRow, e *ending, now int64) {
 	r.Updated = now
-	if failed == nil {
-		r.Result = result
+	if e.failed == nil {
+		r.Result = e.result
 		c.close(r, FiberCompleted, now)
 		return
 	}
-	r.Attempt++
-	r.Error = text(failed)
+	if r.Attempt++; e.final {
+		r.Attempt = r.Retries + 1
+	}
+	r.Error = text(e.failed)
 	if r.Attempt > r.Retries {
 		c.close(r, FiberFailed, now)
 	}
@@ -92,14 +103,13 @@ func (c *core) keep(r *fiberRow, now int64) {
 // settleLater is for a disk that is full: work that has ended must not be done again, so its row
 // goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
 // has not ended stays, and says so then, unless it was cancelled.
-func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMessage, failed error) error {
-	ended := *row
-	c.settle(&ended, result, failed, time.Now().UnixMilli())
-	if !ended.open() {
+func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error {
+	before, now := *row, time.Now().UnixMilli()
+	ended := before
+	if c.settle(&ended, e, now); !ended.open() {
 		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
 			return err
 		}
-		*row = ended
 	}
 	for {
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
@@ -107,9 +117,13 @@ func (c *core) settleLater(ctx context.Context, row *fiberRow, result json.RawMe
 		}
 		var err error
 		if ended.open() {
-			_, _, err = c.settleRow(ctx, row, result, failed)
+			err = c.settleRow(ctx, row, e)
 		} else {
-			err = c.putFiber(ctx, ended)
+			err = e.write(func() error {
+				*row = before
+				c.settle(row, e, now)
+				return c.putFiber(ctx, *row)
+			})
 		}
 		if !errors.Is(err, dohost.ErrNoSpace) {
 			return err

@@ -263,18 +263,19 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		}
 	}
 	f, inner, end := c.enter(ctx, row.ID, row.Restarts)
-	result, failed := c.class.kinds[row.Name].run(c.self, inner, f, row)
+	var e ending
+	e.result, e.failed = c.class.kinds[row.Name].run(c.self, inner, f, row)
 	f.over = true
 	end()
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx) // the incarnation has ended: the row stays
 	}
-	if errors.Is(failed, dohost.ErrNoSpace) {
-		return false, failed
+	if errors.Is(e.failed, dohost.ErrNoSpace) {
+		return false, e.failed
 	}
-	result, failed, err = c.settleRow(ctx, row, result, failed)
+	err = c.settleRow(ctx, row, &e)
 	if errors.Is(err, dohost.ErrNoSpace) {
-		err = c.settleLater(ctx, row, result, failed)
+		err = c.settleLater(ctx, row, &e)
 	}
 	switch {
 	case errors.Is(err, errCancelled), errors.Is(err, dohost.ErrNoRow):
@@ -283,8 +284,8 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		return false, err
 	}
 	if row.open() {
-		c.report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", failed))
+		c.report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
 		return true, nil
 	}
-	return false, c.told(ctx, row, failed)
+	return false, c.told(ctx, row, e.failed)
 }
