@@ -225,11 +225,18 @@ func TestKeepAliveWantsTheTurn(t *testing.T) {
 // narrow is a host of workers on a disk that can be full.
 func narrow(t *testing.T, w *shift, o dohost.Options, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS)) {
 	t.Helper()
+	onNarrow(t, w, w.class(nil), o, f)
+}
+
+func onNarrow(
+	t *testing.T, w *shift, class dohost.Class, o dohost.Options, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS),
+) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o.FS = objectstore.NewMemFS()
 		o.FS.SetFree(1 << 40)
 		w.begun = time.Now()
-		h, err := dohost.Open("data", &o, w.class(nil))
+		h, err := dohost.Open("data", &o, class)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -431,5 +438,38 @@ func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 		w.happened(t, "0s run")
+	})
+}
+
+// What ends on a full disk has the checkpoint that it has last stashed, for whoever restarts it.
+func TestTheLastCheckpointComesBack(t *testing.T) {
+	w := &shift{}
+	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if err := f.Stash(ctx, 7); err != nil {
+			return err
+		}
+		return errors.Join(sleep(ctx, 10*time.Second), errNo)
+	}
+	class := w.class(&agent.KindOptions{MaxRetries: -1})
+	onNarrow(t, w, class, dohost.Options{}, func(t *testing.T, h *dohost.Host, disk *objectstore.FS) {
+		a := workers.Get(h, "a")
+		var s agent.Started
+		err := a.Do(t.Context(), func(ctx context.Context, w *worker) (err error) {
+			s, err = agent.StartFiber(ctx, w, job, 1, nil)
+			return err
+		})
+		time.Sleep(time.Second)
+		disk.SetFree(0)
+		time.Sleep(15 * time.Second)
+		disk.SetFree(1 << 40)
+		time.Sleep(time.Minute)
+		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
+			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			same(t, "the fiber", words(info.Status, string(info.Snapshot)), "failed 7")
+			return err
+		}))
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -104,7 +104,14 @@ func (c *core) keep(r *fiberRow, now int64) {
 // goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
 // has not ended stays, and says so then, unless it was cancelled.
 func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error {
-	before, now := *row, time.Now().UnixMilli()
+	there, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with what the call has stashed
+	if err != nil {
+		return err
+	}
+	before, now := there.Value, time.Now().UnixMilli()
+	if !ok || !before.open() || before.Restarts != row.Restarts {
+		return errCancelled
+	}
 	ended := before
 	if c.settle(&ended, e, now); !ended.open() {
 		if _, err := fiberRows.Delete(ctx, c.store(), row.ID); err != nil {
@@ -115,7 +122,6 @@ func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error 
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		var err error
 		if ended.open() {
 			err = c.settleRow(ctx, row, e)
 		} else {
