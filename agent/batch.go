@@ -141,15 +141,14 @@ func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {
 	return rows, err
 }
 
-// handOver calls OnRecovery in the constructor, unless there is no time or no room left, or it has
-// failed about one of the rows before: the gate is not for that.
+// handOver calls OnRecovery in the constructor, unless there is no time left, or it has failed about
+// one of the rows before: the gate is not for that.
 func (c *core) handOver(ctx context.Context, until time.Time) error {
 	rows, err := c.handed(ctx)
 	if err != nil {
 		return err
 	}
-	full := !c.fibers.moreAt.IsZero() || !time.Now().Before(until)
-	if full || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Hooks > 0 }) {
+	if !time.Now().Before(until) || slices.ContainsFunc(rows, func(r *fiberRow) bool { return r.Hooks > 0 }) {
 		c.later()
 		return nil
 	}

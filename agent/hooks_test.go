@@ -391,6 +391,30 @@ func TestRecoveryThatHasFailedIsNoMatterOfTheGate(t *testing.T) {
 	})
 }
 
+// What OnInterrupted has failed about does not keep OnRecovery out of the constructor.
+func TestRecoveryBesideWhatHasFailedBefore(t *testing.T) {
+	w := &shift{}
+	w.hook = func(*worker, context.Context, *agent.Interrupted) error {
+		w.note("hook")
+		return errNo
+	}
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		_, gate := ctx.Deadline()
+		w.note("%d in the gate: %v", len(fs), gate)
+		return fs[0].Resume(ctx)
+	}
+	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		do(t, h, nothing) // the hook fails
+		start(t, h, 1, nil)
+		h.Advance(15 * time.Second)
+		evict(h)
+		h.Advance(20 * time.Second)
+		w.happened(t, "1s hook", "31s 1 in the gate: true", "31s hook")
+	})
+}
+
 // The hook is called once at a time, also about what is revived meanwhile.
 func TestRecoveryOfOneAtATime(t *testing.T) {
 	w := &shift{}

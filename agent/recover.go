@@ -16,7 +16,7 @@ const recoveryBudget = 10 * time.Second
 
 // recover goes on with interrupted fibers when the agent wakes.
 func (c *core) recover(ctx context.Context) error {
-	begun, written, found, handed := time.Now(), 0, false, false
+	begun, written, found, handed, full := time.Now(), 0, false, false, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
 		if err := c.findJobs(ctx); err != nil {
 			return false, err
@@ -37,9 +37,11 @@ func (c *core) recover(ctx context.Context) error {
 				return false, err
 			}
 		}
-		return c.orLater(ctx, row, c.recoverRow(ctx, row, begun.Add(recoveryBudget)))
+		more, err := c.orLater(ctx, row, c.recoverRow(ctx, row, begun.Add(recoveryBudget)))
+		full = !more
+		return more, err
 	})
-	if err == nil && handed {
+	if err == nil && handed && !full { // else the alarm goes on
 		err = c.handOver(ctx, begun.Add(recoveryBudget))
 	}
 	if err != nil || !found {
