@@ -312,11 +312,7 @@ func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, 
 // endRun takes the row away, in the segment of the fiber's last step. After the end of the
 // incarnation it cannot, and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	err := fresh(ctx, func() error {
-		_, err := fiberRows.Delete(ctx, c.store(), id)
-		return err
-	})
-	if err != nil {
+	if err := c.remove(ctx, id); err != nil {
 		return err
 	}
 	c.ended(id)
@@ -326,6 +322,14 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	}
 	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
 	return c.rearm(ctx)
+}
+
+// remove takes a row away, in the segment of what was done last if that has room.
+func (c *core) remove(ctx context.Context, id string) error {
+	return fresh(ctx, func() error {
+		_, err := fiberRows.Delete(ctx, c.store(), id)
+		return err
+	})
 }
 
 // ended wakes who waits for a fiber, to look whether it has ended.

@@ -473,3 +473,32 @@ func TestTheLastCheckpointComesBack(t *testing.T) {
 		}
 	})
 }
+
+// fill writes until the segment has no room for another byte.
+func fill(ctx context.Context, w *worker) error {
+	for size, n := 1<<20, 0; size > 0; n++ {
+		switch err := dohost.Put(ctx, w.Storage(), fmt.Sprintf("%08d", n), string(make([]byte, size))); {
+		case err == nil:
+		case isLimit(err):
+			size /= 2
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// A hook that has filled its segment has done its work, and is not called again.
+func TestAHookThatFillsItsSegment(t *testing.T) {
+	w := &shift{}
+	w.hook = func(wr *worker, ctx context.Context, _ *agent.Interrupted) error {
+		w.note("hook")
+		return fill(ctx, wr)
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		do(t, h, nothing)
+		h.Advance(time.Hour)
+		w.happened(t, "1s hook")
+	})
+}
