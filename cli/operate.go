@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,9 +98,11 @@ func (c *operateCmd) one(ctx context.Context, a dohost.Action, id string) (bool,
 	return o.Done, err
 }
 
-// all does it with everything with which it can be done, once, and says with how many.
+// all does it with everything with which it can be done, once, and says with how many. What the
+// object refuses does not keep it from the rest: the first of that is the error.
 func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error) {
 	tried := map[string]bool{}
+	var refused error
 	for {
 		list, err := detailsOf(ctx, &c.hostFlags, c.Object.ID, url.Values{"kind": {c.Kind}, "can": {string(a)}})
 		if err != nil {
@@ -112,15 +115,18 @@ func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error
 			}
 			tried[d.ID] = true
 			done, err := c.one(ctx, a, d.ID)
-			if err != nil {
+			said, ok := errors.AsType[*dohost.ErrorBody](err)
+			switch {
+			case ok && said.Ran == dohost.RanYes.String():
+				refused = cmp.Or(refused, fmt.Errorf("%s %s: %w", c.Kind, d.ID, err))
+			case err != nil:
 				return n, err
-			}
-			if done {
+			case done:
 				n++
 			}
 		}
 		if !list.More || len(tried) == before {
-			return n, nil
+			return n, refused
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -77,8 +78,7 @@ func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 		}
 		return fmt.Sprintf("%s%d", text, status)
 	}
-	for until := false; !until; { // the letters go out one by one
-		until = strings.Count(run("show", "clerk/a"), "dead-letter") == 3
+	for strings.Count(run("show", "clerk/a"), "dead-letter") != 3 { // the letters go out one by one
 	}
 	expect := func(want string, args ...string) {
 		t.Helper()
@@ -97,6 +97,19 @@ func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 	expect("cleared 1 of kind fiber of clerk/a\n0", "clear", "clerk/a", "fiber", "--all")
 	expect("cleared dead-letter letter 1 of clerk/a\n0", "clear", "clerk/a", "dead-letter", "letter 1")
 	expect("runs again: 2 of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
+	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
+	}
+	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
+		slow := &agent.QueueOptions{ID: "letter 0", Retry: agent.RetryPolicy{Attempts: 2, Base: 1000 * time.Hour, Most: 1000 * time.Hour}}
+		_, err := agent.Enqueue(ctx, c, letter, "x", slow)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("runs again: 1 of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("cancelled item letter 0 of clerk/a\n0", "cancel", "clerk/a", "item", "letter 0")
+	h.Evict(clerks.Get(h, "a").ID(), dohost.Fence) // with the run that waits
 	expect("want the id of the fiber, as show tells it, or --all\n1", "clear", "clerk/a", "fiber")
 	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
 	expect(`an agent has no "egg" that could be asked to clear`, "clear", "clerk/a", "egg", "x")
