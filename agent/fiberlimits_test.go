@@ -502,3 +502,39 @@ func TestAHookThatFillsItsSegment(t *testing.T) {
 		w.happened(t, "1s hook")
 	})
 }
+
+// A hook's time is kept in an incarnation that had no room for all fibers when it began.
+func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
+	w := &shift{}
+	w.hook = func(*worker, context.Context, *agent.Interrupted) error { w.note("hook"); return errNo }
+	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if f.Attempt > 0 && f.Checkpoint() == 0 {
+			return nil
+		}
+		return sleep(ctx, time.Hour)
+	}
+	busy := false
+	class := agent.Bind(workers, func(ctx context.Context, a *agent.Agent[none]) (*worker, error) {
+		if busy {
+			return &worker{a, w}, a.Object().Go(ctx, "pause", func(ctx context.Context) error { return sleep(ctx, time.Second/2) })
+		}
+		return &worker{a, w}, nil
+	}, agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, nil),
+		agent.OnInterrupted(func(wr *worker, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }))
+	o := &dohosttest.Options{Classes: []dohost.Class{class}, Options: dohost.Options{MaxEvents: 2}}
+	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+		w.begun = time.Now()
+		interrupted(t, h)
+		do(t, h, nothing)
+		h.Advance(34 * time.Second) // the hook has failed twice, and is due in a minute
+		for n := range 2 {
+			start(t, h, n, nil)
+		}
+		h.Advance(10 * time.Second)
+		evict(h)
+		busy = true
+		do(t, h, nothing)
+		h.Advance(time.Minute)
+		w.happened(t, "1s hook", "31s hook", "91s hook")
+	})
+}

@@ -243,6 +243,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	written, handed := 0, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
 		v, hooking := c.judge(row, now), c.fibers.hooking[row.ID]
+		c.fibers.waits = c.fibers.waits || row.Again > 0 // the constructor may not have come to it
 		switch {
 		case v == postpone, hooking && row.Again > now.UnixMilli():
 			return true, nil
