@@ -61,8 +61,9 @@ func (c *class) once(name string, missing, taken bool) {
 
 // Options tunes the agents of a class. The zero value means the defaults.
 type Options struct {
-	// KeepAlive is how long an agent that is kept alive waits before it looks after itself
-	// again: its persistent heartbeat. Zero means 30 s; negative is an error.
+	// KeepAlive is how long an agent that is kept alive, or has fibers, waits before it looks
+	// after itself again: its persistent heartbeat. It is also how long a hook of fibers that has
+	// failed waits at first, which is never more than 5 min. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
 	// HungAfter is how long a run of an interval may take before it is started again,
 	// although it has not ended. Zero means 30 s; negative is an error.
