@@ -12,7 +12,8 @@ import (
 )
 
 // View is what is on the disk of an object at one moment: what was acknowledged, and nothing that
-// could still be lost. Looking at it does not wake the object.
+// could still be lost. Looking at it does not wake the object. It is good while [OnLook]'s sequence is
+// read; then [Collection.Durable] yields [ErrFenced].
 type View struct {
 	id   ID
 	sn   *objectstore.Snapshot

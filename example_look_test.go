@@ -145,3 +145,28 @@ func TestAnOperationThatIsNotWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// A View that is kept shows nothing.
+func TestAViewThatIsKept(t *testing.T) {
+	var kept *dohost.View
+	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnLook[party](func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+		kept = v
+		return lookAround(ctx, v)
+	})))
+	id := parties.Get(h, "a").ID()
+	if _, err := dohost.Call(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Dee"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range h.Details(t.Context(), id) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	var got error
+	for _, err := range guests.Durable(kept, "") {
+		got = err
+	}
+	if !errors.Is(got, dohost.ErrFenced) {
+		t.Error(got)
+	}
+}
