@@ -38,8 +38,8 @@ func librarian(read func(context.Context, string, int) (int, error)) dohost.Clas
 		func(_ context.Context, a *agent.Agent[Shelf]) (*Librarian, error) { return &Librarian{a, read}, nil },
 		agent.Initial[Librarian](Shelf{Words: map[string]int{}}),
 		agent.Validate(func(_ *Librarian, _ context.Context, s Shelf, _ *agent.Conn) error {
-			if len(s.Words) > 100 {
-				return errors.New("the shelf is full")
+			if s.Words == nil || len(s.Words) > 100 {
+				return errors.New("want the words of at most 100 books")
 			}
 			return nil
 		}),

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
@@ -226,4 +228,38 @@ func TestTheDocumentsShowTheExample(t *testing.T) {
 	if !strings.Contains(string(text), strings.TrimSpace(code)) {
 		t.Error("docs/agents.md shows another librarian than example_test.go")
 	}
+}
+
+// A client may send a shelf without words, in which the fiber could not write: the librarian of the
+// documents refuses it, and reads on.
+func TestTheLibrarianTakesNoShelfWithoutWords(t *testing.T) {
+	read := func(_ context.Context, _ string, page int) (int, error) { return max(0, 3-page), nil }
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{librarian(read)}}, func(t *testing.T, h *dohosttest.Host) {
+		id := Librarians.Get(h, "a").ID()
+		serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
+		ws, _, err := sockettest.Dial(t.Context(), serve, "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.CloseNow()
+		for _, frame := range []string{
+			`{"type":"cf_agent_state","state":{}}`, `{"type":"cf_agent_state","state":null}`,
+			`{"type":"rpc","id":"1","method":"start","args":["Walden"]}`,
+		} {
+			if err := ws.Write(t.Context(), websocket.MessageText, []byte(frame)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Advance(time.Second)
+		err = Librarians.Get(h, "a").Do(t.Context(), func(ctx context.Context, l *Librarian) error {
+			shelf, err := l.State(ctx)
+			if shelf.Words["Walden"] != 6 {
+				t.Errorf("the shelf is %v", shelf)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
