@@ -23,8 +23,9 @@
 //
 // # State
 //
-// An agent's state is one JSON value. It is kept as it came, with members that the Go type
-// does not know, and replaced as a whole. A change is written, shown to every client but the
+// An agent's state is one JSON value. What a client sends is kept as it came, with members that
+// the Go type does not know, and replaced as a whole: also by what the agent sets itself, which
+// has no such members. A change is written, shown to every client but the
 // one that sent it, and told to [OnStateChanged], in this order: clients see it once it is
 // durable, and the hook runs as an event of its own.
 //

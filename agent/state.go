@@ -108,7 +108,8 @@ func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	return a.setState(ctx, raw, nil)
 }
 
-// UpdateState lets change change the state, and sets it.
+// UpdateState lets change change the state, and sets it. Members that a client has sent, and S does
+// not know, are gone then.
 //
 // Errors: change's, and those of State and SetState.
 func (a *Agent[S]) UpdateState(ctx context.Context, change func(*S) error) error {
