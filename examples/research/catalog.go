@@ -49,13 +49,16 @@ func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) 
 }
 
 // goOn starts the next few files; when all have started it looks from time to
-// time whether all have finished.
+// time whether all have finished, if somebody wants to be told.
 func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	started, _, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
 	if err != nil {
 		return err
 	}
 	if started >= len(c.paths) {
+		if c.cfg.Done == nil {
+			return nil
+		}
 		return c.remind(ctx)
 	}
 	next := min(started+startAtOnce, len(c.paths))
@@ -76,7 +79,7 @@ func (c *Catalog) remind(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if finished == len(c.paths) && c.cfg.Done != nil {
+	if finished == len(c.paths) {
 		c.cfg.Done()
 	}
 	return c.state.SetAlarm(ctx, time.Now().Add(remindEvery))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/objectstore"
@@ -139,4 +140,23 @@ func insist(t *testing.T, fn func(context.Context) error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The catalog of a server, which tells nobody, is at rest when it has started the files.
+func TestACatalogThatTellsNobodyHasNoAlarm(t *testing.T) {
+	cfg := &research.Config{Files: text(1, 3, 20), Piece: 64, Mergers: 1, Together: 2, KeepAlive: time.Second}
+	dohosttest.Run(t, &dohosttest.Options{Classes: cfg.Classes()}, func(t *testing.T, h *dohosttest.Host) {
+		catalog := research.Catalogs.Get(h, research.CatalogName)
+		if _, err := dohost.Call(t.Context(), catalog, (*research.Catalog).Begin, struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Second)
+		read, err := dohost.Call(t.Context(), catalog, (*research.Catalog).Read, struct{}{})
+		if err != nil || read != 3 {
+			t.Errorf("%d files are read: %v", read, err)
+		}
+		if info, err := h.Host().Inspect(t.Context(), catalog.ID()); err != nil || !info.Alarm.IsZero() {
+			t.Errorf("its alarm is due at %v: %v", info.Alarm, err)
+		}
+	})
 }
