@@ -62,6 +62,11 @@ func (c *serveCmd) sensible() error {
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
 	}
+	for _, origin := range c.Origin {
+		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
+			return fmt.Errorf("--origin %q: want one as https://example.com: %w", origin, err)
+		}
+	}
 	return nil
 }
 
