@@ -37,12 +37,16 @@ type AdminOptions struct {
 //	GET    /v1/objects?class=C&after=C/N&limit=N   durable objects; live=true: those in memory
 //	GET    /v1/objects/{class}/{name}              what is known of one
 //	GET    .../pins                                why it is in memory
+//	GET    .../sockets                             its WebSockets
+//	GET    .../details?kind=K&can=A&limit=N        what it has, as its class tells it
+//	POST   .../operate?action=A&kind=K&id=I        cancel, rerun or clear one of those
 //	POST   .../evict?style=fence                   fence, restart or crash
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
 //	GET    .../export                              and POST .../import
 //	POST   /v1/backup {"dir": path}                on the machine of the host
 //
-// Looking neither wakes an object nor prolongs its life; changing an alarm wakes it.
+// Looking neither wakes an object nor prolongs its life; changing an alarm and
+// operating on what it has wake it.
 // It can do anything to any object, so it answers only who asks for it by a loopback
 // name, and no page of another origin.
 func Admin(h *dohost.Host, o *AdminOptions) http.Handler {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -23,7 +24,7 @@ type Operated struct {
 // details answers GET /v1/objects/class/name/details: of a kind, or those with which something can
 // be done, if that is asked for. It wakes nobody.
 func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	limit, kind, can := defaultPage, r.URL.Query().Get("kind"), r.URL.Query().Get("can")
+	limit, kind, can := defaultPage, r.URL.Query().Get("kind"), dohost.Action(r.URL.Query().Get("can"))
 	if s := r.URL.Query().Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > maxPage {
@@ -32,11 +33,14 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		limit = n
 	}
 	list := DetailList{Details: []dohost.Detail{}}
+	if err := isAction(can); can != "" && err != nil {
+		return nil, &dohost.ArgumentError{Method: "details", Err: err}
+	}
 	for d, err := range a.host.Details(r.Context(), id) {
 		switch {
 		case err != nil:
 			return nil, err
-		case kind != "" && d.Kind != kind, can != "" && !slices.Contains(d.Can, dohost.Action(can)):
+		case kind != "" && d.Kind != kind, can != "" && !slices.Contains(d.Can, can):
 		case len(list.Details) == limit:
 			list.More = true
 			return list, nil
@@ -47,13 +51,28 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 	return list, nil
 }
 
-// operate answers POST /v1/objects/class/name/operate, which wakes the object.
+// isAction says what is wrong with an action that there is not.
+func isAction(a dohost.Action) error {
+	if all := []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear}; !slices.Contains(all, a) {
+		return fmt.Errorf("action %q: want one of %q", a, all)
+	}
+	return nil
+}
+
+// operate answers POST /v1/objects/class/name/operate?action=cancel&kind=fiber&id=x, which wakes the object.
 func (a *admin) operate(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	action := dohost.Action(q.Get("action"))
-	if known := []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear}; !slices.Contains(known, action) {
-		return nil, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("action %q: want one of %q", action, known)}
+	if err := isAction(action); err != nil {
+		return nil, &dohost.ArgumentError{Method: "operate", Err: err}
 	}
-	done, err := a.host.Operate(r.Context(), id, action, q.Get("kind"), q.Get("id"))
+	of := q.Get("id")
+	if of == "" {
+		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
+	}
+	done, err := a.host.Operate(r.Context(), id, action, q.Get("kind"), of)
+	if bad, ok := errors.AsType[*dohost.ArgumentError](err); ok { // the object says so, but it is the operator's mistake
+		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Ran: dohost.RanYes}
+	}
 	return Operated{done}, err
 }

@@ -1,0 +1,77 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"testing"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+// nest is an object with eggs, which can be cleared.
+type nest struct{}
+
+const nests dohost.Namespace[nest] = "nest"
+
+func nestClass(eggs int) dohost.Class {
+	return dohost.Bind(nests, func(context.Context, *dohost.State) (*nest, error) { return &nest{}, nil },
+		dohost.OnLook[nest](func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error] {
+			return func(yield func(dohost.Detail, error) bool) {
+				for i := range eggs {
+					if !yield(dohost.Detail{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
+						return
+					}
+				}
+			}
+		}),
+		dohost.OnOperate(func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
+			switch {
+			case kind != "egg":
+				return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
+			case id == "broken":
+				return false, errors.New("it cannot be")
+			}
+			return id == "1", nil
+		}))
+}
+
+// An operator's mistakes are told from those of the object.
+func TestOperatingOnWhatAnObjectHas(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, nestClass(3), class())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	s := start(t, web.Admin(h, nil))
+	for query, want := range map[string]int{
+		"": 3, "?kind=egg": 3, "?kind=ham": 0, "?can=clear": 3, "?can=cancel": 0, "?limit=2": 2, "?limit=3": 3,
+	} {
+		list := getJSON[web.DetailList](s, "GET", "/v1/objects/nest/a/details"+query, "")
+		if len(list.Details) != want || list.Details == nil || list.More != (query == "?limit=2") {
+			t.Errorf("%s: %+v", query, list)
+		}
+	}
+	for _, query := range []string{"limit=0", "limit=-1", "limit=10001", "limit=1e3", "can=fly"} {
+		s.wantError("GET", "/v1/objects/nest/a/details?"+query, "", http.StatusBadRequest, "bad_argument")
+	}
+	if h.IsLive(nests.Get(h, "a").ID()) {
+		t.Error("looking has woken it")
+	}
+	const operate = "/v1/objects/nest/a/operate"
+	for query, done := range map[string]bool{"?action=clear&kind=egg&id=1": true, "?action=clear&kind=egg&id=a%2F%00%FF": false} {
+		if got := getJSON[web.Operated](s, "POST", operate+query, "{"); got.Done != done { // nobody reads the body
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+	for _, query := range []string{"", "?action=fly&kind=egg&id=1", "?action=clear&kind=egg", "?action=clear&kind=ham&id=1"} {
+		s.wantError("POST", operate+query, `{"action": "clear", "kind": "egg", "id": "1"}`, http.StatusBadRequest, "bad_argument")
+	}
+	s.wantError("POST", operate+"?action=clear&kind=egg&id=broken", "", http.StatusInternalServerError, "failed")
+	s.wantError("POST", "/v1/objects/thing/a/operate?action=clear&kind=egg&id=1", "", http.StatusNotFound, "no_method")
+	s.wantError("GET", operate+"?action=clear&kind=egg&id=1", "", http.StatusNotFound, "no_route")
+	s.wantError("POST", "/v1/objects/nest/a/details", "", http.StatusNotFound, "no_route")
+}
