@@ -696,3 +696,27 @@ func TestKeepAlive(t *testing.T) {
 		}
 	})
 }
+
+// No fiber has an empty id, as no schedule has and no item: a client may ask for it.
+func TestNoFiberHasAnEmptyID(t *testing.T) {
+	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *worker) error {
+			_, inspected, err := agent.InspectFiber(ctx, w, "")
+			_, waited, err2 := agent.WaitFiber(ctx, w, "")
+			cancelled, err3 := agent.CancelFiber(ctx, w, "")
+			restarted, err4 := agent.RestartFiber(ctx, w, "")
+			resolved, err5 := agent.ResolveFiber(ctx, w, "", agent.FiberFailed)
+			revived, err6 := agent.ReviveFiber(ctx, w, "")
+			buried, err7 := agent.BuryFiber(ctx, w, "")
+			if inspected || waited || cancelled || restarted || resolved || revived || buried {
+				t.Error("there is a fiber without an id")
+			}
+			return errors.Join(err, err2, err3, err4, err5, err6, err7)
+		})
+		for _, a := range []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear} {
+			if done, err := h.Host().Operate(ctx, workers.Get(h, "a").ID(), a, "fiber", ""); done || err != nil {
+				t.Errorf("%s: %t, %v", a, done, err)
+			}
+		}
+	})
+}

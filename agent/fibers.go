@@ -109,9 +109,17 @@ func within(n, zero, most int) (int, error) {
 	return n, nil
 }
 
+// fiberOf returns the row of an id. No row has an empty one.
+func fiberOf(ctx context.Context, a Ref, id string) (row dohost.Row[fiberRow], ok bool, err error) {
+	if id == "" {
+		return row, false, nil
+	}
+	return fiberRows.Get(ctx, a.base().store(), id)
+}
+
 // InspectFiber returns what is known of a fiber; of one that [RunFiber] ran, until it ends.
 func InspectFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
-	row, ok, err := fiberRows.Get(ctx, a.base().store(), id)
+	row, ok, err := fiberOf(ctx, a, id)
 	if err != nil || !ok {
 		return info, false, err
 	}
@@ -156,7 +164,7 @@ func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, 
 // whether there was one that had not ended.
 func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || row.Value.Status.final() {
 		return false, err
 	}
@@ -195,7 +203,7 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 // too many tasks.
 func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	r := &row.Value
 	if err != nil || !ok || !r.Started || r.open() || r.Status == FiberCompleted {
 		return false, err
@@ -239,7 +247,7 @@ func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bo
 		return false, fmt.Errorf("agent: a fiber cannot be resolved as %q", status)
 	}
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || row.Value.Status != FiberInterrupted {
 		return false, err
 	}
@@ -301,7 +309,7 @@ func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
 // for the first time. It says whether there was one.
 func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {
 		return false, err
 	}
@@ -317,7 +325,7 @@ func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 // BuryFiber forgets a dead fiber. It says whether there was one.
 func BuryFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {
 		return false, err
 	}

@@ -199,7 +199,7 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 // forgetFiber removes a started fiber that has ended.
 func forgetFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
-	row, ok, err := fiberRows.Get(ctx, c.store(), id)
+	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
 		return false, err
 	}
