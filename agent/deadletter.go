@@ -62,12 +62,12 @@ func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, 
 
 // DeadLetter is an item of the queue that has failed.
 type DeadLetter struct {
-	ID       string
-	Callback string
-	Payload  json.RawMessage
-	Enqueued time.Time
-	Died     time.Time
-	Error    string // the text of the last error, up to 4 KiB
+	ID       string          `json:"id"`
+	Callback string          `json:"callback"`
+	Payload  json.RawMessage `json:"payload"`
+	Enqueued time.Time       `json:"enqueued"`
+	Died     time.Time       `json:"died"`
+	Error    string          `json:"error"` // the text of the last error, up to 4 KiB
 }
 
 // DeadLetters returns the items of the queue that have failed, the oldest first. Zero as the

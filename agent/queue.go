@@ -154,12 +154,12 @@ func (c *core) head(ctx context.Context) (item, bool, error) {
 
 // QueueInfo is an item of the queue.
 type QueueInfo struct {
-	ID       string
-	Callback string
-	Payload  json.RawMessage
-	Enqueued time.Time // the last time, if its id was enqueued more than once
+	ID       string          `json:"id"`
+	Callback string          `json:"callback"`
+	Payload  json.RawMessage `json:"payload"`
+	Enqueued time.Time       `json:"enqueued"` // the last time, if its id was enqueued more than once
 	// Running says that it has been started, in this incarnation or in one that has ended.
-	Running bool
+	Running bool `json:"running"`
 }
 
 // QueueQuery selects items of the queue: those that satisfy all of it. Nil selects all.

@@ -181,18 +181,18 @@ func (c *core) standIn(ctx context.Context, same string) (job, bool, error) {
 
 // ScheduleInfo is a schedule.
 type ScheduleInfo struct {
-	ID       string
-	Callback string
-	Kind     ScheduleKind
-	Payload  json.RawMessage
-	Created  time.Time
+	ID       string          `json:"id"`
+	Callback string          `json:"callback"`
+	Kind     ScheduleKind    `json:"kind"`
+	Payload  json.RawMessage `json:"payload"`
+	Created  time.Time       `json:"created"`
 	// Due is when it runs next, or, while it runs, when it was due.
-	Due time.Time
+	Due time.Time `json:"due"`
 	// Running says that it has been started, in this incarnation or in one that has ended.
-	Running bool
-	Every   time.Duration // of an interval
-	Cron    string        // of a cron schedule
-	Zone    string
+	Running bool          `json:"running"`
+	Every   time.Duration `json:"every,omitempty"` // of an interval
+	Cron    string        `json:"cron,omitempty"`  // of a cron schedule
+	Zone    string        `json:"zone,omitempty"`
 }
 
 func (c *core) scheduleInfo(ctx context.Context, j job) (ScheduleInfo, error) {

@@ -137,9 +137,9 @@ type FiberOptions struct {
 
 // Started says which fiber a StartFiber is about.
 type Started struct {
-	ID string
+	ID string `json:"id"`
 	// Accepted is false if a fiber of the same key was there, which it then is.
-	Accepted bool
+	Accepted bool `json:"accepted"`
 }
 
 // StartFiber starts a fiber of a kind from a checkpoint. It runs as a task of its own, once what

@@ -362,3 +362,25 @@ func TestWhoMayConnect(t *testing.T) {
 		t.Error(r, err)
 	}
 }
+
+// What methods return of an agent's work, clients read with names as JavaScript has them.
+func TestClientsReadNamesInLowerCase(t *testing.T) {
+	for _, v := range []any{
+		agent.Started{}, agent.FiberInfo{}, agent.ScheduleInfo{Every: 1, Cron: "x", Zone: "x"}, agent.QueueInfo{},
+		agent.DeadLetter{}, agent.SubInfo{},
+	} {
+		var members map[string]json.RawMessage
+		data, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(data, &members)
+		}
+		if err != nil || len(members) == 0 {
+			t.Errorf("%T: %s, %v", v, data, err)
+		}
+		for name := range members {
+			if name != strings.ToLower(name) {
+				t.Errorf("%T has a member %q", v, name)
+			}
+		}
+	}
+}
