@@ -116,3 +116,12 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// Who has left the name out is told where agents are.
+func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
+	s := start(t, web.Handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
+	e, _ := s.wantError("GET", "/bots/thing", "", http.StatusNotFound, "no_route")
+	if want := "want /objects/{class}/{name}/{method}, .../http/{rest}, or /bots/{class}/{name}"; e.Message != want {
+		t.Errorf("said %q, want %q", e.Message, want)
+	}
+}

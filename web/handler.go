@@ -117,7 +117,8 @@ type public struct {
 func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/objects/", 3)
 	if !ok {
-		refuse(w, http.StatusNotFound, "no_route", "want /objects/{class}/{name}/{method}, or .../http/{rest}"+elsewhere(r))
+		refuse(w, http.StatusNotFound, "no_route",
+			"want /objects/{class}/{name}/{method}, .../http/{rest}, or "+p.opts.AgentsPrefix+"/{class}/{name}"+elsewhere(r))
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
