@@ -44,7 +44,7 @@ func librarian(read func(context.Context, string, int) (int, error)) dohost.Clas
 			return nil
 		}),
 		agent.Callable("start", (*Librarian).Start),
-		agent.OnFiber(reading, (*Librarian).readBook, nil))
+		agent.OnFiber(reading, (*Librarian).readBook, &agent.KindOptions{KeepCompleted: -1}))
 }
 
 // Start has a book read, once. It returns when that is sure to happen, not when it has.

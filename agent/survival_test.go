@@ -231,8 +231,8 @@ func TestTheDocumentsShowTheExample(t *testing.T) {
 }
 
 // A client may send a shelf without words, in which the fiber could not write: the librarian of the
-// documents refuses it, and reads on.
-func TestTheLibrarianTakesNoShelfWithoutWords(t *testing.T) {
+// documents refuses it, and reads on. A book that it has read it does not read again.
+func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
 	read := func(_ context.Context, _ string, page int) (int, error) { return max(0, 3-page), nil }
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{librarian(read)}}, func(t *testing.T, h *dohosttest.Host) {
 		id := Librarians.Get(h, "a").ID()
@@ -255,6 +255,12 @@ func TestTheLibrarianTakesNoShelfWithoutWords(t *testing.T) {
 			shelf, err := l.State(ctx)
 			if shelf.Words["Walden"] != 6 {
 				t.Errorf("the shelf is %v", shelf)
+			}
+			if err := dohost.Sleep(ctx, 25*time.Hour); err != nil {
+				return err
+			}
+			if s, err := l.Start(ctx, "Walden"); err != nil || s.Accepted {
+				t.Errorf("it reads the book twice: %v", err)
 			}
 			return err
 		})
