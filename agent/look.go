@@ -143,9 +143,12 @@ func deadDetail(_ *dohost.View, r *deadItem) dohost.Detail {
 	return d
 }
 
-func subDetail(_ *dohost.View, r *subRow) dohost.Detail {
-	since := time.UnixMilli(r.Created).UTC().Format(time.RFC3339)
-	return dohost.Detail{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: "since " + since}
+// subDetail names the object that a sub-agent is: by that it can be looked at itself.
+func subDetail(v *dohost.View, r *subRow) dohost.Detail {
+	object := dohost.ID{Class: r.Class, Name: objectOf(append(pathOf(v.ID()), dohost.ID{Class: r.Class, Name: r.Name}))}
+	text := words{"since " + time.UnixMilli(r.Created).UTC().Format(time.RFC3339)}
+	text.add(true, "object %v", object)
+	return dohost.Detail{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: text.String()}
 }
 
 // words is what a line is made of.

@@ -193,3 +193,40 @@ func TestTheCheckFindsRowsWithoutAnAlarm(t *testing.T) {
 		}
 	}
 }
+
+// A sub-agent's line names the object that it is, by which operators look further.
+func TestOperatorsFindTheirWayToSubAgents(t *testing.T) {
+	s := forest(t, treeClass())
+	err := trees.Get(s, "oak/1").Do(t.Context(), func(ctx context.Context, oak *tree) error {
+		branch, err := agent.SubAgent(ctx, oak, trees, "branch")
+		if err != nil {
+			return err
+		}
+		return branch.Do(ctx, func(ctx context.Context, b *tree) error {
+			_, err := agent.SubAgent(ctx, b, trees, "twig 1")
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := trees.Get(s, "oak/1").ID()
+	for _, want := range []string{"BigTree/branch", "BigTree/twig 1"} {
+		var found bool
+		for d, err := range s.Host.Details(t.Context(), id) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, object, named := strings.Cut(d.Text, ", object ")
+			if found = named && d.Kind == "sub-agent" && d.ID == want; !found {
+				t.Fatalf("%v has %+v, want %s", id, d, want)
+			}
+			if id, err = dohost.ParseID(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !found {
+			t.Fatalf("%v has no %s", id, want)
+		}
+	}
+}

@@ -65,8 +65,10 @@ const subPrefix = "sub/"
 
 // path returns the agents that this one belongs to, from the root on, and itself, each by its
 // own class and name.
-func (c *core) path() []dohost.ID {
-	own := c.obj.ID()
+func (c *core) path() []dohost.ID { return pathOf(c.obj.ID()) }
+
+// pathOf is the path of the agent that an object is.
+func pathOf(own dohost.ID) []dohost.ID {
 	if !strings.HasPrefix(own.Name, subPrefix) {
 		return []dohost.ID{own}
 	}
