@@ -269,3 +269,46 @@ func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
 		}
 	})
 }
+
+// The table says of what runs that it keeps its agent in memory.
+func TestWhatRunsKeepsItsAgentInMemory(t *testing.T) {
+	hour := func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) }
+	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil },
+		agent.OnFiber(trek, func(_ *hiker, ctx context.Context, _ *agent.Fiber[string]) error { return hour(ctx) }, nil),
+		agent.OnSchedule(jot, func(_ *hiker, ctx context.Context, _ string) error { return hour(ctx) }))
+	for what, begin := range map[string]func(ctx context.Context, h *hiker) error{
+		"": func(ctx context.Context, h *hiker) error {
+			_, err := agent.Schedule(ctx, h, agent.After(time.Hour), jot, "", nil)
+			return errors.Join(err, h.SetState(ctx, half))
+		},
+		"an item of the queue": func(ctx context.Context, h *hiker) error {
+			_, err := agent.Enqueue(ctx, h, jot, "", nil)
+			return err
+		},
+		"a started fiber": func(ctx context.Context, h *hiker) error {
+			_, err := agent.StartFiber(ctx, h, trek, "", nil)
+			return err
+		},
+		"a fiber that was run": func(ctx context.Context, h *hiker) error {
+			return h.Object().Go(ctx, "run", func(ctx context.Context) error {
+				_, err := agent.RunFiber(ctx, h, "x", func(ctx context.Context) (none, error) { return none{}, hour(ctx) })
+				return err
+			})
+		},
+		"a task of Object().Go": func(ctx context.Context, h *hiker) error { return h.Object().Go(ctx, "task", hour) },
+		"who keeps it alive": func(ctx context.Context, h *hiker) error {
+			_, err := h.KeepAlive(ctx)
+			return err
+		},
+	} {
+		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+			if err := hikers.Get(h, "a").Do(t.Context(), func(ctx context.Context, w *hiker) error { return begin(ctx, w) }); err != nil {
+				t.Fatal(err)
+			}
+			h.Advance(10 * time.Minute)
+			if live := h.Host().IsLive(hikers.Get(h, "a").ID()); live != (what != "") {
+				t.Errorf("with %q it is in memory after 10 minutes: %t", what, live)
+			}
+		})
+	}
+}
