@@ -82,7 +82,7 @@ func shared(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Allow-Methods", "GET, POST, HEAD, OPTIONS")
-		h.Set("Access-Control-Allow-Headers", "*")
+		h.Set("Access-Control-Allow-Headers", "*, Authorization") // which a star does not cover
 		h.Set("Access-Control-Max-Age", "86400")
 		if r.Method != http.MethodOptions {
 			next.ServeHTTP(w, r)

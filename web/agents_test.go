@@ -125,3 +125,12 @@ func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
 		t.Errorf("said %q, want %q", e.Message, want)
 	}
 }
+
+// A page of another origin may present a token: what browsers ask for before that is allowed by name.
+func TestPagesOfOtherOriginsMayPresentATokenToAgents(t *testing.T) {
+	s := start(t, web.Handler(open(t, nil), &web.Options{CORS: true, Tokens: []string{"sesame"}}))
+	res := s.do("OPTIONS", "/agents/thing/a", "")
+	if h := res.Header.Get("Access-Control-Allow-Headers"); res.StatusCode != http.StatusOK || h != "*, Authorization" {
+		t.Errorf("%d, headers %q", res.StatusCode, h)
+	}
+}
