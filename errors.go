@@ -29,6 +29,9 @@ var (
 // gets it did nothing.
 var ErrFenced = runtime.ErrFenced
 
+// PanicError is why an incarnation has ended in which a handler has panicked: it has the stack.
+type PanicError = runtime.PanicError
+
 // These errors say that the API was used in a way it cannot serve.
 var (
 	ErrNoTurn         = runtime.ErrNoTurn         // the context does not hold this object's turn

@@ -363,7 +363,7 @@ func TestTheLogHasWhatAnOperatorShouldSee(t *testing.T) {
 	h.Close()
 	out := buf.String()
 	if strings.Count(out, "\n") != 1 || !strings.Contains(out, "level=WARN msg=fenced object=thing/a") ||
-		!strings.Contains(out, "panic: bug") {
+		!strings.Contains(out, "panic: bug") || !strings.Contains(out, "(*thing).Panic") {
 		t.Fatalf("logged\n%s", out)
 	}
 }
