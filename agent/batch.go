@@ -59,8 +59,11 @@ func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
 
 // Fail ends the fiber as failed, with the text of why, of which 4 KiB are kept.
 //
-// Errors: [ErrFiberDone], as for Resume.
+// Errors: [ErrFiberDone], as for Resume; one for a why that is nil.
 func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
+	if why == nil {
+		return errors.New("agent: a fiber fails for a reason: why is nil")
+	}
 	return f.end(ctx, FiberFailed, func(r *fiberRow) { r.Error = text(why) })
 }
 

@@ -169,9 +169,11 @@ func Bind[O, S any, P interface {
 		Closed: func(o *O, ctx context.Context, s *dohost.Socket, how dohost.Closing) error {
 			return of(o).disconnected(ctx, of(o).conn(s), how)
 		},
-	}), dohost.Private[O](func(name string) bool { return strings.HasPrefix(name, subPrefix) }), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
+	}), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
 		return of(o).ring(ctx, info)
-	}), dohost.OnLook[O](look), dohost.OnOperate(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+	}), dohost.OnOperate(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 		return of(o).operate(ctx, a, kind, id)
+	}), dohost.OnLook[O](look), dohost.Private[O](func(name string) bool {
+		return strings.HasPrefix(name, subPrefix)
 	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
 }

@@ -289,7 +289,10 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 		}
 		return c.rearm(ctx)
 	})
-	return len(rows), err
+	if err != nil {
+		return 0, err
+	}
+	return len(rows), nil
 }
 
 // DeadFibers returns the fibers whose [OnInterrupted] or [OnRecovery] has failed too often, the

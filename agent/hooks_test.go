@@ -266,7 +266,7 @@ func TestRecoveryIsNotTriedForEver(t *testing.T) {
 		case 3:
 			panic("bug")
 		case 6:
-			return errors.Join(fs[0].Complete(ctx, "by hand"), fs[1].Fail(ctx, errors.New("why not")))
+			return errors.Join(fs[0].Complete(ctx, "by hand"), unreasoned(fs[1].Fail(ctx, nil)), fs[1].Fail(ctx, errors.New("why not")))
 		}
 		return errNo
 	}
@@ -680,4 +680,12 @@ func TestReservedNamesOfFibers(t *testing.T) {
 	if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), `names that begin with "dohost."`) {
 		t.Error(err)
 	}
+}
+
+// unreasoned is what is wrong if a fiber can fail without a reason.
+func unreasoned(err error) error {
+	if err == nil {
+		return errors.New("a fiber has failed without a reason")
+	}
+	return nil
 }

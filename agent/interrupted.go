@@ -70,11 +70,11 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 
 // OnInterrupted is told of each fiber that [RunFiber] ran and that did not come to its end,
 // oldest first. When it returns nil the fiber's row goes, in the segment of what the hook has
-// written last, or in the next if that is full. When it fails, or its incarnation ends, it is called again, after 30 s doubling to
-// 5 min, at most five times and for at most a day; then the fiber is dead: see [DeadFibers]. The
-// first call is in the constructor, where it has 10 s (its ctx ends then) before other events
-// come; later ones are tasks of their own. Without an OnInterrupted such fibers are reported and
-// dropped.
+// written last, or in the next if that is full. When it fails, or its incarnation ends, it is
+// called again, after 30 s doubling to 5 min, at most five times and for at most a day; then the
+// fiber is dead: see [DeadFibers]. The first call is in the constructor, where it has 10 s (its ctx
+// ends then) before other events come; later ones are tasks of their own. Without an OnInterrupted
+// such fibers are reported and dropped.
 func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnInterrupted", m == nil, c.interrupted != nil)

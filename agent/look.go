@@ -55,7 +55,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	case r.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
 	case !r.open():
-		if r.Status != FiberCompleted {
+		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which was meant: see operate
 			d.Can = append(d.Can, dohost.Rerun)
 		}
 		if !r.Tell {
@@ -172,7 +172,7 @@ func short(text string) string {
 	return text
 }
 
-// operate does what an operator wants.
+// operate does what an operator wants. A fiber that was cancelled runs again if it is named.
 func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 	type act struct {
 		kind string

@@ -97,7 +97,7 @@ func TestOperatorsSeeFibersAndOperateOnThem(t *testing.T) {
 		operate(dohost.Rerun, "fiber pending", true)
 		operate(dohost.Clear, "fiber pending", false)
 		operate(dohost.Cancel, "fiber pending", true)
-		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [rerun clear]`)
+		shows(t, h.Host(), id, `fiber cancelled "job", started, key "k", checkpoint of 1 bytes [clear]`)
 		operate(dohost.Clear, "fiber pending", true)
 		if at, set := alarm(t, h); set {
 			t.Errorf("for nothing there is an alarm in %v", at)
