@@ -96,6 +96,21 @@ type SocketInfo = socket.Info
 // it does not wake the object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
+// CloseSockets closes an object's WebSockets, of one tag if that is not empty, behind what was sent to
+// them before. The code is 1008, after which clients do not come back by themselves. The object is
+// told as of any that closes, and woken for that. It returns how many it were.
+func (h *Host) CloseSockets(id ID, tag string) int {
+	all := h.sockets.Of(id, tag)
+	for _, c := range all {
+		c.Hush(true)
+		c.HangUp(socket.Closing{Code: closedByOperator, Reason: "closed by an operator"})
+	}
+	return len(all)
+}
+
+// closedByOperator is "policy violation".
+const closedByOperator = 1008
+
 // SocketCount returns the number of WebSockets of objects that have an incarnation, and of
 // those that have none: these hibernate.
 func (h *Host) SocketCount() (live, hibernating int) {

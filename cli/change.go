@@ -16,6 +16,32 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
+type closeCmd struct {
+	hostFlags
+	ID  objectID `arg:"" name:"class/name" help:"The object."`
+	Tag string   `arg:"" optional:"" help:"Those that have this tag, as show --sockets lists it; an agent's connections have their id."`
+	All bool     `help:"All of them."`
+}
+
+// Run is the command.
+func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
+	switch {
+	case c.All && c.Tag != "":
+		return errors.New("--all and a tag: want one of them")
+	case !c.All && c.Tag == "":
+		return errors.New("want a tag, as show --sockets lists it, or --all")
+	}
+	closed, err := get[web.ClosedSockets](ctx, &c.hostFlags, "DELETE", objectPath(c.ID.ID, "/sockets"), url.Values{"tag": {c.Tag}}, nil)
+	switch {
+	case err != nil:
+		return err
+	case closed.Closed == 0 && !c.All:
+		return fmt.Errorf("%v has no WebSocket with tag %q", c.ID, c.Tag)
+	}
+	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, c.ID)
+	return err
+}
+
 type evictCmd struct {
 	hostFlags
 	ID    objectID `arg:"" name:"class/name" help:"The object."`

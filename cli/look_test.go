@@ -1,12 +1,45 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 )
+
+// TestCloseClosesSockets asks a host of which it is known what it answers.
+func TestCloseClosesSockets(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	var asked string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Method + " " + r.URL.String()
+		w.Header().Set("Content-Type", "application/json")
+		n := 0
+		if r.URL.Query().Get("tag") != "nobody" {
+			n = 2
+		}
+		fmt.Fprintf(w, `{"closed": %d}`, n)
+	}))
+	defer s.Close()
+	for _, c := range []struct{ args, asked, said string }{
+		{"room/a x", "DELETE /v1/objects/room/a/sockets?tag=x", "closed 2 WebSockets of room/a\n0"},
+		{"room/a --all", "DELETE /v1/objects/room/a/sockets?tag=", "closed 2 WebSockets of room/a\n0"},
+		{"room/a nobody", "DELETE /v1/objects/room/a/sockets?tag=nobody", "dohost: room/a has no WebSocket with tag \"nobody\"\n1"},
+		{"room/a", "", "dohost: want a tag, as show --sockets lists it, or --all\n1"},
+		{"room/a x --all", "", "dohost: --all and a tag: want one of them\n1"},
+	} {
+		var out strings.Builder
+		asked = ""
+		args := append([]string{"close"}, strings.Fields(c.args)...)
+		args = append(args, "--admin", strings.TrimPrefix(s.URL, "http://"))
+		status := App{}.run(t.Context(), args, streams{strings.NewReader(""), &out, &out})
+		if said := fmt.Sprintf("%s%d", out.String(), status); said != c.said || asked != c.asked {
+			t.Errorf("%s: asked %q, said %q; want %q, %q", c.args, asked, said, c.asked, c.said)
+		}
+	}
+}
 
 // TestShowTellsOfSockets has an object with sockets and no incarnation.
 func TestShowTellsOfSockets(t *testing.T) {

@@ -25,6 +25,7 @@ type commands struct {
 	Cancel  cancelCmd  `cmd:"" help:"Cancel something that an object has: a fiber, a schedule, an item of its queue."`
 	Rerun   rerunCmd   `cmd:"" help:"Have something run again that has failed: a fiber, a dead letter."`
 	Clear   clearCmd   `cmd:"" help:"Remove something that has ended or failed: a fiber, a dead letter."`
+	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
 	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm."`
 	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`

@@ -211,6 +211,8 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		}
 	case "GET sockets":
 		return func(_ http.ResponseWriter, _ *http.Request, id dohost.ID) (any, error) { return a.sockets(id), nil }
+	case "DELETE sockets":
+		return a.closeSockets
 	case "GET details":
 		return a.details
 	case "POST operate":

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -17,6 +18,16 @@ type Socket struct {
 // SocketList is an object's WebSockets, in the order in which they came.
 type SocketList struct {
 	Sockets []Socket `json:"sockets"`
+}
+
+// ClosedSockets is the answer to DELETE of an object's sockets.
+type ClosedSockets struct {
+	Closed int `json:"closed"`
+}
+
+// closeSockets answers DELETE /v1/objects/class/name/sockets?tag=t: those of a tag, or all.
+func (a *admin) closeSockets(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
+	return ClosedSockets{a.host.CloseSockets(id, r.URL.Query().Get("tag"))}, nil
 }
 
 // sockets answers GET /v1/objects/class/name/sockets. It wakes nobody.

@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -126,6 +127,64 @@ func TestLookingAtSocketsWakesNobody(t *testing.T) {
 			t.Errorf("%d wakes, %d live", wakes, h.Host().LiveCount())
 		}
 	})
+}
+
+// TestOperatorsCloseSockets closes those of a tag and then the others, with the object in memory and
+// without.
+func TestOperatorsCloseSockets(t *testing.T) {
+	for _, rest := range []time.Duration{time.Second, time.Minute} {
+		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{roomClass}}, func(t *testing.T, h *dohosttest.Host) {
+			id := rooms.Get(h, "a").ID()
+			serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.Host().ServeObject(w, r, id) })
+			heard := map[string]*string{}
+			for _, tag := range []string{"x", "y", ""} {
+				ws, _, err := sockettest.Dial(t.Context(), serve, "/?tag="+tag)
+				if tag == "" {
+					ws, _, err = sockettest.Dial(t.Context(), serve, "/")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				said := new(string)
+				heard[tag] = said
+				go func() {
+					for {
+						_, data, err := ws.Read(context.Background())
+						if err != nil {
+							*said += fmt.Sprint(websocket.CloseStatus(err))
+							return
+						}
+						*said += string(data) + " "
+					}
+				}()
+			}
+			h.Advance(rest)
+			if live := h.Host().IsLive(id); live != (rest == time.Second) {
+				t.Fatalf("after %v it is in memory: %v", rest, live)
+			}
+			expect := func(path, want, x, y, none string) {
+				t.Helper()
+				rec := httptest.NewRecorder()
+				web.Admin(h.Host(), nil).ServeHTTP(rec, httptest.NewRequest("DELETE", "http://localhost/v1/objects/room/"+path, nil))
+				h.Advance(time.Second)
+				if got := strings.TrimSpace(rec.Body.String()); got != want {
+					t.Errorf("%s: %s, want %s", path, got, want)
+				}
+				for tag, want := range map[string]string{"x": x, "y": y, "": none} {
+					if got := *heard[tag]; got != want {
+						t.Errorf("%s: the one with tag %q has heard %q, want %q", path, tag, got, want)
+					}
+				}
+			}
+			expect("b/sockets", `{"closed":0}`, "", "", "")
+			expect("a/sockets?tag=z", `{"closed":0}`, "", "", "")
+			expect("a/sockets?tag=x", `{"closed":1}`, "StatusPolicyViolation", "", "")
+			if n := len(h.Host().Sockets(id)); n != 2 {
+				t.Errorf("%d sockets are left, want 2", n)
+			}
+			expect("a/sockets", `{"closed":2}`, "StatusPolicyViolation", "StatusPolicyViolation", "StatusPolicyViolation")
+		})
+	}
 }
 
 func lookAtSockets(t *testing.T, h *dohost.Host, began time.Time, state, metrics string) {
