@@ -61,19 +61,19 @@ func (r *Range) readWholeLocked() *wholeReader {
 }
 
 // adopt keeps what was read, if that is all, and if nothing has landed meanwhile, of which it may
-// have seen nothing.
+// have seen nothing. What had landed before is not for reuse: its outputs may be leaving.
 func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
-	spent, adopted := w.g, all && r.reading == w.g
+	adopted := all && r.reading == w.g
 	if adopted {
-		spent, r.landed, r.whole = r.landed, w.g, true
+		r.landed, r.whole = w.g, true
 	}
 	if r.reading == w.g {
 		r.reading = nil
 	}
 	r.mu.Unlock()
-	if spent != nil {
-		r.store.queue.recycle([]*generation{spent})
+	if !adopted {
+		r.store.queue.recycle([]*generation{w.g})
 	}
 	return adopted
 }

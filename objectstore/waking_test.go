@@ -122,6 +122,29 @@ func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
 	}
 }
 
+// TestWhatIsReadWholeWhileOutputsLeave reads an object between a record's becoming durable and the
+// release of its outputs, which are in what had landed.
+func TestWhatIsReadWholeWhileOutputsLeave(t *testing.T) {
+	var l live
+	o := Options{OnAlarms: func([]AlarmChange) {
+		if l.Range != nil {
+			l.Waking(true)
+			l.Prefetch()
+			if !l.Range.whole {
+				t.Error("it was not read")
+			}
+		}
+	}}
+	l = small(t, o)
+	for i := range 3 {
+		l.Waking(false)
+		l.put(t, "x", fmt.Sprint(i))
+		l.SetSlot(Slot{Due: due(1), Generation: uint64(i)})
+		l.commit(t)
+		l.wants(t, fmt.Sprint("x=", i), "y=1", "z=1")
+	}
+}
+
 // TestWhatWasReadWholeIsDeleted has much or little come in its place.
 func TestWhatWasReadWholeIsDeleted(t *testing.T) {
 	for _, size := range []int{1, maxLanded * 2} {
