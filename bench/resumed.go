@@ -242,8 +242,8 @@ func resumedFibers(ctx context.Context, b *bench) (err error) {
 	}
 	slices.Sort(wrote)
 	write := recovery.Distribution{Took: wrote}
-	note := fmt.Sprintf("that the fiber goes on is counted, durably, before its first step: a durable write of the same agents, "+
-		"each just before a fence of P14b, took %s (p50), %s (p99)", duration(write.At(50)), duration(write.At(99)))
+	note := fmt.Sprintf("the first step does not wait for the disk, since the process has not ended; what leaves it does: a durable "+
+		"write of the same agents, each just before a fence of P14b, took %s (p50), %s (p99)", duration(write.At(50)), duration(write.At(99)))
 	for _, d := range []recovery.Distribution{
 		{ID: "P14", Took: rested, What: fmt.Sprintf("fence of an agent mid-fiber, at rest: %d agents whose fibers have waited "+
 			"for %v, from the fence, and a call, to the resumed fiber's first step", n, b.rest)},
