@@ -1,0 +1,197 @@
+package chat
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Chunk is a piece of a reply as it streams: a UIMessageChunk of the AI SDK. The zero Chunk is not one.
+type Chunk struct{ object }
+
+// UnmarshalJSON implements json.Unmarshaler.
+//
+// Errors: one for what is no object with a type.
+func (c *Chunk) UnmarshalJSON(data []byte) error {
+	o, err := parseTyped("chunk", data)
+	if err == nil {
+		c.object = o
+	}
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
+
+// accumulator makes a message out of the chunks of its stream. It is the same for what is shown while
+// it streams and for what is found after an eviction: the same chunks make the same message.
+//
+// What it does not know, and what is out of place, changes nothing: a stream may come from a provider
+// that repeats what it said before. A call of a tool never goes back: see [toolRank].
+type accumulator struct {
+	msg Message
+	// open are the texts and reasonings that go on, by type and id.
+	open map[string]*growing
+}
+
+// growing is a part whose text is not in it yet.
+type growing struct {
+	at   int // in msg.Parts
+	text strings.Builder
+}
+
+// newAccumulator goes on with a message, which may be one that has no parts yet.
+func newAccumulator(m Message) *accumulator {
+	return &accumulator{msg: m.Clone(), open: map[string]*growing{}}
+}
+
+// message is what the chunks have made so far.
+func (a *accumulator) message() Message {
+	for _, g := range a.open {
+		a.write(g)
+	}
+	return a.msg.Clone()
+}
+
+func (a *accumulator) write(g *growing) { a.msg.Parts[g.at].set("text", g.text.String()) }
+
+// add adds a chunk, and says whether that has changed anything.
+func (a *accumulator) add(c Chunk) bool {
+	kind, step, _ := cutLast(c.Type(), "-")
+	switch t := c.Type(); {
+	case kind == "text" || kind == "reasoning":
+		return a.addText(kind, step, c)
+	case strings.HasPrefix(t, "tool-"):
+		return a.addTool(c)
+	case t == "start-step":
+		a.push(newPart("step-start"))
+	case t == "finish-step":
+		return a.finishStep()
+	case t == "file":
+		a.push(newPart("file").from(c, "mediaType", "url", "filename", "providerMetadata"))
+	case t == "source-url":
+		a.push(newPart(t).from(c, "sourceId", "url", "title", "providerMetadata"))
+	case t == "source-document":
+		a.push(newPart(t).from(c, "sourceId", "mediaType", "title", "filename", "providerMetadata"))
+	case strings.HasPrefix(t, "data-"):
+		return a.addData(c)
+	case t == "start":
+		if id := c.Text("messageId"); id != "" {
+			a.msg.ID = id
+		}
+		return a.addMetadata(c) || c.Text("messageId") != ""
+	case t == "finish" || t == "message-metadata":
+		return a.addMetadata(c)
+	default:
+		return false
+	}
+	return true
+}
+
+// cutLast cuts s at its last sep.
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func (a *accumulator) push(p Part) { a.msg.Parts = append(a.msg.Parts, p) }
+
+// from takes members of a chunk, of a part that nobody else has.
+func (p Part) from(c Chunk, names ...string) Part {
+	p.take(c.object, names...)
+	return p
+}
+
+// addText adds to a text or a reasoning. A delta of one that was not begun begins it, and one whose
+// end was not seen is ended by the step.
+func (a *accumulator) addText(kind, step string, c Chunk) bool {
+	key := kind + " " + c.Text("id")
+	g := a.open[key]
+	if g == nil {
+		if step != "start" && step != "delta" {
+			return false
+		}
+		g = &growing{at: len(a.msg.Parts)}
+		a.open[key] = g
+		a.push(newPart(kind).with("text", "").with("state", "streaming"))
+	} else if step == "start" {
+		return false
+	}
+	p := a.msg.Parts[g.at]
+	p.take(c.object, "providerMetadata")
+	switch step {
+	case "delta":
+		g.text.WriteString(c.Text("delta"))
+	case "end":
+		a.end(key, g)
+	}
+	return true
+}
+
+func (a *accumulator) end(key string, g *growing) {
+	a.write(g)
+	a.msg.Parts[g.at].set("state", "done")
+	delete(a.open, key)
+}
+
+func (a *accumulator) finishStep() (changed bool) {
+	for key, g := range a.open {
+		a.end(key, g)
+		changed = true
+	}
+	return changed
+}
+
+// addData adds data of the program's own, in place of that of the same type and id.
+func (a *accumulator) addData(c Chunk) bool {
+	if c.is("transient") {
+		return false
+	}
+	if id := c.Member("id"); id != nil {
+		for _, p := range a.msg.Parts {
+			if p.Type() == c.Type() && string(p.Member("id")) == string(id) {
+				p.set("data", orNull(c.Member("data")))
+				return true
+			}
+		}
+	}
+	a.push(newPart(c.Type()).from(c, "id", "data"))
+	return true
+}
+
+// addMetadata merges the message's metadata with a chunk's.
+func (a *accumulator) addMetadata(c Chunk) bool {
+	meta := c.Member("messageMetadata")
+	if reason := c.Member("finishReason"); reason != nil && c.Type() == "finish" {
+		own, err := encode(map[string]json.RawMessage{"finishReason": reason})
+		if err == nil {
+			meta = mergeJSON(own, meta)
+		}
+	}
+	if meta == nil || string(meta) == "null" {
+		return false
+	}
+	a.msg.Metadata = mergeJSON(a.msg.Metadata, meta)
+	return true
+}
+
+// mergeJSON merges two values: objects member by member, anything else is the second, if there is one.
+func mergeJSON(a, b json.RawMessage) json.RawMessage {
+	if b == nil {
+		return a
+	}
+	var old, add map[string]json.RawMessage
+	if json.Unmarshal(orNull(a), &old) != nil || json.Unmarshal(b, &add) != nil || old == nil || add == nil {
+		return b
+	}
+	for k, v := range add {
+		old[k] = mergeJSON(old[k], v)
+	}
+	merged, err := encode(old)
+	if err != nil {
+		return b
+	}
+	return merged
+}

@@ -1,0 +1,146 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxMessage bounds what is stored of a message, in bytes of JSON: a row takes nearly 2 MiB.
+	maxMessage = 1_800_000
+	// maxOutput is from how many UTF-16 units on a tool's output, or a text, is shortened in a
+	// message that is larger.
+	maxOutput = 1000
+	// maxDepth is how deep a shortened output goes.
+	maxDepth = 8
+	// markUnits is the room that a mark takes at most, with quotes.
+	markUnits = len(cutMark) + len("2000000 chars]") + 2
+	// keptText is how many UTF-16 units stay of a text that gives way.
+	keptText = 500
+)
+
+// guard makes a message fit into a row. Of an assistant's the outputs of tools give way first, and are
+// listed in the metadata as compactedToolOutputs; then, of any, the texts, the oldest first, as
+// compactedTextParts. ok is false if that was not enough.
+func guard(m Message) (_ Message, ok bool) {
+	if sizeOf(&m) <= maxMessage {
+		return m, true
+	}
+	m = m.Clone()
+	if m.Role == Assistant {
+		shrinkOutputs(&m)
+	}
+	if sizeOf(&m) > maxMessage {
+		shrinkTexts(&m)
+	}
+	return m, sizeOf(&m) <= maxMessage
+}
+
+func sizeOf(m *Message) int { return len(mustEncode(*m)) }
+
+func shrinkOutputs(m *Message) {
+	var shrunk []string
+	for _, p := range m.Parts {
+		raw := p.Member("output")
+		if !isTool(p) || p.Text("state") != outputAvailable || units(string(raw)) <= maxOutput {
+			continue
+		}
+		var v any
+		if decode(raw, &v) == nil {
+			p.set("output", mustEncode(shrink(v, maxOutput, maxDepth)))
+			shrunk = append(shrunk, p.Text("toolCallId"))
+		}
+	}
+	m.note("compactedToolOutputs", shrunk)
+}
+
+func shrinkTexts(m *Message) {
+	var shrunk []int
+	for i, p := range m.Parts {
+		s := p.Text("text")
+		if p.Type() != "text" || units(s) <= maxOutput {
+			continue
+		}
+		head := firstUnits(s, keptText)
+		p.set("text", fmt.Sprintf("[Text of %d chars, shortened to be stored.] %s...", units(s), head))
+		if shrunk = append(shrunk, i); sizeOf(m) <= maxMessage {
+			break
+		}
+	}
+	m.note("compactedTextParts", shrunk)
+}
+
+// note adds a member to the metadata, unless it is an empty list.
+func (m *Message) note(name string, list any) {
+	raw := mustEncode(list)
+	if string(raw) == "null" {
+		return
+	}
+	m.Metadata = mergeJSON(m.Metadata, mustEncode(map[string]json.RawMessage{name: raw}))
+}
+
+// shrink is as much of a value as has about so many UTF-16 units as JSON, and says what is missing: at
+// the end of strings and of arrays, and in the members __truncated and __truncatedChars of objects.
+func shrink(v any, most, depth int) any {
+	whole := mustEncode(v)
+	n := units(string(whole))
+	if n <= most {
+		return v
+	}
+	switch v := v.(type) {
+	case string:
+		return cut(v, max(0, most-markUnits))
+	case []any:
+		if depth == 0 {
+			break
+		}
+		kept := []any{}
+		for i, e := range v {
+			e = shrink(e, most, depth-1)
+			size := units(string(mustEncode(e))) + 1
+			if most -= size; most < 0 {
+				return append(kept, fmt.Sprintf("%s%d items]", cutMark, len(v)-i))
+			}
+			kept = append(kept, e)
+		}
+		return kept
+	case map[string]any:
+		if depth == 0 {
+			break
+		}
+		kept := map[string]any{}
+		left := most
+		for _, k := range sortedKeys(v) {
+			e := shrink(v[k], max(left, 0), depth-1)
+			size := units(string(mustEncode(e))) + units(k) + 4
+			if size > left {
+				continue
+			}
+			left -= size
+			kept[k] = e
+		}
+		missing := n - units(string(mustEncode(kept)))
+		kept["__truncated"], kept["__truncatedChars"] = true, missing
+		return kept
+	}
+	return fmt.Sprintf("%s%d chars]", cutMark, n)
+}
+
+// sortedKeys are the names of members: those with the least first, so that most are kept.
+func sortedKeys(o map[string]any) []string {
+	size := map[string]int{}
+	var keys []string
+	for k, v := range o {
+		size[k] = len(mustEncode(v))
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		if d := size[a] - size[b]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return keys
+}

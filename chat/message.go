@@ -1,0 +1,145 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Role says whose a message is.
+type Role string
+
+// The roles of messages.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+)
+
+// Message is one message of a conversation: a UIMessage of the AI SDK. As JSON it has the members
+// id, role, parts and metadata; others are kept as they came.
+type Message struct {
+	ID       string
+	Role     Role
+	Parts    []Part
+	Metadata json.RawMessage // nil if there is none
+
+	more map[string]json.RawMessage
+}
+
+// Text is a message of one text.
+func Text(id string, r Role, text string) Message {
+	return Message{ID: id, Role: r, Parts: []Part{newPart("text").with("text", text)}}
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+//
+// Errors: one for what is no message: without an id, one of the three roles, or an array of parts.
+func (m *Message) UnmarshalJSON(data []byte) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return fmt.Errorf("chat: a message is an object: %w", err)
+	}
+	var got Message
+	for _, f := range []struct {
+		name string
+		into any
+	}{{"id", &got.ID}, {"role", &got.Role}, {"parts", &got.Parts}} {
+		if err := json.Unmarshal(orNull(all[f.name]), f.into); err != nil {
+			return fmt.Errorf("chat: %s of a message: %w", f.name, err)
+		}
+		delete(all, f.name)
+	}
+	switch {
+	case got.ID == "":
+		return fmt.Errorf("chat: a message without an id")
+	case !slices.Contains([]Role{System, User, Assistant}, got.Role):
+		return fmt.Errorf("chat: message %q: role %q: want system, user or assistant", got.ID, got.Role)
+	case got.Parts == nil:
+		return fmt.Errorf("chat: message %q has no parts", got.ID)
+	}
+	if meta, ok := all["metadata"]; ok {
+		got.Metadata = meta
+		delete(all, "metadata")
+	}
+	if len(all) > 0 {
+		got.more = all
+	}
+	*m = got
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (m Message) MarshalJSON() ([]byte, error) {
+	all := maps.Clone(m.more)
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	parts := m.Parts
+	if parts == nil {
+		parts = []Part{}
+	}
+	for name, v := range map[string]any{"id": m.ID, "role": m.Role, "parts": parts} {
+		raw, err := encode(v)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = raw
+	}
+	if m.Metadata != nil {
+		all["metadata"] = m.Metadata
+	}
+	return encode(all)
+}
+
+// Clone returns a copy that shares nothing that can be changed.
+func (m *Message) Clone() Message {
+	c := *m
+	c.more = maps.Clone(m.more)
+	c.Parts = make([]Part, len(m.Parts))
+	for i := range m.Parts {
+		c.Parts[i] = m.Parts[i].clone()
+	}
+	return c
+}
+
+// PlainText returns the texts of a message, one after the other.
+func (m *Message) PlainText() string {
+	var b bytes.Buffer
+	for i := range m.Parts {
+		if m.Parts[i].Type() == "text" {
+			b.WriteString(m.Parts[i].Text("text"))
+		}
+	}
+	return b.String()
+}
+
+// Part is a part of a message: a text, a reasoning, a call of a tool, a file, a source, data of the
+// program's own. Its members are kept as they came. The zero Part is not one.
+type Part struct{ object }
+
+func newPart(kind string) Part { return Part{object{}}.with("type", kind) }
+
+// with sets a member, of a part that nobody else has.
+func (p Part) with(name string, v any) Part {
+	p.set(name, v)
+	return p
+}
+
+func (p Part) clone() Part { return Part{maps.Clone(p.object)} }
+
+// UnmarshalJSON implements json.Unmarshaler.
+//
+// Errors: one for what is no object with a type.
+func (p *Part) UnmarshalJSON(data []byte) error {
+	o, err := parseTyped("part", data)
+	if err == nil {
+		p.object = o
+	}
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p Part) MarshalJSON() ([]byte, error) { return encode(p.object) }

@@ -1,0 +1,162 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf16"
+)
+
+// maxProviderText is how many UTF-16 units of a string are kept of what a provider's own tool was given
+// and gave: it can be had again, and may be a whole page.
+const maxProviderText = 500
+
+// sanitize makes a message what is stored of it. It can be done again without changing anything. What it
+// is given stays as it is.
+func sanitize(m Message) Message {
+	m = m.Clone()
+	kept := m.Parts[:0]
+	for _, p := range m.Parts {
+		forgetItems(p, "providerMetadata")
+		forgetItems(p, "callProviderMetadata")
+		if isTool(p) {
+			sanitizeTool(p)
+		}
+		if p.Type() == "reasoning" && strings.TrimSpace(p.Text("text")) == "" && p.Member("providerMetadata") == nil {
+			continue
+		}
+		kept = append(kept, p)
+	}
+	m.Parts = kept
+	return m
+}
+
+// forgetItems removes the names that OpenAI gave to what it keeps itself, and what it has encrypted:
+// sent again they are refused as duplicates.
+func forgetItems(p Part, member string) {
+	var meta map[string]json.RawMessage
+	var openai map[string]json.RawMessage
+	if raw := p.Member(member); raw == nil || json.Unmarshal(raw, &meta) != nil || meta == nil {
+		return
+	}
+	if raw, ok := meta["openai"]; !ok || json.Unmarshal(raw, &openai) != nil || openai == nil {
+		return
+	}
+	delete(openai, "itemId")
+	delete(openai, "reasoningEncryptedContent")
+	if len(openai) == 0 {
+		delete(meta, "openai")
+	} else {
+		meta["openai"] = mustEncode(openai)
+	}
+	if len(meta) == 0 {
+		p.set(member, json.RawMessage(nil))
+	} else {
+		p.set(member, mustEncode(meta))
+	}
+}
+
+// sanitizeTool makes the input of a call an object, as models want it, and shortens what a provider's
+// own tool was given and gave, unless that is needed to go on from it.
+func sanitizeTool(p Part) {
+	if state := p.Text("state"); p.Member("input") != nil || state != inputStreaming && state != outputError {
+		p.set("input", asObject(p.Member("input")))
+	}
+	if name := toolName(p); !p.is("providerExecuted") || name == "web_search" || name == "web_fetch" {
+		return
+	}
+	for _, member := range []string{"input", "output"} {
+		var v any
+		if raw := p.Member(member); raw == nil || decode(raw, &v) != nil {
+			continue
+		}
+		p.set(member, mustEncode(shorten(v)))
+	}
+}
+
+// asObject is a tool's input as an object: what a string has in it, and else a value by that name.
+func asObject(raw json.RawMessage) json.RawMessage {
+	var o map[string]json.RawMessage
+	if json.Unmarshal(orNull(raw), &o) == nil {
+		if o == nil {
+			return json.RawMessage("{}")
+		}
+		return raw
+	}
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		if strings.TrimSpace(s) == "" {
+			return json.RawMessage("{}")
+		}
+		if json.Unmarshal([]byte(s), &o) == nil && o != nil {
+			return json.RawMessage(s)
+		}
+	}
+	return mustEncode(map[string]json.RawMessage{"value": raw})
+}
+
+// shorten shortens the strings in a value.
+func shorten(v any) any {
+	switch v := v.(type) {
+	case string:
+		return cut(v, maxProviderText)
+	case []any:
+		for i := range v {
+			v[i] = shorten(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			if !strings.HasPrefix(k, "encrypted") {
+				v[k] = shorten(v[k])
+			}
+		}
+	}
+	return v
+}
+
+// cutMark ends a string that was cut.
+const cutMark = "... [truncated "
+
+// cut is the beginning of s, and how many UTF-16 units were cut off. What has been cut is not cut again.
+func cut(s string, most int) string {
+	n := units(s)
+	if n <= most || strings.Contains(s[max(0, len(s)-len(cutMark)-len("2147483647 chars]")):], cutMark) {
+		return s
+	}
+	head := firstUnits(s, most)
+	return fmt.Sprintf("%s%s%d chars]", head, cutMark, n-units(head))
+}
+
+// units is the length of s as JavaScript has it, in UTF-16 units.
+func units(s string) (n int) {
+	for _, r := range s {
+		n += utf16.RuneLen(r)
+	}
+	return n
+}
+
+// firstUnits is as many characters of s as have at most n units.
+func firstUnits(s string, n int) string {
+	for i, r := range s {
+		if n -= utf16.RuneLen(r); n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// decode decodes JSON with its numbers as they are.
+func decode(raw json.RawMessage, v any) error {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// mustEncode encodes what was decoded.
+func mustEncode(v any) json.RawMessage {
+	raw, err := encode(v)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
