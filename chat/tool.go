@@ -36,6 +36,9 @@ func toolRank(p Part) int {
 	return 0
 }
 
+// settled says that a part is a call that has its outcome.
+func settled(p Part) bool { return toolRank(p) == 6 }
+
 // isTool says that a part is a call of a tool.
 func isTool(p Part) bool { return p.Type() == "dynamic-tool" || strings.HasPrefix(p.Type(), "tool-") }
 

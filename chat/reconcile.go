@@ -1,0 +1,122 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+)
+
+// reconcile brings what a client sends together with what is stored: the result is what is to be stored
+// of it, in the client's order. A client may know less than is stored, since its tab slept, and knows an
+// assistant's message by an id of its own if it was there when that streamed.
+//
+//   - A call of a tool that is settled in what is stored, or has come further there, stays so: see [toolRank].
+//   - An assistant's message gets the id of the stored one that it is: that of the same id, else one with
+//     the same texts, else one with a call that it has. Each stored one is taken once, so two that say
+//     the same stay two.
+//   - Messages of one id become one, where the first of them was.
+//
+// What it is given stays as it is.
+func reconcile(stored, sent []Message) []Message {
+	r := reconciler{stored: stored, taken: map[string]bool{}, at: map[string]int{}}
+	for _, m := range sent {
+		r.taken[m.ID] = true
+	}
+	for _, m := range sent {
+		r.add(m.Clone())
+	}
+	return r.merged
+}
+
+type reconciler struct {
+	stored []Message
+	taken  map[string]bool // ids that are no other message's any more
+	merged []Message
+	at     map[string]int // place in merged
+}
+
+func (r *reconciler) add(m Message) {
+	if m.Role == Assistant {
+		if old := r.same(&m); old != nil {
+			m.ID = old.ID
+			r.taken[m.ID] = true
+			keepCalls(&m, old)
+		}
+	}
+	if i, ok := r.at[m.ID]; ok {
+		keepCalls(&m, &r.merged[i])
+		r.merged[i] = m
+		return
+	}
+	r.at[m.ID] = len(r.merged)
+	r.merged = append(r.merged, m)
+}
+
+// same is the stored message that an assistant's is, or nil.
+func (r *reconciler) same(m *Message) *Message {
+	find := func(is func(old *Message) bool) *Message {
+		i := slices.IndexFunc(r.stored, func(old Message) bool { return old.Role == Assistant && is(&old) })
+		if i < 0 {
+			return nil
+		}
+		return &r.stored[i]
+	}
+	if old := find(func(old *Message) bool { return old.ID == m.ID }); old != nil {
+		return old
+	}
+	if texts := textsOf(m); texts != "" {
+		if old := find(func(old *Message) bool { return !r.taken[old.ID] && textsOf(old) == texts }); old != nil {
+			return old
+		}
+	}
+	return find(func(old *Message) bool {
+		return slices.ContainsFunc(m.Parts, func(p Part) bool {
+			_, ok := old.call(p.Text("toolCallId"))
+			return isTool(p) && ok
+		})
+	})
+}
+
+// textsOf is by what a message can be known that has another id. It is empty if there is no text.
+func textsOf(m *Message) string {
+	var b strings.Builder
+	for _, p := range m.Parts {
+		if s := strings.TrimSpace(p.Text("text")); p.Type() == "text" && s != "" {
+			b.WriteString(s + "\x00")
+		}
+	}
+	return b.String()
+}
+
+// keepCalls has calls of m be as far as they are in old.
+func keepCalls(m, old *Message) {
+	for i, p := range m.Parts {
+		if !isTool(p) {
+			continue
+		}
+		if was, ok := old.call(p.Text("toolCallId")); ok && (settled(was) || toolRank(was) > toolRank(p)) {
+			m.Parts[i] = was.clone()
+		}
+	}
+}
+
+// deletes says which stored messages a request of a client removes: those that it does not have, if it
+// knows all that it has. A list with a message that nobody has stored is one that may not know of others,
+// and removes nothing; nor does an empty one.
+func deletes(stored, sent []Message) (ids []string) {
+	if len(sent) == 0 {
+		return nil
+	}
+	has := map[string]bool{}
+	for _, m := range sent {
+		has[m.ID] = true
+		if !slices.ContainsFunc(stored, func(s Message) bool { return s.ID == m.ID }) {
+			return nil
+		}
+	}
+	for _, m := range stored {
+		if !has[m.ID] {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
