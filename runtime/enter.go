@@ -32,7 +32,10 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	returned = true
 	last := t.end()
 	serr := last.handOverAll()
-	last.retire() // others need not wait for the disk
+	h := t.ev.obj.host()
+	h.active.Add(1) // others need not wait for the disk, but Close does
+	defer h.calmer(&h.active)
+	last.retire()
 	if serr == nil {
 		serr = last.awaitGate()
 		t.ev.obj.at(t.ev, PlaceAwaited)
