@@ -60,6 +60,9 @@ var replayFlag = flag.String("dohosttest.replay", "", "run a scenario once, as a
 // maxReported is of how many points the failures are told in full.
 const maxReported = 3
 
+// maxFailures is after how many failures no more points are tried: there is nothing more to learn.
+const maxFailures = 50
+
 // EveryPoint runs a scenario untouched, and counts the points at which an incarnation
 // can end; then it runs it again for every point and way of ending: the incarnation is
 // fenced, its object crashes, or the whole process ends there and starts again. Each run
@@ -69,7 +72,7 @@ const maxReported = 3
 // untouched runs pass different points, if a run does not come to the point that it was
 // to be ended at, if it does not come to rest, or leaves a goroutine behind. A failure
 // names the point, with class, event and line, tells what happened around it, and ends
-// with a line that replays just that.
+// with a line that replays just that. After fifty failures no more points are tried.
 //
 // Run one EveryPoint in a test: the line names the test.
 func EveryPoint(t *testing.T, s Scenario) {
@@ -223,7 +226,7 @@ func explore(t *testing.T, s *Scenario) *report {
 		}
 		x.singles()
 		x.pairs()
-		if x.stuck {
+		if x.over() {
 			break
 		}
 	}
@@ -317,7 +320,7 @@ func waysAt(p Point) []Way {
 // singles ends a run at every point in every way.
 func (x *explorer) singles() {
 	for _, p := range x.base.points {
-		if x.stuck {
+		if x.over() {
 			return
 		}
 		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) {
@@ -335,6 +338,9 @@ func (x *explorer) singles() {
 		}
 	}
 }
+
+// over says that no more points are to be tried.
+func (x *explorer) over() bool { return x.stuck || len(x.r.Failures) >= maxFailures }
 
 func (x *explorer) note(tr *trial, plan []strike) {
 	if tr.err == nil && x.base.w.panics.Load() == 0 && tr.w.panics.Load() > 0 {

@@ -42,7 +42,7 @@ func (x *explorer) pairs() {
 	draw := rand.New(rand.NewPCG(x.s.Seed, 1))
 	draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, plan := range all[:min(x.s.Pairs, len(all))] {
-		if x.stuck {
+		if x.over() {
 			return
 		}
 		tr := x.s.try(x.t, x.moved, x.order, plan)

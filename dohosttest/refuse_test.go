@@ -3,6 +3,7 @@ package dohosttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -232,5 +233,34 @@ func TestItCannotPassByAccident(t *testing.T) {
 				t.Errorf("want %q in:\n%s", c.want, text)
 			}
 		})
+	}
+}
+
+// TestManyFailuresAreEnough has every check fail but those of the untouched runs.
+func TestManyFailuresAreEnough(t *testing.T) {
+	s := doing(put)
+	run, checks := s.Run, 0
+	s.Run = func(ctx context.Context, h *Host) error {
+		var err error
+		for range 30 {
+			err = errors.Join(err, run(ctx, h))
+		}
+		return err
+	}
+	s.Check = func(context.Context, *Host) error {
+		if checks++; checks > 4 { // each run is checked twice
+			return errors.New("no")
+		}
+		return nil
+	}
+	r := explore(t, s)
+	texts := r.texts("TestX")
+	last := texts[len(texts)-1]
+	// The ways to end at one point are tried together.
+	n := len(r.Failures)
+	said := strings.HasPrefix(last, fmt.Sprintf("%d more failures: ", n-maxReported)) &&
+		strings.HasSuffix(last, "; the points after them were not tried")
+	if n < maxFailures || n > maxFailures+3 || !said {
+		t.Errorf("%d failures of %d points: %s", n, r.Points, last)
 	}
 }

@@ -40,7 +40,11 @@ func (r *report) texts(test string) (all []string) {
 		for _, place := range slices.Sorted(maps.Keys(places)) {
 			by = append(by, fmt.Sprintf("%d at %s", places[place], place))
 		}
-		all = append(all, fmt.Sprintf("%s: %s", count(more, "more failure"), strings.Join(by, ", ")))
+		text := fmt.Sprintf("%s: %s", count(more, "more failure"), strings.Join(by, ", "))
+		if len(r.Failures) >= maxFailures {
+			text += "; the points after them were not tried"
+		}
+		all = append(all, text)
 	}
 	return all
 }
