@@ -112,6 +112,7 @@ type fibers struct {
 	hooking map[string]bool          // rows that a hook has, outside the constructor
 	handing bool                     // OnRecovery has rows, or is about to
 	moreAt  time.Time                // when recovery goes on with rows that it has left
+	taken   bool                     // a row was taken up since the alarm was set, so there is one that is open
 	waits   bool                     // some row may wait for the next run of its hook
 	none    bool                     // there is no row about which anything is to be done: see arm
 

@@ -133,12 +133,14 @@ func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
 	row.Attempt++
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
 	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
-	return dohost.Transaction(ctx, func(ctx context.Context) error {
+	err := dohost.Transaction(ctx, func(ctx context.Context) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
 		}
 		return c.launch(ctx, row, here)
 	})
+	c.fibers.taken = c.fibers.taken || err == nil
+	return err
 }
 
 // dispose does what is to be done about a row at once, and says whether OnInterrupted is to be asked
@@ -188,13 +190,16 @@ func (c *core) runsWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 	if err != nil || c.fibers.none {
 		return expires, err
 	}
+	beat, more := wakeup{at: now.Add(c.class.options.KeepAlive), boot: true}, wakeup{at: c.fibers.moreAt}
+	if c.fibers.taken && !c.fibers.waits {
+		c.fibers.taken = false
+		return earliest(expires, beat, more), nil
+	}
 	first, ok, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open"})
 	c.fibers.none = sure && err == nil && !ok
 	if err != nil || !ok {
 		return expires, err
 	}
-	beat := wakeup{at: now.Add(c.class.options.KeepAlive), boot: true}
-	more := wakeup{at: c.fibers.moreAt}
 	if first.Again == 0 && c.fibers.waits {
 		if first, _, err = c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "open", Start: dohost.KeyOf(int64(1))}); err != nil {
 			return wakeup{}, err
