@@ -422,11 +422,7 @@ func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
 			s, err = agent.StartFiber(ctx, w, job, 1, nil)
 			return err
 		})
-		time.Sleep(time.Second)
-		disk.SetFree(0)
-		time.Sleep(15 * time.Second)
-		disk.SetFree(1 << 40)
-		time.Sleep(time.Minute)
+		fullForAWhile(disk)
 		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
 			info, _, err := agent.InspectFiber(ctx, w, s.ID)
 			if info.Status != agent.FiberFailed || !strings.Contains(info.Error, "result") {
@@ -458,11 +454,7 @@ func TestTheLastCheckpointComesBack(t *testing.T) {
 			s, err = agent.StartFiber(ctx, w, job, 1, nil)
 			return err
 		})
-		time.Sleep(time.Second)
-		disk.SetFree(0)
-		time.Sleep(15 * time.Second)
-		disk.SetFree(1 << 40)
-		time.Sleep(time.Minute)
+		fullForAWhile(disk)
 		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
 			info, _, err := agent.InspectFiber(ctx, w, s.ID)
 			same(t, "the fiber", words(info.Status, string(info.Snapshot)), "failed 7")
@@ -537,4 +529,13 @@ func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
 		h.Advance(time.Minute)
 		w.happened(t, "1s hook", "31s hook", "91s hook")
 	})
+}
+
+// fullForAWhile has a disk be full from a second on, and then have room again.
+func fullForAWhile(disk *objectstore.FS) {
+	time.Sleep(time.Second)
+	disk.SetFree(0)
+	time.Sleep(15 * time.Second)
+	disk.SetFree(1 << 40)
+	time.Sleep(time.Minute)
 }

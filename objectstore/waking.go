@@ -17,8 +17,8 @@ const (
 	maxAbsorbed = 64
 )
 
-// wholeAt is the how manieth read of a waking object that finds nothing in memory reads the object
-// whole. Most constructors read one row, for which that would be too much.
+// wholeAt says which read of a waking object reads it whole, of those that find nothing in memory: the
+// second, since most constructors read one row, for which that would be too much.
 const wholeAt = 2
 
 // Waking says that the object wakes, or, with false, that it is awake. While it wakes, which is

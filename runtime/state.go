@@ -132,18 +132,11 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 //
 // Errors: ErrOverloaded, if the object has Options.MaxEvents tasks.
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
-	t, err := s.access(ctx)
-	if err != nil {
-		return err
-	}
-	defer t.done()
-	ev, err := s.task(op, fn)
-	if err != nil {
-		return err
-	}
-	s.life().obj.host().active.Add(1) // so that Close waits for it to begin
-	s.life().segment.Emit((*start)(ev))
-	return nil
+	return s.task(ctx, op, fn, func(ev *event) error {
+		s.life().obj.host().active.Add(1) // so that Close waits for it to begin
+		s.life().segment.Emit((*start)(ev))
+		return nil
+	})
 }
 
 // GoAtOnce is Go, but fn does not wait for the disk: it begins when the turn is free, whatever
@@ -152,32 +145,28 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 //
 // Errors: those of Go, and ErrClosed.
 func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
+	return s.task(ctx, op, fn, func(ev *event) error { return s.life().obj.enqueue(ev, true) })
+}
+
+// task makes an event of the object's own, and begins it.
+func (s *State) task(ctx context.Context, op string, fn func(context.Context) error, begin func(*event) error) error {
 	t, err := s.access(ctx)
 	if err != nil {
 		return err
 	}
 	defer t.done()
-	ev, err := s.task(op, fn)
-	if err != nil {
-		return err
-	}
-	if err := s.life().obj.enqueue(ev, true); err != nil {
-		s.life().tasks.Add(-1)
-		return err
-	}
-	return nil
-}
-
-// task makes an event of the object's own.
-func (s *State) task(op string, fn func(context.Context) error) (*event, error) {
 	if most := s.life().obj.host().opts.MaxEvents; s.life().tasks.Add(1) > int64(most) {
 		s.life().tasks.Add(-1)
-		return nil, fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, most)
+		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, most)
 	}
 	ev := &event{op: op, kind: kindBackground, only: s.life()}
 	ev.turn.ev = ev
 	ev.handler = Func(func(ctx context.Context, _ any) error { return fn(ctx) })
-	return ev, nil
+	if err := begin(ev); err != nil {
+		s.life().tasks.Add(-1)
+		return err
+	}
+	return nil
 }
 
 // start is the output by which a background task begins.

@@ -9,8 +9,8 @@ func (o *object) wake() *turn {
 	if o.rng == nil {
 		o.rng = o.host().store.Range(o.id())
 	}
-	o.mu.Unlock()
 	o.rng.Waking(true)
+	o.mu.Unlock()
 	for {
 		o.mu.Lock()
 		edits, delivery := o.repairs, o.alarm
@@ -29,9 +29,9 @@ func (o *object) wake() *turn {
 		}
 		head := o.headLocked()
 		if head == nil {
+			o.rng.Waking(false) // from here on the range may be another's, or gone
 			o.waking = false
 			o.mu.Unlock()
-			o.rng.Waking(false)
 			return nil
 		}
 		if err := o.heldBackLocked(); err != nil {
