@@ -27,6 +27,8 @@ type class struct {
 	subs    map[string]sub // by their names on the wire
 	exposed []any          // dohost.Entry[O]
 
+	extensions []extension
+
 	callbacks map[string]callback
 
 	beforeSub   func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool

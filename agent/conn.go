@@ -199,7 +199,14 @@ func (c *core) Connections(tag string) iter.Seq[*Conn] {
 //
 // Errors: those of [dohost.State.Broadcast].
 func (c *core) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) error {
-	return c.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.is) })
+	return c.broadcast(ctx, f, func(to *Conn) bool { return !slices.ContainsFunc(except, to.Is) })
+}
+
+// BroadcastTo sends a frame to some connections.
+//
+// Errors: those of [dohost.State.Broadcast].
+func (c *core) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) error {
+	return c.broadcast(ctx, f, func(conn *Conn) bool { return slices.ContainsFunc(to, conn.Is) })
 }
 
 func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn) bool) error {
@@ -207,7 +214,8 @@ func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn)
 	return c.obj.Broadcast(ctx, f, to)
 }
 
-func (c *Conn) is(o *Conn) bool { return o != nil && *c.s == *o.s }
+// Is says whether two are the same connection. Any goroutine.
+func (c *Conn) Is(o *Conn) bool { return o != nil && *c.s == *o.s }
 
 // serve answers the agent's HTTP requests.
 func (c *core) serve(w http.ResponseWriter, r *http.Request) {
@@ -215,6 +223,7 @@ func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 	case c.forSub(w, r):
 	case isUpgrade(r):
 		c.accept(w, r)
+	case c.extendedRequest(w, r):
 	case c.class.request != nil:
 		c.class.request(c.self, w, r)
 	default:
@@ -303,6 +312,9 @@ func (a *Admission) flags() (f flags) {
 
 // greet tells a new connection what the wire wants it to know, and the user's hook.
 func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
+	if err := c.extendedConnect(ctx, conn); err != nil {
+		return err
+	}
 	if conn.Protocol() {
 		if err := c.introduce(ctx, conn); err != nil {
 			return err
@@ -332,7 +344,11 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 
 // disconnected tells the user's hook.
 func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
-	if c.class.closed == nil || conn.flags()&turnedAway != 0 {
+	if conn.flags()&turnedAway != 0 {
+		return nil
+	}
+	c.extendedClose(on(ctx, conn), conn)
+	if c.class.closed == nil {
 		return nil
 	}
 	return c.class.closed(c.self, on(ctx, conn), conn, how)

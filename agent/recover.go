@@ -115,14 +115,16 @@ func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) e
 }
 
 func (c *core) judge(row *fiberRow, now time.Time) verdict {
-	known := c.class.interrupted != nil
+	known, handed := c.class.interrupted != nil, c.class.recovery != nil
 	switch {
 	case row.Tell:
 		known = c.class.ended != nil
 	case row.Started:
-		_, known = c.class.kinds[row.Name]
+		var k kind
+		k, known = c.class.kinds[row.Name]
+		handed = handed && !k.options.Quiet
 	}
-	return judge(row, known, c.class.recovery != nil, now)
+	return judge(row, known, handed, now)
 }
 
 // takeUp has a task of this incarnation go on with an interrupted fiber. Of one that this process has

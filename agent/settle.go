@@ -71,7 +71,7 @@ func (c *core) settle(r *fiberRow, e *ending, now int64) {
 func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
 	r.Status, r.Ended, r.Updated = status, now, now
 	r.Dead, r.Hooks, r.Lost, r.Again = false, 0, 0, 0
-	if c.class.ended == nil || status == FiberCancelled {
+	if c.class.ended == nil || status == FiberCancelled || c.class.kinds[r.Name].options.Quiet {
 		c.keep(r, now)
 		return
 	}

@@ -32,6 +32,9 @@ type KindOptions struct {
 	KeepCompleted time.Duration
 	// KeepFailed is the same for one that failed. Zero means 7 days; negative, for ever.
 	KeepFailed time.Duration
+	// Quiet keeps the kind from [OnRecovery] and [OnFiberEnded]: what is interrupted is gone on with.
+	// It is for packages that build on agents.
+	Quiet bool
 }
 
 func (o *KindOptions) withDefaults() KindOptions {

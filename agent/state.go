@@ -153,7 +153,7 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 		if err != nil {
 			return err
 		}
-		others := func(to *Conn) bool { return to.Protocol() && !to.is(from) }
+		others := func(to *Conn) bool { return to.Protocol() && !to.Is(from) }
 		if err := c.broadcast(ctx, dohost.Frame{Text: true, Data: frame}, others); err != nil {
 			return err
 		}

@@ -110,6 +110,9 @@ func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 			}
 		}
 	}
+	if handled, err := c.extendedMessage(ctx, conn, f); handled || err != nil {
+		return err
+	}
 	if c.class.message == nil {
 		return nil
 	}

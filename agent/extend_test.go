@@ -1,0 +1,112 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// An extension sees everything before the class does, and what it takes the class does not see.
+func TestExtension(t *testing.T) {
+	closed := make(chan string, 4)
+	extension := func(name string) agent.Entry[room] {
+		say := func(r *room, ctx context.Context, c *agent.Conn, text string) error {
+			return r.BroadcastTo(ctx, dohost.Frame{Text: true, Data: []byte(`"` + name + " " + text + `"`)}, []*agent.Conn{c})
+		}
+		return agent.Extend(agent.Extension[room]{
+			Connect: func(r *room, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
+			Message: func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) (bool, error) {
+				if string(f.Data) != name {
+					return false, nil
+				}
+				return true, say(r, ctx, c, "hears")
+			},
+			Request: func(_ *room, w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, name) {
+					return false
+				}
+				_, _ = io.WriteString(w, name)
+				return true
+			},
+			Close: func(_ *room, _ context.Context, c *agent.Conn) { closed <- name + " " + c.ID() },
+		})
+	}
+	s := serve(t, roomClass(extension("one"), extension("two"), agent.Extend(agent.Extension[room]{})))
+	c := s.dial(t, "/r?_pk=me")
+	c.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	other := s.dial(t, "/r?_pk=you")
+	other.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	for _, frame := range []string{"two", "three"} {
+		c.send(frame)
+	}
+	c.want(`"two hears"`, "heard three")
+	other.send("four")
+	other.want("heard four")
+	for path, want := range map[string]string{"/r/two": "two", "/r/three": "Not implemented\n"} {
+		res, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err := errors.Join(err, res.Body.Close()); err != nil || string(body) != want {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+	if err := c.ws.CloseNow(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one me", "two me"} {
+		select {
+		case got := <-closed:
+			same(t, "told", got, want)
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody is told of the end")
+		}
+	}
+}
+
+// What an extension has found wrong is an error of Open.
+func TestMistakeOfAnExtension(t *testing.T) {
+	wrong := errors.New("a chat without a model")
+	_, err := dohost.Open(t.TempDir(), nil, roomClass(agent.Mistake[room](wrong)))
+	if !errors.Is(err, wrong) {
+		t.Error(err)
+	}
+}
+
+// A quiet kind is gone on with, whatever the class's hooks would decide about others, and its end is
+// nothing to them.
+func TestQuietFibers(t *testing.T) {
+	for name, quiet := range map[string]bool{"quiet": true, "others": false} {
+		t.Run(name, func(t *testing.T) {
+			w := &shift{
+				run:      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Minute) },
+				recovery: func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error { w.note("asked"); return nil },
+				ended: func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+					w.note("ended %s", i.Status)
+					return nil
+				},
+			}
+			atWork(t, w, &agent.KindOptions{Quiet: quiet}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				s := start(t, h, 0, nil)
+				h.Advance(time.Second)
+				evict(h)
+				h.Advance(2 * time.Minute)
+				want, events := agent.FiberCompleted, ""
+				if !quiet {
+					want, events = agent.FiberFailed, "30s asked;30s ended failed"
+				}
+				same(t, "status", inspect(t, h, s.ID).Status, want)
+				same(t, "events", strings.Join(w.events, ";"), events)
+			})
+		})
+	}
+}
