@@ -2,6 +2,10 @@ package chat
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +26,34 @@ func (c *Chunk) UnmarshalJSON(data []byte) error {
 // MarshalJSON implements json.Marshaler.
 func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
 
+func newChunk(kind string) Chunk { return Chunk{object{}}.with("type", kind) }
+
+// with sets a member, of a chunk that nobody else has.
+func (c Chunk) with(name string, v any) Chunk {
+	c.set(name, v)
+	return c
+}
+
+func (c Chunk) clone() Chunk { return Chunk{maps.Clone(c.object)} }
+
+// NewChunk makes a chunk of a type, with other members as JSON.
+//
+// Errors: one for a type that is empty, and for a member that is not JSON.
+func NewChunk(kind string, members map[string]any) (Chunk, error) {
+	if kind == "" {
+		return Chunk{}, errors.New("chat: a chunk without a type")
+	}
+	c := Chunk{object{}}
+	for name, v := range members {
+		raw, err := encode(v)
+		if err != nil {
+			return Chunk{}, fmt.Errorf("chat: %s of a %s chunk: %w", name, kind, err)
+		}
+		c.object[name] = raw
+	}
+	return c.with("type", kind), nil
+}
+
 // accumulator makes a message out of the chunks of its stream. It is the same for what is shown while
 // it streams and for what is found after an eviction: the same chunks make the same message.
 //
@@ -30,7 +62,10 @@ func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
 type accumulator struct {
 	msg Message
 	// open are the texts and reasonings that go on, by type and id.
-	open map[string]*growing
+	open     map[string]*growing
+	chunks   uint64 // that were added
+	inStep   bool
+	finished bool
 }
 
 // growing is a part whose text is not in it yet.
@@ -52,10 +87,22 @@ func (a *accumulator) message() Message {
 	return a.msg.Clone()
 }
 
+// goingOn are the ids of the texts, or reasonings, that are open, in the order of their parts.
+func (a *accumulator) goingOn(kind string) (ids []string) {
+	for key := range a.open {
+		if k, id, _ := strings.Cut(key, " "); k == kind {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(x, y string) int { return a.open[kind+" "+x].at - a.open[kind+" "+y].at })
+	return ids
+}
+
 func (a *accumulator) write(g *growing) { a.msg.Parts[g.at].set("text", g.text.String()) }
 
 // add adds a chunk, and says whether that has changed anything.
 func (a *accumulator) add(c Chunk) bool {
+	a.chunks++
 	kind, step, _ := cutLast(c.Type(), "-")
 	switch t := c.Type(); {
 	case kind == "text" || kind == "reasoning":
@@ -63,6 +110,7 @@ func (a *accumulator) add(c Chunk) bool {
 	case strings.HasPrefix(t, "tool-"):
 		return a.addTool(c)
 	case t == "start-step":
+		a.inStep = true
 		a.push(newPart("step-start"))
 	case t == "finish-step":
 		return a.finishStep()
@@ -80,6 +128,7 @@ func (a *accumulator) add(c Chunk) bool {
 		}
 		return a.addMetadata(c) || c.Text("messageId") != ""
 	case t == "finish" || t == "message-metadata":
+		a.finished = a.finished || t == "finish"
 		return a.addMetadata(c)
 	default:
 		return false
@@ -137,6 +186,7 @@ func (a *accumulator) end(key string, g *growing) {
 }
 
 func (a *accumulator) finishStep() (changed bool) {
+	a.inStep = false
 	for key, g := range a.open {
 		a.end(key, g)
 		changed = true

@@ -1,0 +1,227 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// say is a chunk in short: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other words are
+// a type, and "call t name" and the like are of tools.
+func say(t interface{ Fatal(...any) }, short string) Chunk {
+	w := append(strings.SplitN(short, " ", 3), "", "")
+	members := map[string]any{}
+	kind := w[0]
+	switch {
+	case strings.HasSuffix(kind, "+"):
+		kind = strings.TrimSuffix(kind, "+") + "-start"
+		members["id"] = w[1]
+	case strings.HasSuffix(kind, "."):
+		kind = strings.TrimSuffix(kind, ".") + "-delta"
+		members["id"], members["delta"] = w[1], w[2]
+	case strings.HasSuffix(kind, "-") || kind == "text-":
+		kind = strings.TrimSuffix(kind, "-") + "-end"
+		members["id"] = w[1]
+	case kind == "call":
+		kind = "tool-input-available"
+		members["toolCallId"], members["toolName"], members["input"] = w[1], w[2], map[string]any{}
+	case kind == "calling":
+		kind = "tool-input-start"
+		members["toolCallId"], members["toolName"] = w[1], w[2]
+	case kind == "result":
+		kind = "tool-output-available"
+		members["toolCallId"], members["output"] = w[1], w[2]
+	case kind == "start" && w[1] != "":
+		members["messageId"] = w[1]
+	}
+	c, err := NewChunk(kind, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// short is a chunk as say has it.
+func short(c Chunk) string {
+	kind := c.Type()
+	for long, end := range map[string]string{"-start": "+", "-delta": ".", "-end": "-"} {
+		if base, ok := strings.CutSuffix(kind, long); ok && (base == "text" || base == "reasoning") {
+			return strings.TrimSpace(base + end + " " + c.Text("id") + " " + c.Text("delta"))
+		}
+	}
+	switch kind {
+	case "tool-input-available":
+		return "call " + c.Text("toolCallId") + " " + c.Text("toolName")
+	case "tool-input-start":
+		return "calling " + c.Text("toolCallId") + " " + c.Text("toolName")
+	case "tool-output-available":
+		return "result " + c.Text("toolCallId") + " " + c.Text("output")
+	case "start":
+		return strings.TrimSpace("start " + c.Text("messageId"))
+	}
+	return kind
+}
+
+// stitched is the log of some runs, one after the other.
+func stitched(t *testing.T, id string, runs ...[]string) (log []string, m Message) {
+	acc := newAccumulator(Message{ID: "m", Role: Assistant})
+	for _, run := range runs {
+		st := newStitcher(acc, id)
+		for _, s := range run {
+			take := func(list []Chunk) {
+				for _, c := range list {
+					acc.add(c)
+					log = append(log, short(c))
+				}
+			}
+			take(st.before(say(t, s)))
+			take(st.next(say(t, s)))
+		}
+	}
+	return log, acc.message()
+}
+
+func TestStitch(t *testing.T) {
+	lines := func(s string) []string { return strings.Split(s, "; ") }
+	cases := []struct {
+		name, first, second, want string
+	}{
+		{"one run", "start; start-step; text+ a; text. a hi; text- a; finish-step; finish", "",
+			"start m; start-step; text+ a; text. a hi; text- a; finish-step; finish"},
+		{"a start of its own id", "start x; text. a hi", "", "start m; text+ a; text. a hi"},
+		{"no start", "text. a hi", "", "start m; text+ a; text. a hi"},
+		{"a text goes on", "start; text+ a; text. a he", "start; text+ b; text. b llo; text- b",
+			"start m; text+ a; text. a he; text. a llo; text- a"},
+		{"under the same id", "start; text+ a; text. a he", "start; text+ a; text. a llo; text- a; text+ a; text. a x",
+			"start m; text+ a; text. a he; text. a llo; text- a; text+ a; text. a x"},
+		{"a step goes on", "start; start-step; text+ a; text. a he", "start; start-step; text+ b; text. b y; text- b; finish-step; finish",
+			"start m; start-step; text+ a; text. a he; text. a y; text- a; finish-step; finish"},
+		{"a second text is another", "start; text+ a; text. a he", "text+ b; text. b y; text- b; text+ c; text. c z",
+			"start m; text+ a; text. a he; text. a y; text- a; text+ c; text. c z"},
+		{"half a thought", "start; reasoning+ r; reasoning. r hm", "reasoning+ r; reasoning. r so; text. a x",
+			"start m; reasoning+ r; reasoning. r hm; reasoning- r; reasoning+ r; reasoning. r so; text+ a; text. a x"},
+		{"a call is repeated", "start; call t f; result t 1", "start; calling t f; call t f; result t 2; call u f",
+			"start m; call t f; result t 1; call u f"},
+		{"a result of nothing", "result t 1; text- a; finish-step", "", "start m"},
+		{"nothing was said", "", "start; text. a x", "start m; text+ a; text. a x"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			runs := [][]string{}
+			for _, r := range []string{c.first, c.second} {
+				if r != "" {
+					runs = append(runs, lines(r))
+				}
+			}
+			log, _ := stitched(t, "m", runs...)
+			if got := strings.Join(log, "; "); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestStitchedTextsGrow cuts drawn streams anywhere and goes on with others: whatever they are, the text
+// that is there only grows, there is one start, and each end has a beginning.
+func TestStitchedTextsGrow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := rapid.SampledFrom([]string{"a", "b"})
+		step := rapid.OneOf(
+			rapid.SampledFrom([]string{"start", "start-step", "finish-step", "finish"}),
+			rapid.Map(id, func(id string) string { return "text+ " + id }),
+			rapid.Map(id, func(id string) string { return "text. " + id + " w" }),
+			rapid.Map(id, func(id string) string { return "text- " + id }),
+			rapid.Map(id, func(id string) string { return "reasoning. " + id + " r" }),
+			rapid.Map(id, func(id string) string { return "reasoning- " + id }),
+			rapid.Map(id, func(id string) string { return "call " + id + " f" }),
+			rapid.Map(id, func(id string) string { return "result " + id + " 1" }),
+		)
+		acc := newAccumulator(Message{ID: "m", Role: Assistant})
+		open := map[string]bool{}
+		results := map[string]int{}
+		said, starts, texts := "", 0, []string{}
+		for range rapid.IntRange(1, 4).Draw(t, "runs") {
+			st := newStitcher(acc, "m")
+			for n, s := range rapid.SliceOfN(step, 0, 12).Draw(t, "run") {
+				if strings.HasPrefix(s, "text. ") {
+					s = fmt.Sprintf("%s%d-%d ", s, starts, n)
+					said += strings.SplitN(s, " ", 3)[2]
+				}
+				take := func(list []Chunk) {
+					for _, c := range list {
+						kind, part, _ := cutLast(c.Type(), "-")
+						key := kind + c.Text("id")
+						switch {
+						case c.Type() == "start":
+							starts++
+						case c.Type() == "finish-step":
+							clear(open) // as the hook does
+						case kind != "text" && kind != "reasoning":
+						case part == "start" && open[key], part != "start" && !open[key]:
+							t.Fatalf("%s at %q", short(c), s)
+						default:
+							open[key] = part != "end"
+						}
+						if c.Type() == "tool-output-available" {
+							results[c.Text("toolCallId")]++
+						}
+						acc.add(c)
+					}
+				}
+				take(st.before(say(t, s)))
+				take(st.next(say(t, s)))
+				m := acc.message()
+				for i, p := range m.Parts {
+					text := p.Text("text")
+					if i < len(texts) && !strings.HasPrefix(text, texts[i]) {
+						t.Fatalf("part %d was %q, is %q", i, texts[i], text)
+					}
+				}
+				texts = texts[:0]
+				for _, p := range m.Parts {
+					texts = append(texts, p.Text("text"))
+				}
+			}
+		}
+		m := acc.message()
+		if got := m.PlainText(); len(got) != len(said) {
+			t.Fatalf("%q was said, %q is there", said, got)
+		}
+		if starts > 1 {
+			t.Fatalf("%d starts", starts)
+		}
+		for id, n := range results {
+			if n > 1 {
+				t.Fatalf("call %s has %d results", id, n)
+			}
+		}
+	})
+}
+
+func TestRepairs(t *testing.T) {
+	part := func(state, name string) Part {
+		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
+		return p
+	}
+	clients := func(name string) bool { return name == "client" }
+	m := Message{ID: "m", Role: Assistant, Parts: []Part{
+		part(inputStreaming, "half"), part(inputAvailable, "server"), part(inputAvailable, "client"),
+		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(outputAvailable, "done"),
+		part(inputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
+	}}
+	add, waits := repairs(&m, clients)
+	var got []string
+	for _, c := range add {
+		got = append(got, c.Type()+" "+c.Text("toolCallId"))
+	}
+	if want := "tool-input-error half,tool-output-error server"; strings.Join(got, ",") != want || !waits {
+		t.Errorf("%v, waits %t", got, waits)
+	}
+	m.Parts = []Part{part(inputAvailable, "server")}
+	if _, waits := repairs(&m, clients); waits {
+		t.Error("a server's call is not waited for")
+	}
+}
