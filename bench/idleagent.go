@@ -69,7 +69,7 @@ func (b *bench) idleAgents(ctx context.Context, id string, n int) (err error) {
 	const most = 1536
 	r := c.row(id, "agent", n, unsafe.Sizeof(idler{}), most)
 	r.Notes = append(r.Notes, "the agent itself, which the struct embeds by its address, is part of it",
-		fmt.Sprintf("a full collection with all of them takes %.3g ms", median(c.collections)))
+		fmt.Sprintf("a full collection with all of them takes %.0f ms", median(c.collections)))
 	b.add(r)
 	return nil
 }
