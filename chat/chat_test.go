@@ -1,0 +1,101 @@
+package chat_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+const parrots dohost.Namespace[parrot] = "Parrot"
+
+// parrot counts to a number in words that are never the same twice: each says in which call of the
+// handler it was said. So a reply that was begun again shows.
+type parrot struct {
+	*chat.Agent[struct{}]
+	cage *cage
+}
+
+// cage is what parrots of a test share.
+type cage struct {
+	words int
+	calls atomic.Int64
+	more  func(*parrot, context.Context, *chat.Reply, int) error // before each word; may be nil
+}
+
+func (c *cage) reset() { c.calls.Store(0) }
+
+func (p *parrot) reply(ctx context.Context, r *chat.Reply) error {
+	call := p.cage.calls.Add(1)
+	partial := r.Partial()
+	said := len(strings.Fields(partial.PlainText()))
+	for i := said; i < p.cage.words; i++ {
+		if err := dohost.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+		if p.cage.more != nil {
+			if err := p.cage.more(p, ctx, r, i); err != nil {
+				return err
+			}
+		}
+		if err := r.Say(ctx, fmt.Sprintf("%d.%d ", call, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parrotClass(c *cage, o *chat.Options) dohost.Class {
+	return parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply}, o)
+}
+
+func parrotClassOf(c *cage, h chat.Handlers[parrot], o *chat.Options) dohost.Class {
+	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
+		return &parrot{a, c}, nil
+	}, h, o)
+}
+
+var polly = dohost.ID{Class: "Parrot", Name: "polly"}
+
+// counted says what is wrong with a text of a parrot: it counts from 0, without a gap and without a word
+// said twice, and its calls only go up.
+func counted(text string, words int) error {
+	got := strings.Fields(text)
+	before := 0
+	for i, w := range got {
+		var call, n int
+		if _, err := fmt.Sscanf(w, "%d.%d", &call, &n); err != nil || n != i || call < before {
+			return fmt.Errorf("word %d of %q is %q", i, text, w)
+		}
+		before = call
+	}
+	if len(got) != words {
+		return fmt.Errorf("%d words instead of %d: %q", len(got), words, text)
+	}
+	return nil
+}
+
+func TestReply(t *testing.T) {
+	c := &cage{words: 3}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{parrotClass(c, nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "r")
+		if err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.ask(t.Context(), "one", "count", nil)
+		if err := r.until(t.Context(), func() bool { return r.ended["one"].Done }, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := counted(r.seen["one"].text, 3); err != nil {
+			t.Error(err)
+		}
+		t.Log(r.log)
+		r.leave()
+	})
+}

@@ -1,0 +1,134 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// endWhenever ends a reply; if there is no room for that yet, when there is.
+func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why string) error {
+	for {
+		err := k.end(ctx, l, s, why)
+		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
+			return err
+		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if l.over {
+			return nil
+		}
+	}
+}
+
+// end ends a reply, in one segment, and tells its clients.
+func (k *conversation) end(ctx context.Context, l *live, s Status, why string) error {
+	if err := l.addAll(ctx, l.st.finish(s == Completed)); err != nil {
+		return err
+	}
+	m, row := l.acc.message(), l.row
+	err := k.endWith(ctx, &row, &m, s, why)
+	if _, large := errors.AsType[*dohost.LimitError](err); large {
+		why = err.Error()
+		s = Failed
+		err = k.endWith(ctx, &row, nil, s, why)
+	}
+	if err != nil {
+		return err
+	}
+	l.row, l.over = row, true
+	if l.cancel != nil {
+		l.cancel(ErrReplyOver)
+	}
+	if k.live == l {
+		k.live = nil
+	}
+	k.ended(row.ID)
+	return k.showEnd(ctx, &row)
+}
+
+func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s Status, why string) error {
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		if m != nil && len(m.Parts) > 0 {
+			if err := k.put(ctx, *m, row.Place); err != nil {
+				return err
+			}
+		}
+		if err := k.trim(ctx); err != nil {
+			return err
+		}
+		if err := k.deleteLog(ctx, row.Number); err != nil {
+			return err
+		}
+		if s == Failed {
+			if err := notes.Put(ctx, k.store(), noteRow{Name: terminalNote, Reply: row.ID, Text: why}); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		row.Status, row.Error, row.Ended = s, why, now.UnixMilli()
+		if err := replies.Put(ctx, k.store(), *row); err != nil {
+			return err
+		}
+		if err := k.sweep(ctx, now); err != nil {
+			return err
+		}
+		return k.beginNext(ctx)
+	})
+}
+
+// showEnd shows clients the transcript, and then that a reply has ended. Those who have asked, and have
+// seen it come, need no transcript, unless it went on in an older message, whose parts they would not
+// know.
+func (k *conversation) showEnd(ctx context.Context, row *replyRow) error {
+	err := k.showTranscript(ctx, func(c *agent.Conn) bool {
+		return c.ID() == row.Conn && !row.Continues && !k.isCatching(c)
+	})
+	if err != nil {
+		return err
+	}
+	k.catching, k.waiting = nil, nil
+	return k.tellAll(ctx, row.endFrame(), nil)
+}
+
+func (r *replyRow) endFrame() responseFrame {
+	f := responseFrame{
+		Type: frameResponse, ID: r.ID, Done: true, Continuation: r.Continues, Outcome: r.Status, MessageIDs: r.Users,
+	}
+	if r.Status == Failed {
+		f.Error, f.Body = true, r.Error
+	}
+	return f
+}
+
+// tell tells the class how a request has ended.
+func (k *conversation) tell(ctx context.Context, row replyRow) error {
+	if row.Told {
+		return nil
+	}
+	if k.class.response != nil {
+		r, err := k.response(ctx, &row)
+		if err != nil {
+			return err
+		}
+		if err := k.class.response(k.owner, ctx, r); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			k.report(ctx, "chat:failed", row.ID, slog.String("hook", "OnResponse"), slog.Any("err", err))
+		}
+	}
+	_, err := replies.Update(ctx, k.store(), row.ID, func(r *replyRow) error {
+		r.Told = true
+		return nil
+	})
+	if errors.Is(err, dohost.ErrNoRow) {
+		return nil
+	}
+	return err
+}

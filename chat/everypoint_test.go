@@ -1,0 +1,147 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// crowd are the readers of a run.
+type crowd struct {
+	readers []*reader
+	cage    *cage // whose calls are those of the handler; nil if a model has more
+}
+
+func (c *crowd) join(h *dohosttest.Host, name string) *reader {
+	r := newReader(h, polly, name)
+	c.readers = append(c.readers, r)
+	return r
+}
+
+// asks has a client ask, until it has its answers, whatever happens in between.
+func (r *reader) asks(ctx context.Context, requests ...string) error {
+	defer r.leave()
+	ask := func() {
+		for _, id := range requests {
+			if !r.ended[id].Done {
+				r.ask(ctx, id, "count", nil) // who is not sure that it has come asks again
+			}
+		}
+	}
+	return r.until(ctx, func() bool {
+		return !slices.ContainsFunc(requests, func(id string) bool { return !r.ended[id].Done })
+	}, ask)
+}
+
+// watches has a client look until the transcript has so many messages.
+func (r *reader) watches(ctx context.Context, n int) error {
+	defer r.leave()
+	return r.until(ctx, func() bool { return len(r.messages) >= n }, nil)
+}
+
+// rest says what is wrong with what is left of a conversation in which everything has ended: so many
+// requests of a count each.
+func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words int) error {
+	var list []chat.Message
+	err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) (err error) {
+		if list, err = chat.Messages(ctx, p, 0); err != nil {
+			return err
+		}
+		if begun, err := p.Begun(ctx); err != nil || c.cage != nil && int(c.cage.calls.Load()) > begun {
+			return fmt.Errorf("the handler was called %d times, %d are counted: %w", c.cage.calls.Load(), begun, err)
+		}
+		return p.Idle(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	if len(list) != 2*requests {
+		return fmt.Errorf("%d messages instead of %d", len(list), 2*requests)
+	}
+	stored := map[string]string{}
+	for i, m := range list {
+		if want := []chat.Role{chat.User, chat.Assistant}[i%2]; m.Role != want {
+			return fmt.Errorf("message %d is of the %s", i, m.Role)
+		}
+		if m.Role == chat.Assistant {
+			stored[m.ID] = m.PlainText()
+			if err := counted(m.PlainText(), words); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range c.readers {
+		for id, v := range r.seen {
+			text, ok := stored[v.message]
+			if v.message == "" { // it went on in one that was there, which had no text then
+				text, ok = list[len(list)-1].PlainText(), true
+			}
+			if !ok || !strings.HasPrefix(text, v.text) {
+				err = errors.Join(err, fmt.Errorf("%s has seen %q of %s, which is stored as %q", r.name, v.text, id, text))
+			}
+		}
+	}
+	return err
+}
+
+// scenario is one in which clients ask a parrot.
+func scenario(c *cage, all *crowd, class dohost.Class) dohosttest.Scenario {
+	s := dohosttest.Scenario{
+		Classes: []dohost.Class{class},
+		Reset: func() {
+			c.reset()
+			all.readers = nil
+		},
+		Places: places(),
+	}
+	if !invariants.Enabled {
+		s.Pairs = 25
+	}
+	return s
+}
+
+// places are those between which something else is left behind. The race detector makes a run ten times
+// as long.
+func places() []string {
+	if invariants.Enabled {
+		return []string{"awaited"}
+	}
+	return []string{"handover", "handed", "sync", "durable", "release", "awaited"}
+}
+
+func TestReplyAtEveryPoint(t *testing.T) {
+	c := &cage{words: 3}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		late := all.join(h, "late")
+		other := h.Client(func(ctx context.Context) error {
+			time.Sleep(150 * time.Millisecond)
+			return late.watches(ctx, 2)
+		})
+		err := all.join(h, "asker").asks(ctx, "one")
+		return errors.Join(err, other.Wait())
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 3) }
+	dohosttest.EveryPoint(t, s)
+}
+
+func TestQueueOfThreeAtEveryPoint(t *testing.T) {
+	c := &cage{words: 2}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		return all.join(h, "asker").asks(ctx, "one", "two", "three")
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 3, 2) }
+	dohosttest.EveryPoint(t, s)
+}

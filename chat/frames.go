@@ -1,0 +1,120 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// The types of the frames of the wire.
+const (
+	frameRequest     = "cf_agent_use_chat_request"
+	frameResponse    = "cf_agent_use_chat_response"
+	frameCancel      = "cf_agent_chat_request_cancel"
+	frameClear       = "cf_agent_chat_clear"
+	frameMessages    = "cf_agent_chat_messages"
+	frameUpdated     = "cf_agent_message_updated"
+	frameResume      = "cf_agent_stream_resume_request"
+	frameResumeAck   = "cf_agent_stream_resume_ack"
+	frameResuming    = "cf_agent_stream_resuming"
+	framePending     = "cf_agent_stream_pending"
+	frameNone        = "cf_agent_stream_resume_none"
+	frameRecovering  = "cf_agent_chat_recovering"
+	frameToolResult  = "cf_agent_tool_result"
+	frameToolConsent = "cf_agent_tool_approval"
+)
+
+// responseFrame is a chunk of a reply, or its end.
+type responseFrame struct {
+	Type           string   `json:"type"`
+	ID             string   `json:"id"`
+	Body           string   `json:"body"`
+	Done           bool     `json:"done"`
+	Error          bool     `json:"error,omitempty"`
+	Continuation   bool     `json:"continuation,omitempty"`
+	Replay         bool     `json:"replay,omitempty"`
+	ReplayComplete bool     `json:"replayComplete,omitempty"`
+	Seq            *uint64  `json:"seq,omitempty"`
+	Outcome        Status   `json:"outcome,omitempty"`
+	MessageIDs     []string `json:"messageIds,omitempty"`
+}
+
+type messagesFrame struct {
+	Type     string            `json:"type"`
+	Messages []json.RawMessage `json:"messages"`
+	Connect  bool              `json:"connect,omitempty"` // clients keep what they are about to send
+}
+
+type updatedFrame struct {
+	Type    string  `json:"type"`
+	Message Message `json:"message"`
+}
+
+// streamFrame says something about the stream of a request.
+type streamFrame struct {
+	Type    string `json:"type"`
+	ID      string `json:"id,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	ProbeID string `json:"probeId,omitempty"`
+}
+
+type recoveringFrame struct {
+	Type       string `json:"type"`
+	Recovering bool   `json:"recovering"`
+	ID         string `json:"id,omitempty"`
+}
+
+func frameOf(v any) (dohost.Frame, error) {
+	data, err := encode(v)
+	return dohost.Frame{Text: true, Data: data}, err
+}
+
+// send sends a frame to one connection, which may have gone.
+func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error {
+	f, err := frameOf(v)
+	if err != nil {
+		return err
+	}
+	if err := conn.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
+		return err
+	}
+	return nil
+}
+
+// tellAll sends a frame to all connections that speak the wire, but for some.
+func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Conn) bool) error {
+	var to []*agent.Conn
+	for conn := range k.base.Connections("") {
+		if conn.Protocol() && (except == nil || !except(conn)) {
+			to = append(to, conn)
+		}
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	f, err := frameOf(v)
+	if err != nil {
+		return err
+	}
+	return k.base.BroadcastTo(ctx, f, to)
+}
+
+// showTo sends the conversation to one connection.
+func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, f messagesFrame) (err error) {
+	if f.Messages, err = k.transcript(ctx); err != nil {
+		return err
+	}
+	return k.send(ctx, conn, f)
+}
+
+// showTranscript sends the conversation to all connections but some.
+func (k *conversation) showTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
+	all, err := k.transcript(ctx)
+	if err != nil {
+		return err
+	}
+	return k.tellAll(ctx, messagesFrame{Type: frameMessages, Messages: all}, except)
+}

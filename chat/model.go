@@ -1,0 +1,245 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/dohost/dohost"
+)
+
+// Model is what says what the assistant says next.
+type Model interface {
+	// Stream goes on with a conversation: it yields chunks, and an error at most once, as the last. Those
+	// of a call of a tool end with tool-input-available. It is called on a goroutine of its own, without
+	// the turn, and stops when ctx ends or when it is told to.
+	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
+}
+
+// Prompt is what a model is asked.
+type Prompt struct {
+	// System is what it is told to be.
+	System string
+	// Messages are what was said before, the oldest first.
+	Messages []Message
+	// Partial is what the assistant has said in this message, with the outcomes of its tools; without
+	// parts at first. The model goes on from there. If it was cut off in a text, what it says next goes
+	// on in that.
+	Partial Message
+	// Cut says that the partial was cut off, and where that was is not the end of a step.
+	Cut bool
+	// Tools are those that it may call: the server's and the client's.
+	Tools []ToolSpec
+	// Keep keeps a value, as JSON, for whoever goes on with the reply if it is cut off, such as the id
+	// under which the provider knows it. It is durable when Keep returns.
+	Keep func(ctx context.Context, v any) error
+	// Kept decodes what was last kept, and says whether anything was.
+	Kept func(v any) (bool, error)
+}
+
+// ToolSpec is a tool as a model is told of it.
+type ToolSpec struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON schema
+}
+
+// Tool is a tool that runs on the server.
+type Tool struct {
+	ToolSpec
+	// Run runs it, with the turn. What it returns is its output, as JSON; an error is told to the model.
+	// A call that was cut off is not run again: the model is told that whether it took effect is not
+	// known.
+	Run func(ctx context.Context, input json.RawMessage) (any, error)
+	// Approve has every call of it wait until a client allows it.
+	Approve bool
+}
+
+// AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
+type AnswerOptions struct {
+	// System is what the model is told to be.
+	System string
+	// Tools are those of the server.
+	Tools []Tool
+	// MaxSteps bounds how often the model is asked for one message. Zero means 20.
+	MaxSteps int
+	// MaxMessages bounds how many messages the model is given, the newest. Zero means all.
+	MaxMessages int
+}
+
+// Answer has a model answer: it asks, runs the tools of the server that the model calls, and asks again
+// with their outcomes, until the model has nothing more to call, or calls what a client is to answer. Of a
+// reply that was cut off it goes on from what was said: no tool runs twice.
+//
+// Errors: the model's, and those of [Reply.Send].
+func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
+	if o == nil {
+		o = &AnswerOptions{}
+	}
+	most := o.MaxSteps
+	if most == 0 {
+		most = 20
+	}
+	before, err := r.Messages(ctx, o.MaxMessages)
+	if err != nil {
+		return err
+	}
+	a := &answering{r: r, model: m, o: o, before: before}
+	for range most {
+		waits, ran, err := a.runCalls(ctx)
+		if err != nil || waits {
+			return err
+		}
+		if a.asked && !ran {
+			return nil
+		}
+		if err := a.step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answering is a call of Answer.
+type answering struct {
+	r      *Reply
+	model  Model
+	o      *AnswerOptions
+	before []Message
+	asked  bool
+}
+
+func (a *answering) tool(name string) (Tool, bool) {
+	for _, t := range a.o.Tools {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Tool{}, false
+}
+
+// runCalls runs the server's tools that were called and may run. waits says that the rest is up to
+// clients.
+func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
+	m := a.r.Partial()
+	for _, p := range m.Parts {
+		if !isTool(p) || settled(p) || p.is("providerExecuted") {
+			continue
+		}
+		t, ours := a.tool(toolName(p))
+		switch state := p.Text("state"); {
+		case state == approvalRequested, !ours && a.r.l.row.clientTool(toolName(p)):
+			waits = true
+			continue
+		case !ours:
+			err = a.settle(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
+		case t.Approve && state == inputAvailable:
+			waits = true
+			err = a.r.Send(ctx, newChunk("tool-approval-request").with("toolCallId", p.Text("toolCallId")).
+				with("approvalId", "approve_"+p.Text("toolCallId")))
+			if err != nil {
+				return false, false, err
+			}
+			continue
+		default:
+			var out any
+			out, failed := t.Run(ctx, orNull(p.Member("input")))
+			if ctx.Err() != nil {
+				return false, false, context.Cause(ctx)
+			}
+			err = a.settle(ctx, p, out, failed)
+		}
+		if err != nil {
+			return false, false, err
+		}
+		ran = true
+	}
+	return waits, ran, nil
+}
+
+// settle says how a call has ended.
+func (a *answering) settle(ctx context.Context, p Part, out any, failed error) error {
+	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
+	raw, err := encode(out)
+	if err == nil {
+		c.set("output", raw)
+		err = failed
+	}
+	if err != nil {
+		c = newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId")).with("errorText", err.Error())
+	}
+	return a.r.Send(ctx, c)
+}
+
+// step asks the model once.
+func (a *answering) step(ctx context.Context) error {
+	r := a.r
+	a.asked = true
+	p := &Prompt{
+		System: a.o.System, Messages: a.before, Partial: r.Partial(), Cut: r.l.acc.inStep, Tools: a.specs(),
+		Keep: r.Stash, Kept: r.Stashed,
+	}
+	if err := r.Send(ctx, newChunk("start-step")); err != nil {
+		return err
+	}
+	if err := r.stream(ctx, a.model.Stream, p); err != nil {
+		return err
+	}
+	return r.Send(ctx, newChunk("finish-step"))
+}
+
+func (a *answering) specs() (specs []ToolSpec) {
+	for _, t := range a.o.Tools {
+		specs = append(specs, t.ToolSpec)
+	}
+	var clients []ToolSpec
+	if raw := a.r.Tools(); raw != nil && json.Unmarshal(raw, &clients) == nil {
+		specs = append(specs, clients...)
+	}
+	return specs
+}
+
+// said is what a model yields.
+type said struct {
+	chunk Chunk
+	err   error
+}
+
+// stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
+// to, when stream returns.
+func (r *Reply) stream(ctx context.Context, of func(context.Context, *Prompt) iter.Seq2[Chunk, error], p *Prompt) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ch := make(chan said, 16)
+	go func() {
+		defer close(ch)
+		for c, err := range of(inner, p) {
+			select {
+			case ch <- said{c, err}:
+			case <-inner.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		s, ok, err := dohost.Recv(ctx, ch)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return nil
+		case s.err != nil:
+			return s.err
+		}
+		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
+			continue // the steps are Answer's
+		}
+		if err := r.Send(ctx, s.chunk); err != nil {
+			return err
+		}
+	}
+}

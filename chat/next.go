@@ -1,0 +1,76 @@
+package chat
+
+import (
+	"context"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// beginNext starts the reply to the next request, if none is being answered.
+func (k *conversation) beginNext(ctx context.Context) error {
+	for {
+		open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
+		if err != nil || len(open) == 0 || open[0].Value.Status != Queued {
+			return err
+		}
+		row := open[0].Value
+		if wait := time.Until(time.UnixMilli(row.Due)); wait > 0 {
+			_, err := agent.Schedule(ctx, k.base, agent.After(wait), nextCallback, struct{}{}, nil)
+			return err
+		}
+		begins, err := k.findMessage(ctx, &row)
+		if err != nil {
+			return err
+		}
+		if !begins {
+			if err := k.stop(ctx, row, Skipped); err != nil {
+				return err
+			}
+			continue
+		}
+		row.Status, row.Runs = Running, runs{Begun: 1}
+		started, err := agent.StartFiber(ctx, k.base, replyKind, nil, nil)
+		if err != nil {
+			return err
+		}
+		row.Fiber = started.ID
+		return replies.Put(ctx, k.store(), row)
+	}
+}
+
+// beginDue starts a reply that was to wait.
+func (k *conversation) beginDue(ctx context.Context) error {
+	return dohost.Transaction(ctx, k.beginNext)
+}
+
+// findMessage finds the message of a reply: a new one behind what it answers, or the last one, if that is
+// the assistant's. One that was to go on in that alone does not begin if there is nothing to go on with.
+func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins bool, err error) {
+	if row.Continues {
+		last, err := messages.List(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Reverse: true, Limit: 1})
+		if err != nil {
+			return false, err
+		}
+		if len(last) > 0 {
+			m, err := last[0].Value.message()
+			if err != nil {
+				return false, err
+			}
+			if m.Role == Assistant {
+				row.Message, row.Place = m.ID, last[0].Value.Place
+				return !row.Answers || !awaits(&m), nil
+			}
+		}
+		if row.Answers {
+			return false, nil
+		}
+	}
+	row.Continues = false
+	row.Message = "msg_" + ulid.Make().String()
+	row.Place, err = k.placeBehind(ctx, row.Users)
+	return true, err
+}

@@ -1,0 +1,314 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
+)
+
+// reader is a client with a page before it, who comes back when the connection ends. What it sees is
+// made of frames alone, by its own rules, and is checked at each: a text only grows.
+type reader struct {
+	h    *dohosttest.Host
+	id   dohost.ID
+	name string
+	ws   *websocket.Conn // nil: none
+
+	seen     map[string]*view // by request
+	order    []string         // requests, as they came
+	replaced *view            // what a replay has shown so far; nil outside of one
+	messages []page           // the last transcript
+	ended    map[string]frame // by request
+	log      []string         // kinds of frames
+}
+
+// view is what a reply looks like to a reader.
+type view struct {
+	message string // id
+	text    string
+	next    uint64 // number of the chunk that comes next
+	tools   map[string]string
+}
+
+// page is a message of a transcript.
+type page struct {
+	ID    string `json:"id"`
+	Role  string `json:"role"`
+	Parts []part `json:"parts"`
+}
+
+// part is a part of a page.
+type part struct {
+	Type   string          `json:"type"`
+	Text   string          `json:"text,omitempty"`
+	State  string          `json:"state,omitempty"`
+	CallID string          `json:"toolCallId,omitempty"`
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+}
+
+// calls are the ids of the calls of tools that are in a state: in the transcript, or else in what was seen.
+func (r *reader) calls(state string) (ids []string) {
+	known := map[string]bool{}
+	for _, m := range r.messages {
+		for _, p := range m.Parts {
+			known[p.CallID] = true
+			if p.CallID != "" && p.State == state {
+				ids = append(ids, p.CallID)
+			}
+		}
+	}
+	for _, v := range r.seen {
+		for id, is := range v.tools {
+			if !known[id] && is == state {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (p *page) text() (s string) {
+	for _, part := range p.Parts {
+		if part.Type == "text" {
+			s += part.Text
+		}
+	}
+	return s
+}
+
+// frame is any frame that a reader gets.
+type frame struct {
+	Type           string  `json:"type"`
+	ID             string  `json:"id"`
+	Body           string  `json:"body"`
+	Done           bool    `json:"done"`
+	Error          any     `json:"error"` // true, or what was wrong with a frame
+	Replay         bool    `json:"replay"`
+	ReplayComplete bool    `json:"replayComplete"`
+	Seq            *uint64 `json:"seq"`
+	Outcome        string  `json:"outcome"`
+	Reason         string  `json:"reason"`
+	ProbeID        string  `json:"probeId"`
+	Recovering     bool    `json:"recovering"`
+	Messages       []page  `json:"messages"`
+	Message        page    `json:"message"`
+}
+
+func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
+	return &reader{h: h, id: id, name: name, seen: map[string]*view{}, ended: map[string]frame{}}
+}
+
+// connect has the reader connected, and asks whether there is something to catch up with, as the hook
+// does.
+func (r *reader) connect(ctx context.Context) (err error) {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.h.Host().ServeObject(w, q, r.id) })
+	for range 20 {
+		if r.ws != nil {
+			return nil
+		}
+		if r.ws, _, err = sockettest.Dial(ctx, serve, "/?_pk="+r.name); err != nil {
+			r.ws = nil
+			time.Sleep(time.Second)
+			continue
+		}
+		r.ws.SetReadLimit(32 << 20)
+		r.replaced = nil
+		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "probe"})
+	}
+	return err
+}
+
+// say sends a frame. It is no error if the connection has ended, which the next hear tells.
+func (r *reader) say(ctx context.Context, f map[string]any) {
+	data, err := json.Marshal(f)
+	if err != nil {
+		panic(err)
+	}
+	_ = r.ws.Write(ctx, websocket.MessageText, data)
+}
+
+// ask sends a request, with all messages that the reader knows and one of its own.
+func (r *reader) ask(ctx context.Context, id, text string, more map[string]any) {
+	var list []any
+	for _, m := range r.messages {
+		list = append(list, m)
+	}
+	if text != "" {
+		list = append(list, map[string]any{"id": "user-" + id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": text}}})
+	}
+	body := map[string]any{"messages": list, "trigger": "submit-message"}
+	for name, v := range more {
+		body[name] = v
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": string(raw)}})
+}
+
+// hear takes a frame. connected is false if there is none any more.
+func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) {
+	_, data, err := r.ws.Read(ctx)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return f, false, cause
+		}
+		_ = r.ws.CloseNow() // unless it is closed
+		r.ws = nil
+		if ce, closed := errors.AsType[websocket.CloseError](err); closed && ce.Code != dohost.CloseRestart {
+			return f, false, fmt.Errorf("%s was closed: %w", r.name, err)
+		}
+		return f, false, nil
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, true, err
+	}
+	r.log = append(r.log, f.Type)
+	if err := r.take(ctx, f); err != nil {
+		return f, true, fmt.Errorf("%s, at %s: %w", r.name, data, err)
+	}
+	return f, true, nil
+}
+
+func (r *reader) take(ctx context.Context, f frame) error {
+	switch f.Type {
+	case "cf_agent_stream_resuming":
+		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
+	case "cf_agent_chat_messages":
+		for i, m := range f.Messages {
+			if slices.ContainsFunc(f.Messages[:i], func(o page) bool { return o.ID == m.ID }) {
+				return fmt.Errorf("message %s is there twice", m.ID)
+			}
+			for _, v := range r.seen {
+				if v.message == m.ID && !strings.HasPrefix(m.text(), v.text) {
+					return fmt.Errorf("the transcript says %q of what was seen as %q", m.text(), v.text)
+				}
+			}
+		}
+		r.messages = f.Messages
+	case "cf_agent_message_updated":
+		for i := range r.messages {
+			if r.messages[i].ID == f.Message.ID {
+				if !strings.HasPrefix(f.Message.text(), r.messages[i].text()) {
+					return fmt.Errorf("message %s was %q", f.Message.ID, r.messages[i].text())
+				}
+				r.messages[i] = f.Message
+			}
+		}
+	case "cf_agent_use_chat_response":
+		return r.takeResponse(f)
+	}
+	return nil
+}
+
+func (r *reader) takeResponse(f frame) error {
+	v, known := r.seen[f.ID]
+	switch {
+	case f.ReplayComplete:
+		if r.replaced == nil {
+			r.replaced = &view{}
+		}
+		if known && !strings.HasPrefix(r.replaced.text, v.text) {
+			return fmt.Errorf("a replay says %q of what was seen as %q", r.replaced.text, v.text)
+		}
+		if known && v.message != "" && r.replaced.message != v.message {
+			return fmt.Errorf("a replay calls message %s %s", v.message, r.replaced.message)
+		}
+		r.seen[f.ID], r.replaced = r.replaced, nil
+	case f.Done:
+		r.ended[f.ID], r.replaced = f, nil
+		return nil
+	case f.Replay:
+		if r.replaced == nil {
+			r.replaced = &view{}
+		}
+		return r.replaced.add(f)
+	default:
+		if !known {
+			v = &view{}
+			r.seen[f.ID] = v
+			r.order = append(r.order, f.ID)
+		}
+		return v.add(f)
+	}
+	return nil
+}
+
+func (v *view) add(f frame) error {
+	var c struct {
+		Type, Delta, MessageID, ToolCallID string
+	}
+	if err := json.Unmarshal([]byte(f.Body), &c); err != nil {
+		return err
+	}
+	if f.Seq == nil || *f.Seq != v.next {
+		return fmt.Errorf("chunk %v instead of %d", f.Seq, v.next)
+	}
+	v.next++
+	switch c.Type {
+	case "start":
+		if *f.Seq != 0 {
+			return errors.New("it starts again")
+		}
+		v.message = c.MessageID
+	case "text-delta":
+		v.text += c.Delta
+	}
+	states := map[string]string{
+		"tool-input-available": "input-available", "tool-approval-request": "approval-requested",
+		"tool-output-available": "output-available", "tool-output-error": "output-error", "tool-input-error": "output-error",
+	}
+	state, ok := states[c.Type]
+	if !ok {
+		return nil
+	}
+	if strings.HasPrefix(v.tools[c.ToolCallID], "output") {
+		return fmt.Errorf("tool call %s goes on after its outcome", c.ToolCallID)
+	}
+	if v.tools == nil {
+		v.tools = map[string]string{}
+	}
+	v.tools[c.ToolCallID] = state
+	return nil
+}
+
+// until reads, and comes back when the connection ends, until a condition holds. lost, if it is not nil,
+// is called when the reader has come back.
+func (r *reader) until(ctx context.Context, holds func() bool, lost func()) error {
+	for !holds() {
+		if r.ws == nil {
+			if err := r.connect(ctx); err != nil {
+				return err
+			}
+			if lost != nil {
+				lost()
+			}
+		}
+		if _, _, err := r.hear(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave closes the connection.
+func (r *reader) leave() {
+	if r.ws != nil {
+		_ = r.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
+		r.ws = nil
+	}
+}

@@ -1,0 +1,295 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// interrupts has a client ask, and ends the incarnation after so many words, n times.
+func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
+	t.Helper()
+	r := come(t, h, "r")
+	r.ask(t.Context(), "one", "count", nil)
+	for range n {
+		for range after {
+			r.begins(t, "one")
+		}
+		h.Evict(polly, dohost.Fence)
+		for r.ws != nil {
+			if _, _, err := r.hear(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// What becomes of a reply that is cut off again and again, as the rules say.
+func TestRulesOfRecovery(t *testing.T) {
+	const sorry = "The assistant was interrupted and could not recover. Please try again."
+	cases := map[string]struct {
+		rules chat.Recovery
+		cuts  int // each after a word
+		words int
+		fails string
+	}{
+		"three times":          {chat.Recovery{}, 3, 10, ""},
+		"three times, counted": {chat.Recovery{Strict: true}, 3, 10, ""},
+		"six times":            {chat.Recovery{}, 6, 10, ""},
+		"six times, counted":   {chat.Recovery{Strict: true}, 6, 6, sorry},
+		"off":                  {chat.Recovery{Off: true}, 1, 1, sorry},
+		"too much work":        {chat.Recovery{MaxWork: 2, Apology: "no more"}, 5, 4, "no more"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			talk(t, parrotClass(&cage{words: 10}, &chat.Options{Recovery: c.rules}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := newReader(h, polly, "r")
+				if err := r.connect(ctx); err != nil {
+					t.Fatal(err)
+				}
+				r.ask(ctx, "one", "count", nil)
+				seen := 0
+				for cut := 0; !r.ended["one"].Done; {
+					f, connected, err := r.hear(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !connected {
+						if err := r.connect(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if v := r.seen["one"]; f.Type == "cf_agent_use_chat_response" && !f.Replay && v != nil && len(v.text) > seen && cut < c.cuts {
+						seen = len(v.text)
+						cut++
+						h.Evict(polly, dohost.Fence)
+					}
+				}
+				end := r.ended["one"]
+				if body := end.Body; body != c.fails || (end.Error == true) != (c.fails != "") {
+					t.Errorf("%+v", end)
+				}
+				lines := said(t, h)
+				if err := counted(strings.TrimPrefix(lines[1], "assistant: "), c.words); err != nil {
+					t.Error(err)
+				}
+				r.ask(ctx, "two", "count", nil)
+				if f := r.end(t, "two"); f.Outcome != "completed" {
+					t.Errorf("the next one: %+v", f)
+				}
+				r.leave()
+			})
+		})
+	}
+}
+
+// A reply that never says anything is tried six times, whatever ends its incarnations.
+func TestRepliesThatEndTheirIncarnation(t *testing.T) {
+	c := &cage{words: 1}
+	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
+	talk(t, parrotClass(c, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := newReader(h, polly, "r")
+		if err := r.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.ask(ctx, "one", "count", nil)
+		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, nil); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, "said", said(t, h), "user: count")
+		if n := c.calls.Load(); n != 6 || r.ended["one"].Error != true {
+			t.Errorf("%d calls, %+v", n, r.ended["one"])
+		}
+		r.leave()
+	})
+}
+
+// The hook decides, and has what was said and stashed.
+func TestDecisionsOfTheHook(t *testing.T) {
+	cases := map[string]struct {
+		d    chat.Decision
+		err  error
+		want string
+		as   string
+	}{
+		"go on":     {chat.Decision{}, nil, "assistant: 1.0 1.1 2.2 2.3", "completed"},
+		"stop":      {chat.Decision{Stop: true}, nil, "assistant: 1.0 1.1", "aborted"},
+		"drop":      {chat.Decision{Drop: true}, nil, "assistant: 2.0 2.1 2.2 2.3", "completed"},
+		"drop all":  {chat.Decision{Drop: true, Stop: true}, nil, "", "aborted"},
+		"it failed": {chat.Decision{Stop: true}, errors.New("hm"), "assistant: 1.0 1.1 2.2 2.3", "completed"},
+	}
+	for name, d := range cases {
+		t.Run(name, func(t *testing.T) {
+			var cuts []string
+			c := &cage{words: 4}
+			c.more = func(_ *parrot, ctx context.Context, r *chat.Reply, i int) error { return r.Stash(ctx, i) }
+			class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+				OnRecovery: func(_ *parrot, _ context.Context, cut *chat.Cut) (chat.Decision, error) {
+					var n int
+					_, err := cut.Stashed(&n)
+					cuts = append(cuts, fmt.Sprintf("%s %d %q %d", cut.ID, cut.Attempt, cut.Partial.PlainText(), n))
+					return d.d, errors.Join(err, d.err)
+				}}, nil)
+			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := interrupts(t, h, 1, 2)
+				r.seen = map[string]*view{} // what is dropped vanishes
+				for !r.ended["one"].Done {
+					if _, _, err := r.hear(ctx); err != nil && d.d.Drop == false {
+						t.Fatal(err)
+					}
+				}
+				if f := r.ended["one"]; f.Outcome != d.as {
+					t.Errorf("%+v", f)
+				}
+				want := []string{"user: count"}
+				if d.want != "" {
+					want = append(want, d.want)
+				}
+				wants(t, "said", said(t, h), want...)
+				wants(t, "the hook", cuts, `one 1 "1.0 1.1 " 1`)
+				r.leave()
+			})
+		})
+	}
+}
+
+// A handler that sends nothing for too long is cut off, and called again.
+func TestStall(t *testing.T) {
+	c := &cage{words: 3}
+	c.more = func(_ *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+		if i == 1 && c.calls.Load() < 3 {
+			return dohost.Sleep(ctx, time.Hour)
+		}
+		return nil
+	}
+	talk(t, parrotClass(c, &chat.Options{Stall: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		begun := time.Now()
+		r.ask(ctx, "one", "count", nil)
+		r.end(t, "one")
+		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 3.1 3.2")
+		if d := time.Since(begun).Round(time.Second); d != 2*time.Minute {
+			t.Errorf("that took %v", d)
+		}
+		if n := slices.Index(r.log, "cf_agent_chat_recovering"); n < 0 {
+			t.Errorf("%q", r.log)
+		}
+		r.leave()
+	})
+}
+
+// A program asks, waits for the answer, and has the assistant go on.
+func TestProgram(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "count")}, &chat.AskOptions{ID: "mine", Body: 7})
+			if err != nil {
+				return err
+			}
+			if again, err := chat.Ask(ctx, p, nil, &chat.AskOptions{ID: "mine"}); err != nil || again != id {
+				return fmt.Errorf("%q, %w", again, err)
+			}
+			answer, ok, err := chat.Wait(ctx, p, id)
+			if err != nil || !ok || answer.Status != chat.Completed || answer.Message.PlainText() != "1.0 1.1 " {
+				t.Errorf("%+v, %t, %v", answer, ok, err)
+			}
+			p.cage.words = 4
+			more, err := chat.Continue(ctx, p, nil)
+			if err != nil {
+				return err
+			}
+			answer, _, err = chat.Wait(ctx, p, more)
+			if err != nil || !answer.Continues || answer.Message.PlainText() != "1.0 1.1 2.2 2.3 " {
+				t.Errorf("%+v, %v", answer, err)
+			}
+			if _, ok, err := chat.Wait(ctx, p, "nothing"); ok || err != nil {
+				t.Errorf("%t, %v", ok, err)
+			}
+			if _, err := chat.Ask(ctx, p, []chat.Message{{ID: "x"}}, nil); err == nil {
+				t.Error("a message without a role is asked")
+			}
+			if err := chat.Clear(ctx, p); err != nil {
+				return err
+			}
+			skipped, err := chat.Continue(ctx, p, nil)
+			if err != nil {
+				return err
+			}
+			if answer, _, err = chat.Wait(ctx, p, skipped); answer.Status != chat.Skipped {
+				t.Errorf("%+v", answer)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.leave()
+	})
+}
+
+func TestPolicies(t *testing.T) {
+	cases := map[chat.Policy][]string{
+		"":            {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
+		chat.Queue:    {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
+		chat.Latest:   {"user: a", "assistant: 1.0", "user: b", "user: c", "assistant: 2.0"},
+		chat.Merge:    {"user: a", "assistant: 1.0", "user: b\n\nc", "assistant: 2.0"},
+		chat.Drop:     {"user: a", "assistant: 1.0"},
+		chat.Debounce: {"user: a", "user: b", "user: c", "assistant: 1.0"},
+	}
+	for p, want := range cases {
+		t.Run(string(p), func(t *testing.T) {
+			talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: p}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := come(t, h, "r")
+				for _, id := range []string{"a", "b", "c"} {
+					r.ask(ctx, id, id, nil)
+				}
+				for _, id := range []string{"a", "b", "c"} {
+					r.end(t, id)
+				}
+				wants(t, "said", said(t, h), want...)
+				r.leave()
+			})
+		})
+	}
+}
+
+func TestMaxMessages(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 1}, &chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		for _, id := range []string{"a", "b", "c"} {
+			r.ask(ctx, id, id, nil)
+			r.end(t, id)
+		}
+		wants(t, "said", said(t, h), "assistant: 2.0", "user: c", "assistant: 3.0")
+		r.leave()
+	})
+}
+
+// What is wrong with a class is an error of Open, not of the first reply.
+func TestMistakes(t *testing.T) {
+	reply := (*parrot).reply
+	for want, class := range map[string]dohost.Class{
+		"without a Reply":         parrotClassOf(&cage{}, chat.Handlers[parrot]{}, nil),
+		"Stall is negative":       parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{Stall: -1}),
+		"MaxMessages is negative": parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{MaxMessages: -1}),
+		`Policy is "newest"`:      parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{Policy: "newest"}),
+		"without a constructor":   chat.Bind(parrots, (func(context.Context, *chat.Agent[struct{}]) (*parrot, error))(nil), chat.Handlers[parrot]{Reply: reply}, nil),
+	} {
+		if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

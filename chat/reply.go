@@ -1,0 +1,179 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// ErrReplyOver says that nothing can be added to a reply any more: it has ended, was stopped, or given up.
+var ErrReplyOver = errors.New("chat: the reply is over")
+
+// errStalled ends a run that has sent nothing for too long.
+var errStalled = errors.New("chat: the handler has sent nothing for too long")
+
+// Reply is the answer to a request while it is being made. Its methods want a context of the handler, and
+// the turn.
+type Reply struct {
+	ID      string // of the request, as its client knows it
+	Attempt int    // how often the handler was called for it before
+
+	k     *conversation
+	l     *live
+	fiber *agent.Fiber[json.RawMessage]
+}
+
+// Partial returns what the reply has said so far, in this call of the handler and in those before: a
+// message of the assistant, without parts at first. A reply that goes on in an older message begins with
+// the parts of that. The handler goes on from there; a text that it sends then goes on where the last one
+// was cut off.
+func (r *Reply) Partial() Message { return r.l.acc.message() }
+
+// Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
+// limit is 0.
+func (r *Reply) Messages(ctx context.Context, limit int) ([]Message, error) {
+	return r.k.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
+}
+
+// Body returns what the request's body said beside what the wire knows: an object, or nil.
+func (r *Reply) Body() json.RawMessage { return r.l.row.Body }
+
+// Tools returns the tools that the client has, as it described them: an array, or nil.
+func (r *Reply) Tools() json.RawMessage { return r.l.row.Tools }
+
+// Stash keeps a value, as JSON, for later calls of the handler, in place of the one before: see
+// [agent.Stash]. A context without the turn will do if it is of the handler.
+func (r *Reply) Stash(ctx context.Context, v any) error {
+	raw, err := encode(v)
+	if err != nil {
+		return err
+	}
+	return r.fiber.Stash(ctx, raw)
+}
+
+// Stashed decodes what Stash, or [agent.Stash], has last kept in the handler, in this call of it or in one before,
+// into v, and says whether there is anything.
+func (r *Reply) Stashed(v any) (bool, error) {
+	raw := r.fiber.Checkpoint()
+	if raw == nil || string(raw) == "null" {
+		return false, nil
+	}
+	return true, json.Unmarshal(raw, v)
+}
+
+// Send adds a chunk to the reply. Clients see it once it is durable; Send does not wait for that. It must
+// not be part of a [dohost.Transaction].
+//
+// Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row.
+func (r *Reply) Send(ctx context.Context, c Chunk) error {
+	if c.object == nil {
+		return errors.New("chat: the zero Chunk is not one")
+	}
+	return r.l.send(ctx, c)
+}
+
+// Say adds to the text that the reply is saying.
+//
+// Errors: those of Send.
+func (r *Reply) Say(ctx context.Context, text string) error {
+	if text == "" {
+		return nil
+	}
+	return r.Send(ctx, newChunk("text-delta").with("id", "text").with("delta", text))
+}
+
+// live is a reply that this incarnation works on.
+type live struct {
+	k      *conversation
+	row    replyRow
+	acc    *accumulator
+	st     *stitcher
+	cancel context.CancelCauseFunc // nil until the handler runs
+	watch  *time.Timer             // of the stall; nil if there is no bound
+	quiet  bool                    // clients believe that it is recovering
+	over   bool
+}
+
+func (l *live) send(ctx context.Context, c Chunk) error {
+	if l.over {
+		return ErrReplyOver
+	}
+	if l.watch != nil {
+		l.watch.Reset(l.k.class.options.Stall)
+	}
+	if err := l.addAll(ctx, l.st.before(c)); err != nil {
+		return err
+	}
+	return l.addAll(ctx, l.st.next(c))
+}
+
+func (l *live) addAll(ctx context.Context, list []Chunk) error {
+	for _, c := range list {
+		if err := l.add(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add writes a chunk to the log, and shows it.
+func (l *live) add(ctx context.Context, c Chunk) error {
+	raw, err := encode(c)
+	if err != nil {
+		return err
+	}
+	row := chunkRow{Reply: l.row.Number, Seq: l.acc.chunks, JSON: raw}
+	if err := chunkRows.Put(ctx, l.k.store(), row); err != nil {
+		return err
+	}
+	l.acc.add(c)
+	if l.quiet {
+		l.quiet = false
+		if err := l.k.tellAll(ctx, recoveringFrame{frameRecovering, false, l.row.ID}, nil); err != nil {
+			return err
+		}
+	}
+	return l.k.tellAll(ctx, l.row.frame(row, false), l.k.isCatching)
+}
+
+// frame is a chunk on the wire.
+func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
+	return responseFrame{
+		Type: frameResponse, ID: r.ID, Body: string(c.JSON), Continuation: r.Continues, Replay: replay, Seq: &c.Seq,
+	}
+}
+
+// Response is how a request has ended.
+type Response struct {
+	ID        string  // of the request
+	Status    Status  // completed, error, aborted or skipped
+	Error     string  // of one that has failed
+	Message   Message // what was said; without an id if nothing was
+	Continues bool    // it went on in a message that was there before
+}
+
+// Cut is a reply that was cut off.
+type Cut struct {
+	ID      string    // of the request
+	Attempt int       // the one that is about to begin, from 1, in a row of those that got no further
+	Partial Message   // what was said
+	Created time.Time // when the request came
+
+	fiber *agent.Fiber[json.RawMessage]
+}
+
+// Stashed is [Reply.Stashed].
+func (c *Cut) Stashed(v any) (bool, error) { return (&Reply{fiber: c.fiber}).Stashed(v) }
+
+// Decision is what becomes of a reply that was cut off. The zero Decision goes on with it from what it
+// has said.
+type Decision struct {
+	// Drop forgets what was said, but for the outcomes of tools. Clients see it vanish.
+	Drop bool
+	// Stop does not go on: what was said, unless it is dropped, is the reply.
+	Stop bool
+}

@@ -1,0 +1,198 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// requestFrame is what a client asks.
+type requestFrame struct {
+	ID   string `json:"id"`
+	Init struct {
+		Method string `json:"method"`
+		Body   string `json:"body"`
+	} `json:"init"`
+}
+
+// request is the body of a requestFrame.
+type request struct {
+	messages []Message
+	trigger  string
+	tools    json.RawMessage // nil if the client has none
+	more     json.RawMessage // the members that are not the wire's; nil if there is none
+}
+
+// The triggers of requests. One without is a submission.
+const (
+	submits     = "submit-message"
+	regenerates = "regenerate-message"
+)
+
+func parseRequest(f requestFrame) (r request, err error) {
+	if f.ID == "" || f.Init.Method != http.MethodPost || f.Init.Body == "" {
+		return r, fmt.Errorf("chat: a request has an id, the method POST, and a body")
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(f.Init.Body), &all); err != nil {
+		return r, fmt.Errorf("chat: request %q: %w", f.ID, err)
+	}
+	for name, into := range map[string]any{"messages": &r.messages, "trigger": &r.trigger} {
+		if raw, ok := all[name]; ok {
+			if err := json.Unmarshal(raw, into); err != nil {
+				return r, fmt.Errorf("chat: %s of request %q: %w", name, f.ID, err)
+			}
+			delete(all, name)
+		}
+	}
+	if tools, ok := all["clientTools"]; ok && string(tools) != "null" && string(tools) != "[]" {
+		var list []json.RawMessage
+		if err := json.Unmarshal(tools, &list); err != nil {
+			return r, fmt.Errorf("chat: clientTools of request %q: %w", f.ID, err)
+		}
+		r.tools = tools
+	}
+	delete(all, "clientTools")
+	switch r.trigger {
+	case "":
+		r.trigger = submits
+	case submits, regenerates:
+	default:
+		return r, fmt.Errorf("chat: request %q: trigger %q: want %s or %s", f.ID, r.trigger, submits, regenerates)
+	}
+	if len(all) > 0 {
+		r.more, err = encode(all)
+	}
+	return r, err
+}
+
+// usersAtEnd are the ids of the user's messages at the end of a list.
+func usersAtEnd(list []Message) (ids []string) {
+	for _, m := range slices.Backward(list) {
+		if m.Role != User {
+			break
+		}
+		ids = append(ids, m.ID)
+	}
+	slices.Reverse(ids)
+	return ids
+}
+
+// clientTool says that the client has a tool of that name.
+func (r *replyRow) clientTool(name string) bool {
+	var tools []struct {
+		Name string `json:"name"`
+	}
+	if r.Tools == nil || json.Unmarshal(r.Tools, &tools) != nil {
+		return false
+	}
+	for _, t := range tools {
+		if t.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// receive handles the frames of the chat.
+func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.Frame) (handled bool, err error) {
+	var head struct {
+		Type    string `json:"type"`
+		ID      string `json:"id"`
+		ProbeID string `json:"probeId"`
+	}
+	if !f.Text || json.Unmarshal(f.Data, &head) != nil {
+		return false, nil
+	}
+	switch head.Type {
+	case frameRequest:
+		var r requestFrame
+		err := json.Unmarshal(f.Data, &r)
+		if err == nil {
+			err = k.ask(ctx, conn, r)
+		}
+		if err != nil && ctx.Err() == nil {
+			return true, k.send(ctx, conn, responseFrame{
+				Type: frameResponse, ID: head.ID, Body: err.Error(), Done: true, Error: true, Outcome: Failed,
+			})
+		}
+		return true, err
+	case frameCancel:
+		_, err := k.cancel(ctx, head.ID)
+		return true, err
+	case frameClear:
+		return true, k.clear(ctx, conn)
+	case frameMessages:
+		return true, k.setMessages(ctx, conn, f.Data)
+	case frameToolResult, frameToolConsent:
+		return true, k.toolAnswered(ctx, conn, f.Data)
+	case frameResume:
+		return true, k.probe(ctx, conn, head.ProbeID)
+	case frameResumeAck:
+		return true, k.catchUp(ctx, conn, head.ID)
+	}
+	return false, nil
+}
+
+// ask accepts a request.
+func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame) error {
+	r, err := parseRequest(f)
+	if err != nil {
+		return err
+	}
+	before, known, err := replies.Get(ctx, k.store(), f.ID)
+	if err != nil {
+		return err
+	}
+	if known { // its client was not sure that it has come
+		if before.Value.Status.final() {
+			return k.send(ctx, conn, before.Value.endFrame())
+		}
+		return nil
+	}
+	row := replyRow{
+		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools, Users: usersAtEnd(r.messages),
+		Created: time.Now().UnixMilli(),
+	}
+	row.Submits = r.trigger == submits
+	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == Assistant
+	dropped, err := k.submit(ctx, &row, r.messages)
+	if err != nil {
+		return err
+	}
+	if dropped {
+		if err := k.showTo(ctx, conn, messagesFrame{Type: frameMessages}); err != nil {
+			return err
+		}
+		row.Status = Skipped
+		return k.send(ctx, conn, row.endFrame())
+	}
+	return k.showTranscript(ctx, conn.Is)
+}
+
+// serve answers the requests for the transcript.
+func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
+	if !strings.HasSuffix(r.URL.Path, "/get-messages") {
+		return false
+	}
+	all, err := k.transcript(r.Context())
+	if err != nil {
+		dohost.WriteError(w, err)
+		return true
+	}
+	body, err := encode(all)
+	if err != nil {
+		dohost.WriteError(w, err)
+		return true
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // whoever has gone does not want it
+	return true
+}

@@ -1,0 +1,250 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// work is the fiber of a reply.
+func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
+	row, ok, err := k.replyOf(ctx, f.ID)
+	if err != nil || !ok {
+		return err
+	}
+	for first := f.Attempt == 0; row.Status == Running; first = false {
+		if row, err = k.run(ctx, row, f, first); err != nil {
+			return err
+		}
+	}
+	return k.tell(ctx, row)
+}
+
+// replyOf is the request that a fiber answers.
+func (k *conversation) replyOf(ctx context.Context, fiber string) (row replyRow, ok bool, err error) {
+	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "fiber", Equal: dohost.KeyOf(fiber), Limit: 1})
+	if err != nil || len(rows) == 0 {
+		return row, false, err
+	}
+	return rows[0].Value, true, nil
+}
+
+// run has the handler answer, once, and returns what has become of the request. It is still running if
+// the handler is to be called again.
+func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[json.RawMessage], first bool) (replyRow, error) {
+	l, err := k.load(ctx, row)
+	if err != nil {
+		return row, err
+	}
+	k.live = l
+	if !first {
+		if err := k.resume(ctx, l, f); err != nil || l.over {
+			return l.row, err
+		}
+	}
+	if err := k.announce(ctx, l); err != nil {
+		return l.row, err
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l.cancel = cancel
+	if stall := k.class.options.Stall; stall > 0 {
+		l.watch = time.AfterFunc(stall, func() { cancel(errStalled) })
+		defer l.watch.Stop()
+	}
+	r := &Reply{ID: row.ID, Attempt: l.row.Runs.Begun - 1, k: k, l: l, fiber: f}
+	failed := k.class.reply(k.owner, inner, r)
+	switch {
+	case ctx.Err() != nil:
+		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
+	case l.over:
+		return l.row, nil
+	case errors.Is(context.Cause(inner), errStalled):
+		l.over = true
+		k.report(ctx, "chat:stalled", row.ID)
+		return l.row, nil
+	case failed != nil:
+		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
+		err = k.endWhenever(ctx, l, Failed, failed.Error())
+	default:
+		err = k.endWhenever(ctx, l, Completed, "")
+	}
+	return l.row, err
+}
+
+// load makes a reply what its log says.
+func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
+	m := Message{ID: row.Message, Role: Assistant}
+	told := row.Message
+	if row.Continues {
+		told = ""
+		old, ok, err := messages.Get(ctx, k.store(), row.Message)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			if m, err = old.Value.message(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	acc := newAccumulator(m)
+	err := k.eachChunk(ctx, row.Number, func(r chunkRow) error {
+		var c Chunk
+		if err := json.Unmarshal(r.JSON, &c); err != nil {
+			return err
+		}
+		acc.chunks = r.Seq // a log that was dropped begins later
+		acc.add(c)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range row.Consents {
+		if p, ok := acc.msg.call(c.Call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
+			c.apply(p)
+		}
+	}
+	return &live{k: k, row: row, acc: acc, st: newStitcher(acc, told)}, nil
+}
+
+// eachChunk calls do with the log of a reply, in order.
+func (k *conversation) eachChunk(ctx context.Context, number uint64, do func(chunkRow) error) error {
+	of := dohost.KeyOf(number)
+	for row, err := range chunkRows.All(ctx, k.store(), &dohost.Query[chunkRow]{Start: of, End: of.Past()}) {
+		if err != nil {
+			return err
+		}
+		if err := do(row.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume decides what becomes of a reply that was cut off, and counts the attempt, durably.
+func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
+	m := l.acc.message()
+	settles, waits := repairs(&m, l.row.clientTool)
+	v, why := l.row.Runs.cut(k.class.options.Recovery, l.acc.chunks, waits, time.Now())
+	if err := replies.Put(ctx, k.store(), l.row); err != nil {
+		return err
+	}
+	if err := k.store().Sync(ctx); err != nil {
+		return err
+	}
+	k.report(ctx, "chat:interrupted", l.row.ID, slog.Int("attempt", l.row.Runs.Idle),
+		slog.Uint64("chunks", l.acc.chunks), slog.String("why", why))
+	var d Decision
+	if v == goOn && k.class.recovery != nil {
+		var err error
+		d, err = k.class.recovery(k.owner, ctx, &Cut{
+			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: m, Created: time.UnixMilli(l.row.Created), fiber: f,
+		})
+		if err != nil {
+			k.report(ctx, "chat:failed", l.row.ID, slog.String("hook", "OnRecovery"), slog.Any("err", err))
+			d = Decision{}
+		}
+		if ctx.Err() != nil || l.over {
+			return context.Cause(ctx)
+		}
+	}
+	if d.Drop {
+		if err := k.drop(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := l.addAll(ctx, settles); err != nil {
+		return err
+	}
+	switch {
+	case v == park:
+		return k.endWhenever(ctx, l, Completed, "")
+	case v == giveUp, v == keep:
+		k.report(ctx, "chat:given up", l.row.ID, slog.String("why", why))
+		return k.endWhenever(ctx, l, Failed, k.class.options.Recovery.Apology)
+	case d.Stop:
+		return k.endWhenever(ctx, l, Aborted, "")
+	}
+	l.quiet = true
+	return nil
+}
+
+// drop begins the log anew, with the outcomes of tools alone. Its numbers go on.
+func (k *conversation) drop(ctx context.Context, l *live) error {
+	kept := Message{ID: l.row.Message, Role: Assistant}
+	for _, p := range l.acc.msg.Parts {
+		if isTool(p) && settled(p) {
+			kept.Parts = append(kept.Parts, p.clone())
+		}
+	}
+	next := l.acc.chunks
+	if err := k.deleteLog(ctx, l.row.Number); err != nil {
+		return err
+	}
+	acc := newAccumulator(Message{ID: l.row.Message, Role: Assistant})
+	acc.chunks = next
+	l.acc = acc
+	l.st = newStitcher(acc, l.row.Message)
+	l.st.resumed = false
+	if err := l.add(ctx, l.st.start(newChunk("start"))); err != nil {
+		return err
+	}
+	for _, p := range kept.Parts {
+		if err := l.addAll(ctx, told(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// told are the chunks that make the part of a call that has its outcome.
+func told(p Part) []Chunk {
+	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
+	call.set("input", orNull(p.Member("input")))
+	if p.Type() == "dynamic-tool" {
+		call.set("dynamic", true)
+	}
+	call.take(p.object, "providerExecuted", "title")
+	out := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
+	switch p.Text("state") {
+	case outputError:
+		out = newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
+	case outputDenied:
+		out = newChunk("tool-output-denied").with("toolCallId", p.Text("toolCallId"))
+	}
+	out.take(p.object, "output", "errorText", "providerExecuted")
+	return []Chunk{call, out}
+}
+
+// deleteLog forgets the chunks of a reply.
+func (k *conversation) deleteLog(ctx context.Context, number uint64) error {
+	var keys []string
+	if err := k.eachChunk(ctx, number, func(r chunkRow) error {
+		keys = append(keys, chunkRows.Key(r))
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if _, err := chunkRows.Delete(ctx, k.store(), key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *conversation) report(ctx context.Context, event, request string, attrs ...slog.Attr) {
+	st := k.base.Object()
+	_ = st.Emit(ctx, func(err error) { // after the end of the incarnation there is nothing to tell
+		if err == nil {
+			st.Runtime().Report(st.ID(), event, append([]slog.Attr{slog.String("request", request)}, attrs...)...)
+		}
+	})
+}

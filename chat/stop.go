@@ -1,0 +1,82 @@
+package chat
+
+import (
+	"context"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+// Cancel ends the reply to a request, or the request if it waits, and says whether there was one. What was
+// said stays.
+func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
+	return a.talk().cancel(ctx, request)
+}
+
+func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	row, ok, err := replies.Get(ctx, k.store(), id)
+	if err != nil || !ok || row.Value.Status.final() {
+		return false, err
+	}
+	return true, k.stop(ctx, row.Value, Aborted)
+}
+
+// stop ends a request that is open.
+func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error {
+	if row.Status == Running {
+		l, err := k.liveOf(ctx, row)
+		if err != nil {
+			return err
+		}
+		return k.end(ctx, l, as, "")
+	}
+	row.Status, row.Ended, row.Told = as, time.Now().UnixMilli(), true
+	if err := replies.Put(ctx, k.store(), row); err != nil {
+		return err
+	}
+	k.ended(row.ID)
+	return k.tellAll(ctx, row.endFrame(), nil)
+}
+
+// Clear forgets the conversation, and ends what is being answered or waits for that.
+func Clear(ctx context.Context, a Ref) error { return a.talk().clear(ctx, nil) }
+
+func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
+	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Reverse: true})
+	if err != nil {
+		return err
+	}
+	for _, r := range open { // those that wait first, so that none of them begins
+		if err := k.stop(ctx, r.Value, Aborted); err != nil {
+			return err
+		}
+	}
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
+		var ids []string
+		for row, err := range messages.All(ctx, k.store(), nil) {
+			if err != nil {
+				return err
+			}
+			ids = append(ids, row.Key)
+		}
+		for _, id := range ids {
+			if _, err := messages.Delete(ctx, k.store(), id); err != nil {
+				return err
+			}
+		}
+		for _, name := range []string{terminalNote, requestNote} {
+			if _, err := notes.Delete(ctx, k.store(), name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return k.tellAll(ctx, streamFrame{Type: frameClear}, func(c *agent.Conn) bool { return c.Is(from) })
+}

@@ -1,0 +1,169 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// clerk is a model that calls a tool before it counts, under an id that it never uses again.
+type clerk struct {
+	*cage
+	tool string
+}
+
+func (m *clerk) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		call := m.calls.Add(1)
+		if !done(p.Partial) {
+			time.Sleep(50 * time.Millisecond)
+			yield(chunk("tool-input-available", map[string]any{
+				"toolCallId": fmt.Sprintf("call-%d", call), "toolName": m.tool, "input": map[string]any{"n": call},
+			}), nil)
+			return
+		}
+		partial := p.Partial
+		for i := len(strings.Fields(partial.PlainText())); i < m.words; i++ {
+			time.Sleep(100 * time.Millisecond)
+			if ctx.Err() != nil || !yield(chunk("text-delta", map[string]any{
+				"id": fmt.Sprintf("text-%d", call), "delta": fmt.Sprintf("%d.%d ", call, i),
+			}), nil) {
+				return
+			}
+		}
+	}
+}
+
+func chunk(kind string, members map[string]any) chat.Chunk {
+	c, err := chat.NewChunk(kind, members)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// done says that some call has its output.
+func done(m chat.Message) bool { return outputs(m) > 0 }
+
+func outputs(m chat.Message) (n int) {
+	for _, p := range m.Parts {
+		if p.Text("state") == "output-available" {
+			n++
+		}
+	}
+	return n
+}
+
+// clerkClass is one of parrots that have a clerk answer, with a tool of the server that counts how often
+// it ran.
+func clerkClass(m *clerk, approve bool) dohost.Class {
+	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
+			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
+			},
+		}}})
+	}}, nil)
+}
+
+// stamped wants as many outputs as the tool ran, and at least one.
+func stamped(ctx context.Context, h *dohosttest.Host) error {
+	return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		list, err := chat.Messages(ctx, p, 0)
+		if err != nil {
+			return err
+		}
+		stamps, _, err := dohost.Get[int](ctx, p.Storage(), "stamps")
+		if n := outputs(list[len(list)-1]); err != nil || n != stamps || n == 0 {
+			return fmt.Errorf("the tool ran %d times, and %d outputs are there: %w", stamps, n, err)
+		}
+		return nil
+	})
+}
+
+func TestServerToolAtEveryPoint(t *testing.T) {
+	m, all := &clerk{&cage{words: 2}, "stamp"}, &crowd{}
+	s := scenario(m.cage, all, clerkClass(m, false))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		if err := all.rest(ctx, h, 1, 2); err != nil {
+			return err
+		}
+		return stamped(ctx, h)
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// answers has a client ask, answer all calls in a state, and go on until the assistant has said so many
+// words.
+func (r *reader) answers(ctx context.Context, state string, words int, ask map[string]any, answer func(call string) map[string]any) error {
+	defer r.leave()
+	answered := map[string]bool{}
+	said := func() int {
+		if len(r.messages) == 0 {
+			return 0
+		}
+		return len(strings.Fields(r.messages[len(r.messages)-1].text()))
+	}
+	for said() < words || r.messages[len(r.messages)-1].Role != "assistant" {
+		if r.ws == nil {
+			if err := r.connect(ctx); err != nil {
+				return err
+			}
+			clear(answered)
+			if !r.ended["one"].Done {
+				r.ask(ctx, "one", "count", ask)
+			}
+		}
+		if _, _, err := r.hear(ctx); err != nil {
+			return err
+		}
+		for _, id := range r.calls(state) {
+			if r.ws != nil && !answered[id] {
+				answered[id] = true
+				r.say(ctx, answer(id))
+				r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "after"})
+			}
+		}
+	}
+	return nil
+}
+
+func TestClientToolAtEveryPoint(t *testing.T) {
+	m, all := &clerk{&cage{words: 2}, "ask"}, &crowd{}
+	s := scenario(m.cage, all, clerkClass(m, false))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		tools := map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}}
+		return all.join(h, "asker").answers(ctx, "input-available", 2, tools, func(call string) map[string]any {
+			return map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "toolName": "ask", "output": "yes", "autoContinue": true}
+		})
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 2) }
+	dohosttest.EveryPoint(t, s)
+}
+
+func TestApprovalAtEveryPoint(t *testing.T) {
+	m, all := &clerk{&cage{words: 2}, "stamp"}, &crowd{}
+	s := scenario(m.cage, all, clerkClass(m, true))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		return all.join(h, "asker").answers(ctx, "approval-requested", 2, nil, func(call string) map[string]any {
+			return map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true}
+		})
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		if err := all.rest(ctx, h, 1, 2); err != nil {
+			return err
+		}
+		return stamped(ctx, h)
+	}
+	dohosttest.EveryPoint(t, s)
+}

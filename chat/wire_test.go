@@ -1,0 +1,323 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// talk runs a test with a host of parrots.
+func talk(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Context, h *dohosttest.Host)) {
+	t.Helper()
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		f(t, t.Context(), h)
+	})
+}
+
+// come has a client connected, which has heard that it missed nothing.
+func come(t *testing.T, h *dohosttest.Host, name string) *reader {
+	t.Helper()
+	r := newReader(h, polly, name)
+	if err := r.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.hears(t, func(f frame) bool { return f.ProbeID == "probe" })
+	return r
+}
+
+// hears takes frames until one is wanted, and returns that.
+func (r *reader) hears(t *testing.T, wanted func(frame) bool) frame {
+	t.Helper()
+	for {
+		f, connected, err := r.hear(t.Context())
+		if err != nil || !connected {
+			t.Fatalf("%s: %v, connected %t", r.name, err, connected)
+		}
+		if wanted(f) {
+			return f
+		}
+	}
+}
+
+func (r *reader) end(t *testing.T, request string) frame {
+	t.Helper()
+	if f, ok := r.ended[request]; ok {
+		return f
+	}
+	return r.hears(t, func(f frame) bool { return f.Done && f.ID == request })
+}
+
+func (r *reader) begins(t *testing.T, request string) {
+	t.Helper()
+	r.hears(t, func(f frame) bool { return f.ID == request && strings.Contains(f.Body, "text-delta") })
+}
+
+// said is the stored conversation, a message to a line.
+func said(t *testing.T, h *dohosttest.Host) (lines []string) {
+	t.Helper()
+	err := parrots.Get(h, polly.Name).Do(t.Context(), func(ctx context.Context, p *parrot) error {
+		list, err := chat.Messages(ctx, p, 0)
+		for _, m := range list {
+			lines = append(lines, string(m.Role)+": "+strings.TrimSpace(m.PlainText()))
+		}
+		return errors.Join(err, p.Idle(ctx))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func wants(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\ngot  %q\nwant %q", what, got, want)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 5}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := come(t, h, "r"), come(t, h, "other")
+		r.ask(ctx, "one", "count", nil)
+		r.ask(ctx, "two", "count", nil)
+		r.begins(t, "one")
+		r.begins(t, "one")
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "two"})
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "nothing"})
+		if f := r.end(t, "two"); f.Outcome != "aborted" || f.Error == true {
+			t.Errorf("%+v", f)
+		}
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+		if f := other.end(t, "one"); f.Outcome != "aborted" || f.Error == true || f.Body != "" {
+			t.Errorf("%+v", f)
+		}
+		h.Advance(time.Second)
+		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1", "user: count")
+		r.leave()
+		other.leave()
+	})
+}
+
+func TestClear(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 5}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := come(t, h, "r"), come(t, h, "other")
+		r.ask(ctx, "one", "count", nil)
+		r.ask(ctx, "two", "count", nil)
+		r.begins(t, "one")
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_clear"})
+		other.hears(t, func(f frame) bool { return f.Type == "cf_agent_chat_clear" })
+		h.Advance(time.Second)
+		wants(t, "said", said(t, h))
+		if slices.Contains(r.log, "cf_agent_chat_clear") || r.end(t, "two").Outcome != "aborted" {
+			t.Errorf("%q", r.log)
+		}
+		r.messages = nil
+		r.ask(ctx, "three", "count", nil)
+		r.end(t, "three")
+		wants(t, "said afterwards", said(t, h), "user: count", "assistant: 2.0 2.1 2.2 2.3 2.4")
+		r.leave()
+		other.leave()
+	})
+}
+
+func TestRegenerate(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := come(t, h, "r"), come(t, h, "other")
+		r.ask(ctx, "one", "count", nil)
+		other.end(t, "one")
+		first := other.messages[1].ID
+		r.messages = other.messages[:1]
+		r.ask(ctx, "two", "", map[string]any{"trigger": "regenerate-message"})
+		other.end(t, "two")
+		wants(t, "said", said(t, h), "user: count", "assistant: 2.0 2.1")
+		if len(other.messages) != 2 || other.messages[1].ID == first {
+			t.Errorf("%+v", other.messages)
+		}
+		r.leave()
+		other.leave()
+	})
+}
+
+// What is wrong with a request is told to who has sent it.
+func TestBadRequests(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		for id, bad := range map[string]map[string]any{
+			"get":     {"method": "GET", "body": "{}"},
+			"empty":   {"method": "POST", "body": ""},
+			"broken":  {"method": "POST", "body": "{"},
+			"list":    {"method": "POST", "body": `{"messages":[{"id":"x"}]}`},
+			"role":    {"method": "POST", "body": `{"messages":[{"id":"x","role":"robot","parts":[]}]}`},
+			"trigger": {"method": "POST", "body": `{"trigger":"pull"}`},
+			"tools":   {"method": "POST", "body": `{"messages":[],"clientTools":1}`},
+			"large":   {"method": "POST", "body": fmt.Sprintf(`{"messages":[{"id":"x","role":"user","parts":[{"type":"file","url":%q}]}]}`, strings.Repeat("x", 3<<20))},
+		} {
+			r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": bad})
+			if f := r.end(t, id); f.Error != true || f.Outcome != "error" || f.Body == "" {
+				t.Errorf("%s: %+v", id, f)
+			}
+		}
+		for _, f := range []map[string]any{
+			{"type": "cf_agent_chat_messages", "messages": 1},
+			{"type": "cf_agent_tool_result", "toolCallId": "nobody's", "output": 1},
+			{"type": "cf_agent_stream_resume_ack", "id": "nothing"},
+			{"type": "cf_agent_chat_request_cancel"},
+		} {
+			r.say(ctx, f)
+		}
+		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); f.Error != `chat: no tool was called as "nobody's"` {
+			t.Errorf("%+v", f)
+		}
+		r.ask(ctx, "one", strings.Repeat("count", 600_000), nil)
+		r.end(t, "one")
+		got := said(t, h)
+		if len(got) != 2 || len(got[0]) > 2000 || got[1] != "assistant: 1.0" {
+			t.Errorf("%.100q", got)
+		}
+		r.leave()
+	})
+}
+
+// A client that was cut off when a reply ended sees the end of it when it comes back.
+func TestComesBackAfterTheEnd(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.begins(t, "one")
+		if err := r.ws.CloseNow(); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(5 * time.Second)
+		r.ws = nil
+		if err := r.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		none := r.hears(t, func(f frame) bool { return f.ProbeID == "probe" })
+		if none.Reason != "idle" || len(r.messages) != 2 || r.messages[1].text() != "1.0 1.1 1.2 " {
+			t.Errorf("%+v, %+v", none, r.messages)
+		}
+		r.leave()
+	})
+}
+
+// One that comes in the middle is shown what was said, and then what follows; who has not asked for that
+// yet gets nothing of it.
+func TestComesInTheMiddle(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 4}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.begins(t, "one")
+		late := newReader(h, polly, "late")
+		if err := late.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		late.end(t, "one")
+		if len(late.messages) != 2 {
+			t.Errorf("before the end it was shown %d messages", len(late.messages))
+		}
+		r.end(t, "one")
+		if err := counted(late.seen["one"].text, 4); err != nil {
+			t.Error(err)
+		}
+		if late.log[0] != "cf_agent_stream_resuming" || late.log[1] != "cf_agent_identity" {
+			t.Errorf("%q", late.log)
+		}
+		r.leave()
+		late.leave()
+	})
+}
+
+// What a client has of a reply that is being made is less than the server has.
+func TestPartialOfAClient(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r, other := come(t, h, "r"), come(t, h, "other")
+		r.ask(ctx, "one", "count", nil)
+		r.begins(t, "one")
+		v := r.seen["one"]
+		r.messages = append(other.messages, page{ID: v.message, Role: "assistant"})
+		r.messages[len(r.messages)-1].Parts = append(r.messages[len(r.messages)-1].Parts, part{Type: "text", Text: v.text})
+		r.ask(ctx, "two", "again", nil)
+		other.hears(t, func(f frame) bool { return len(f.Messages) == 2 })
+		if other.messages[1].ID != "user-two" {
+			t.Errorf("%+v", other.messages)
+		}
+		r.end(t, "two")
+		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1 1.2", "user: again", "assistant: 2.0 2.1 2.2")
+		r.leave()
+		other.leave()
+	})
+}
+
+func TestGetMessages(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		get := func() string {
+			w := httptest.NewRecorder()
+			h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), polly)
+			return strings.TrimSpace(w.Body.String())
+		}
+		if got := get(); got != "[]" {
+			t.Error(got)
+		}
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", map[string]any{"extra": 1})
+		r.end(t, "one")
+		if got := get(); !strings.HasPrefix(got, `[{"id":"user-one","parts":[{"text":"count","type":"text"}],"role":"user"},{"id":"msg_`) {
+			t.Error(got)
+		}
+		r.leave()
+	})
+}
+
+// A handler that fails ends its reply; who asks afterwards is told, until there is another request.
+func TestReplyThatFails(t *testing.T) {
+	c := &cage{words: 3}
+	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
+		if i == 2 && c.calls.Load() == 1 {
+			return errors.New("the model is out")
+		}
+		return nil
+	}
+	var told []chat.Response
+	class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
+			told = append(told, r)
+			return nil
+		}}, nil)
+	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		if f := r.end(t, "one"); f.Error != true || f.Body != "the model is out" || f.Outcome != "error" {
+			t.Errorf("%+v", f)
+		}
+		late := newReader(h, polly, "late")
+		if err := late.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if f := late.end(t, "one"); f.Error != true || !f.Replay || f.Body != "the model is out" {
+			t.Errorf("%+v", f)
+		}
+		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1")
+		late.leave()
+		r.ask(ctx, "two", "count", nil)
+		r.end(t, "two")
+		if late = come(t, h, "late"); slices.Contains(late.log, "cf_agent_stream_resuming") {
+			t.Errorf("%q", late.log)
+		}
+		if len(told) != 2 || told[0].Status != chat.Failed || told[0].Error != "the model is out" ||
+			told[0].Message.PlainText() != "1.0 1.1 " || told[1].Status != chat.Completed {
+			t.Errorf("%+v", told)
+		}
+		r.leave()
+		late.leave()
+	})
+}
