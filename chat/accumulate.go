@@ -63,7 +63,8 @@ type accumulator struct {
 	msg Message
 	// open are the texts and reasonings that go on, by type and id.
 	open     map[string]*growing
-	chunks   uint64 // that were added
+	called   map[string]bool // calls that the chunks have made, in this message or anew
+	chunks   uint64          // that were added
 	inStep   bool
 	finished bool
 }
@@ -76,7 +77,7 @@ type growing struct {
 
 // newAccumulator goes on with a message, which may be one that has no parts yet.
 func newAccumulator(m Message) *accumulator {
-	return &accumulator{msg: m.Clone(), open: map[string]*growing{}}
+	return &accumulator{msg: m.Clone(), open: map[string]*growing{}, called: map[string]bool{}}
 }
 
 // message is what the chunks have made so far.

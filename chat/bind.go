@@ -42,10 +42,15 @@ type conversation struct {
 	// catching are connections that are about to be shown what was said so far: they get no chunk until
 	// they have asked for that.
 	catching []*agent.Conn
+	// caught are connections that were shown what was said of the reply that is being made.
+	caught []*agent.Conn
 	// waiting are connections that want to know of the next reply.
 	waiting []*agent.Conn
 	// fresh are connections that have not asked yet whether there is something to catch up with.
 	fresh []*agent.Conn
+	// asker is the connection that has asked for what is being answered, or waits for that, by request: it
+	// sees all of that, unless it is cut off.
+	asker map[string]*agent.Conn
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -48,8 +49,9 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 	if k.live == l {
 		k.live = nil
 	}
+	err = k.showEnd(ctx, &row)
 	k.ended(row.ID)
-	return k.showEnd(ctx, &row)
+	return err
 }
 
 func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s Status, why string) error {
@@ -84,16 +86,22 @@ func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s
 
 // showEnd shows clients the transcript, and then that a reply has ended. Those who have asked, and have
 // seen it come, need no transcript, unless it went on in an older message, whose parts they would not
-// know.
+// know. Those who have caught up with it get the transcript once more, and all of one that went on in an
+// older message: when hooks of 0.21 hear of the end they put back what they had of the message before
+// their connection was cut, or what they have seen of the reply without what was there before.
 func (k *conversation) showEnd(ctx context.Context, row *replyRow) error {
 	err := k.showTranscript(ctx, func(c *agent.Conn) bool {
-		return c.ID() == row.Conn && !row.Continues && !k.isCatching(c)
+		return c.Is(k.asker[row.ID]) && !row.Continues && !k.isCatching(c)
 	})
 	if err != nil {
 		return err
 	}
-	k.catching, k.waiting = nil, nil
-	return k.tellAll(ctx, row.endFrame(), nil)
+	caught := k.caught
+	k.catching, k.caught, k.waiting = nil, nil, nil
+	if err := k.tellAll(ctx, row.endFrame(), nil); err != nil || len(caught) == 0 && !row.Continues {
+		return err
+	}
+	return k.showTranscript(ctx, func(c *agent.Conn) bool { return !row.Continues && !slices.ContainsFunc(caught, c.Is) })
 }
 
 func (r *replyRow) endFrame() responseFrame {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/dohost/dohost"
 )
@@ -50,7 +51,7 @@ type Tool struct {
 	ToolSpec
 	// Run runs it, with the turn. What it returns is its output, as JSON; an error is told to the model.
 	// A call that was cut off is not run again: the model is told that whether it took effect is not
-	// known.
+	// known. Nil means that a client runs it, and answers.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
 	// Approve has every call of it wait until a client allows it.
 	Approve bool
@@ -129,7 +130,7 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		}
 		t, ours := a.tool(toolName(p))
 		switch state := p.Text("state"); {
-		case state == approvalRequested, !ours && a.r.l.row.clientTool(toolName(p)):
+		case state == approvalRequested, a.r.l.row.clientTool(toolName(p)), ours && t.Run == nil:
 			waits = true
 			continue
 		case !ours:
@@ -183,7 +184,7 @@ func (a *answering) step(ctx context.Context) error {
 	if err := r.Send(ctx, newChunk("start-step")); err != nil {
 		return err
 	}
-	if err := r.stream(ctx, a.model.Stream, p); err != nil {
+	if err := a.stream(ctx, p); err != nil {
 		return err
 	}
 	return r.Send(ctx, newChunk("finish-step"))
@@ -200,6 +201,18 @@ func (a *answering) specs() (specs []ToolSpec) {
 	return specs
 }
 
+// markClients notes of a call that a client runs it, so that a reply that is cut off behind it is known to
+// wait for that.
+func (a *answering) markClients(ctx context.Context, c Chunk) error {
+	row := &a.r.l.row
+	t, ours := a.tool(c.Text("toolName"))
+	if c.Type() != "tool-input-available" || !ours || t.Run != nil || slices.Contains(row.Clients, t.Name) {
+		return nil
+	}
+	row.Clients = append(row.Clients, t.Name)
+	return replies.Put(ctx, a.r.k.store(), *row)
+}
+
 // said is what a model yields.
 type said struct {
 	chunk Chunk
@@ -208,13 +221,13 @@ type said struct {
 
 // stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
 // to, when stream returns.
-func (r *Reply) stream(ctx context.Context, of func(context.Context, *Prompt) iter.Seq2[Chunk, error], p *Prompt) error {
+func (a *answering) stream(ctx context.Context, p *Prompt) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan said, 16)
 	go func() {
 		defer close(ch)
-		for c, err := range of(inner, p) {
+		for c, err := range a.model.Stream(inner, p) {
 			select {
 			case ch <- said{c, err}:
 			case <-inner.Done():
@@ -238,7 +251,10 @@ func (r *Reply) stream(ctx context.Context, of func(context.Context, *Prompt) it
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
 			continue // the steps are Answer's
 		}
-		if err := r.Send(ctx, s.chunk); err != nil {
+		if err := a.markClients(ctx, s.chunk); err != nil {
+			return err
+		}
+		if err := a.r.Send(ctx, s.chunk); err != nil {
 			return err
 		}
 	}

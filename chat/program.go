@@ -104,6 +104,7 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 
 // ended wakes who waits for a request, to look whether it has ended.
 func (k *conversation) ended(request string) {
+	delete(k.asker, request)
 	if ch, ok := k.waiters[request]; ok {
 		close(ch)
 		delete(k.waiters, request)

@@ -85,8 +85,11 @@ func usersAtEnd(list []Message) (ids []string) {
 	return ids
 }
 
-// clientTool says that the client has a tool of that name.
+// clientTool says that a client runs the tool of that name.
 func (r *replyRow) clientTool(name string) bool {
+	if slices.Contains(r.Clients, name) {
+		return true
+	}
 	var tools []struct {
 		Name string `json:"name"`
 	}
@@ -166,6 +169,12 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 	dropped, err := k.submit(ctx, &row, r.messages)
 	if err != nil {
 		return err
+	}
+	if !dropped {
+		if k.asker == nil {
+			k.asker = map[string]*agent.Conn{}
+		}
+		k.asker[row.ID] = conn
 	}
 	if dropped {
 		if err := k.showTo(ctx, conn, messagesFrame{Type: frameMessages}); err != nil {

@@ -2,7 +2,9 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
@@ -140,13 +142,13 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 	}
 	r := &row.Value
 	k.catching = without(k.catching, conn)
+	k.caught = append(without(k.caught, conn), conn)
 	if r.Status.final() {
 		end := r.endFrame()
 		end.Replay = true
 		return k.send(ctx, conn, end)
 	}
-	err = k.eachChunk(ctx, r.Number, func(c chunkRow) error { return k.send(ctx, conn, r.frame(c, true)) })
-	if err != nil {
+	if err := k.replay(ctx, conn, r); err != nil {
 		return err
 	}
 	return k.send(ctx, conn, responseFrame{
@@ -154,9 +156,55 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 	})
 }
 
+// replay shows what was said of a reply. What one text or thought has said in many chunks is one there, by
+// the number of the last: clients show what was said from nothing, so the fewer steps the better. Of a
+// reply that goes on in an older message they skip chunks by their numbers, so it is shown chunk by chunk.
+func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
+	var last chunkRow
+	var delta Chunk // that last is, if it is one
+	var text strings.Builder
+	flush := func() error {
+		if last.JSON == nil {
+			return nil
+		}
+		if delta.object != nil {
+			last.JSON = mustEncode(delta.with("delta", text.String()))
+		}
+		return k.send(ctx, conn, r.frame(last, true))
+	}
+	err := k.eachChunk(ctx, r.Number, func(row chunkRow) error {
+		var c Chunk
+		if err := json.Unmarshal(row.JSON, &c); err != nil {
+			return err
+		}
+		grows := !r.Continues && (c.Type() == "text-delta" || c.Type() == "reasoning-delta")
+		if grows && delta.object != nil && delta.Type() == c.Type() && delta.Text("id") == c.Text("id") {
+			text.WriteString(c.Text("delta"))
+			last.Seq = row.Seq
+			return nil
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		last, delta = row, Chunk{}
+		if grows {
+			delta = c
+			text.Reset()
+			text.WriteString(c.Text("delta"))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
 // gone forgets a connection.
 func (k *conversation) gone(conn *agent.Conn) {
-	k.catching, k.waiting, k.fresh = without(k.catching, conn), without(k.waiting, conn), without(k.fresh, conn)
+	for _, list := range []*[]*agent.Conn{&k.catching, &k.caught, &k.waiting, &k.fresh} {
+		*list = without(*list, conn)
+	}
 }
 
 func (k *conversation) isCatching(conn *agent.Conn) bool {

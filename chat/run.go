@@ -204,14 +204,20 @@ func (k *conversation) drop(ctx context.Context, l *live) error {
 	return nil
 }
 
-// told are the chunks that make the part of a call that has its outcome.
-func told(p Part) []Chunk {
+// called is the chunk that makes a call.
+func called(p Part) Chunk {
 	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
 	call.set("input", orNull(p.Member("input")))
 	if p.Type() == "dynamic-tool" {
 		call.set("dynamic", true)
 	}
 	call.take(p.object, "providerExecuted", "title")
+	return call
+}
+
+// told are the chunks that make the part of a call that has its outcome.
+func told(p Part) []Chunk {
+	call := called(p)
 	out := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
 	switch p.Text("state") {
 	case outputError:

@@ -10,6 +10,8 @@ import "strings"
 //   - A text that was open when the run before was cut off goes on with the first text of this one, in
 //     the same part. Reasoning does not: it is ended, since no model goes on with half a thought.
 //   - A step goes on likewise. What a text adds to that was never begun begins it.
+//   - The outcome of a call that was made in the message before has the call before it: clients may show
+//     what goes on in a message of its own, which would have an outcome of nothing.
 //   - What repeats a call that has come further is left out, as is all that ends what is not open.
 type stitcher struct {
 	acc *accumulator
@@ -30,13 +32,17 @@ func newStitcher(acc *accumulator, id string) *stitcher {
 // before is what is to be added to the log before a chunk of the run.
 func (s *stitcher) before(c Chunk) (add []Chunk) {
 	if s.acc.chunks == 0 && c.Type() != "start" {
-		return []Chunk{s.start(newChunk("start"))}
+		add = append(add, s.start(newChunk("start")))
 	}
 	if s.resumed {
 		s.resumed = false
-		return s.endReasoning()
+		add = append(add, s.endReasoning()...)
 	}
-	return nil
+	id := c.Text("toolCallId")
+	if p, ok := s.acc.msg.call(id); ok && strings.HasPrefix(c.Type(), "tool-output") && !s.acc.called[id] && s.comesFurther(c) {
+		add = append(add, called(p))
+	}
+	return add
 }
 
 // next is what is to be added to the log for a chunk of the run, when it has what is before that.

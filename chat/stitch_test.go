@@ -124,6 +124,32 @@ func TestStitch(t *testing.T) {
 	}
 }
 
+// What goes on in a message that clients have: no id, and the outcome of an older call with the call.
+func TestStitchToAMessage(t *testing.T) {
+	old := Message{ID: "m", Role: Assistant, Parts: []Part{
+		newPart("tool-f").with("toolCallId", "t").with("state", approvalResponded).with("input", json.RawMessage("{}")),
+	}}
+	acc := newAccumulator(old)
+	var log []string
+	for range 2 {
+		st := newStitcher(acc, "")
+		for _, s := range []string{"result t 1", "text. a x"} {
+			for _, list := range []func(Chunk) []Chunk{st.before, st.next} {
+				for _, c := range list(say(t, s)) {
+					acc.add(c)
+					log = append(log, short(c))
+				}
+			}
+		}
+	}
+	if got, want := strings.Join(log, "; "), "start; call t f; result t 1; text+ a; text. a x; text. a x"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if m := acc.message(); len(m.Parts) != 2 || m.Parts[0].Text("state") != outputAvailable {
+		t.Errorf("%s", mustEncode(m))
+	}
+}
+
 // TestStitchedTextsGrow cuts drawn streams anywhere and goes on with others: whatever they are, the text
 // that is there only grows, there is one start, and each end has a beginning.
 func TestStitchedTextsGrow(t *testing.T) {

@@ -64,6 +64,7 @@ type replyRow struct {
 	Place     uint64          // of that message
 	Fiber     string
 	Runs      runs
+	Clients   []string  // tools of the server's that a client runs, of those that were called
 	Consents  []consent // of the client, to calls of the reply that is being made
 	Submits   bool      // is a client's submission: see Policy
 	Due       int64     // it does not begin before

@@ -68,6 +68,9 @@ func (a *accumulator) addTool(c Chunk) bool {
 		return false
 	}
 	p, ok := a.msg.call(id)
+	if strings.HasPrefix(c.Type(), "tool-input") {
+		a.called[id] = true
+	}
 	switch {
 	case !ok && c.Text("toolName") == "":
 		return false // of what was never called

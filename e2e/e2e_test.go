@@ -49,7 +49,7 @@ func TestPublishedClients(t *testing.T) {
 			})
 			t.Run(version+" in a browser", func(t *testing.T) {
 				t.Parallel()
-				s := newSite(t, version+" in a browser", bin, bundle(t, generation))
+				s := newSite(t, version+" in a browser", bin, bundle(t, "page", generation))
 				s.chrome, s.shots = c, *shots
 				runPage(t, s, generation)
 				all := s.report(casesInBrowser)

@@ -66,12 +66,13 @@ func installed(name string) string {
 	return is.Version
 }
 
-// bundle makes the page for a generation of clients, in a folder of its own.
-func bundle(t *testing.T, generation string) (folder string) {
+// bundle makes a page for a generation of clients, in a folder of its own.
+func bundle(t *testing.T, page, generation string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	cmd := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "esbuild"), "js/page.jsx", "--bundle",
-		"--format=esm", "--jsx=automatic", "--log-level=warning", "--alias:agents=agents-"+generation,
+	cmd := exec.CommandContext(t.Context(), filepath.Join("node_modules", ".bin", "esbuild"), "js/"+page+".jsx", "--bundle",
+		"--format=esm", "--jsx=automatic", "--log-level=error", "--alias:agents=agents-"+generation,
+		"--alias:@cloudflare/ai-chat=ai-chat-"+generation, "--alias:ai=ai-"+generation, "--alias:@ai-sdk/react=ai-react-"+generation,
 		`--define:process.env.NODE_ENV="production"`, "--outfile="+filepath.Join(folder, "page.js"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("esbuild: %v\n%s", err, out)

@@ -154,9 +154,13 @@ func (s *server) asleep(ctx context.Context, name string) error {
 func (s *server) restart(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	object := "ChatRoom/" + name
+	if strings.Contains(name, "/") { // of another class, which is busy
+		object = name
+	}
 	for {
 		var did web.Evicted
-		err := s.ask(ctx, http.MethodPost, "/v1/objects/ChatRoom/"+name+"/evict?style=restart", &did)
+		err := s.ask(ctx, http.MethodPost, "/v1/objects/"+object+"/evict?style=restart", &did)
 		if err != nil || did.Evicted {
 			return err
 		}

@@ -30,7 +30,7 @@ func main() {
 func run(data string, idle time.Duration) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := &dohost.Options{IdleAfter: idle, Listener: web.LogListener(log)}
-	h, err := dohost.Open(data, o, roomClass(), diaryClass())
+	h, err := dohost.Open(data, o, roomClass(), diaryClass(), tellerClass())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,206 @@
+// Cases of a conversation: useAgentChat, as it is on the page.
+
+import { createRoot } from "react-dom/client";
+import { Chat } from "../chat-view.jsx";
+
+// View is a conversation on the page, of which all that was ever to be seen is noted.
+class View {
+  constructor(t, options = {}) {
+    this.t = t;
+    this.place = document.createElement("div");
+    document.querySelector("#boards").append(this.place);
+    this.seen = new Map(); // the texts of each answer, as they were shown
+    this.statuses = [];
+    this.most = 0; // answers at a time
+    const frame = () => { // what is there when the browser paints
+      this.look();
+      this.frame = requestAnimationFrame(frame);
+    };
+    frame();
+    this.root = createRoot(this.place);
+    this.root.render(<Chat room={t.room} options={options} onChat={(chat) => { this.chat = chat; }} />);
+  }
+
+  answers() {
+    return [...this.place.querySelectorAll("li.assistant")];
+  }
+
+  text(li) {
+    return li.firstChild?.nodeType === Node.TEXT_NODE ? li.firstChild.textContent : "";
+  }
+
+  look() {
+    const status = this.place.querySelector(".status")?.textContent;
+    if (status && this.statuses.at(-1) !== status) this.statuses.push(status);
+    const answers = this.answers();
+    this.most = Math.max(this.most, answers.length);
+    for (const li of answers) {
+      const texts = this.seen.get(li.id) ?? [];
+      if (texts.at(-1) !== this.text(li)) texts.push(this.text(li));
+      this.seen.set(li.id, texts);
+    }
+  }
+
+  // until waits until the page is as it is wanted.
+  async until(what, holds) {
+    const end = Date.now() + 10_000;
+    while (!holds()) {
+      if (Date.now() > end) throw new Error(`waited in vain for ${what}: ${this.place.innerHTML} ${JSON.stringify([...this.seen])} ${this.statuses}`);
+      await new Promise((r) => setTimeout(r, 5));
+    }
+  }
+
+  ready() {
+    return this.until("the page", () => this.place.querySelector(".status")?.textContent === "ready");
+  }
+
+  words() {
+    const last = this.answers().at(-1);
+    return last ? this.text(last).split(" ").filter(Boolean).length : 0;
+  }
+
+  // counted waits for the end of a count, and says what was wrong with what was to be seen of it: it
+  // counts to n, without a gap, and never says less than before.
+  async counted(n, answers = 1, most = answers) {
+    await this.until(`${n} words`, () => this.words() >= n);
+    await this.ready();
+    for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // what comes behind the end
+    const all = this.answers();
+    this.t.same("answers", [all.length, this.most], [answers, most]);
+    const words = this.text(all.at(-1)).split(" ").filter(Boolean);
+    this.t.same("the words", words.map((w) => w.split(".")[1]), [...Array(n).keys()].map(String));
+    for (const [id, texts] of this.seen) {
+      for (let i = 1; i < texts.length; i++) {
+        if (!texts[i].startsWith(texts[i - 1])) {
+          throw new Error(`${id} said ${JSON.stringify(texts[i - 1])}, and then ${JSON.stringify(texts[i])}`);
+        }
+      }
+    }
+  }
+
+  send(text) {
+    return this.chat.sendMessage({ text });
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    this.root.unmount();
+    this.place.remove();
+  }
+}
+
+// on has views of one conversation while f runs.
+async function on(t, n, f, options) {
+  const views = Array.from({ length: n }, () => new View(t, options));
+  try {
+    for (const v of views) await v.ready();
+    await f(...views);
+  } finally {
+    for (const v of views) v.close();
+  }
+}
+
+const send = (t) => on(t, 1, async (v) => {
+  v.send("count 10");
+  await v.counted(10);
+  v.t.same("statuses", v.statuses.slice(-2), ["streaming", "ready"]);
+  v.send("count 3");
+  await v.until("another", () => v.answers().length === 2);
+  await v.counted(3, 2);
+  await t.control("picture", "chat");
+});
+
+const stop = (t) => on(t, 1, async (v) => {
+  v.send("count 200");
+  await v.until("some words", () => v.words() > 5);
+  await v.chat.stop();
+  await v.ready();
+  const said = v.words();
+  await new Promise((r) => setTimeout(r, 200));
+  t.same("words after the stop", [v.words() < 100, v.words() - said <= 1], [true, true]);
+  v.send("count 2");
+  await v.until("another", () => v.answers().length === 2);
+  await v.counted(2, 2);
+});
+
+const twoViews = (t) => on(t, 2, async (a, b) => {
+  a.send("count 20");
+  await Promise.all([a.counted(20), b.counted(20)]);
+  t.same("ids", a.answers()[0].id, b.answers()[0].id);
+});
+
+const reload = (t) => on(t, 1, async (v) => {
+  v.send("count 60");
+  await v.until("some words", () => v.words() > 5);
+  v.close();
+  const again = new View(t);
+  try {
+    await again.counted(60);
+  } finally {
+    again.close();
+  }
+});
+
+const cutOff = (verb, arg) => (t) => on(t, 2, async (a, b) => {
+  a.send("count 60");
+  await a.until("some words", () => a.words() > 8);
+  await t.control(verb, arg && `Teller/${t.room}`);
+  await Promise.all([a.counted(60), b.counted(60)]);
+});
+
+const clientTool = (t) => on(t, 2, async (a, b) => {
+  a.send("ask 5");
+  await a.until("the question", () => a.place.textContent.includes("[tool-ask input-available]"));
+  const part = a.chat.messages.at(-1).parts.find((p) => p.toolCallId);
+  a.chat.addToolOutput({ toolCallId: part.toolCallId, tool: "ask", output: "yes" });
+  await Promise.all([a.counted(5, 1, 2), b.counted(5)]); // the SDK opens another message until the end
+  await b.until("the outcome", () => b.place.textContent.includes("[tool-ask output-available]"));
+});
+
+const approval = (t) => on(t, 1, async (v) => {
+  v.send("stamp 5");
+  await v.until("the question", () => v.place.textContent.includes("[tool-stamp approval-requested]"));
+  const part = v.chat.messages.at(-1).parts.find((p) => p.toolCallId);
+  v.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
+  await v.counted(5, 1, t.generation === "0.32" ? 2 : 1);
+  await v.until("the outcome", () => v.place.textContent.includes("[tool-stamp output-available]"));
+});
+
+const clear = (t) => on(t, 2, async (a, b) => {
+  a.send("count 3");
+  await Promise.all([a.counted(3), b.counted(3)]);
+  a.chat.clearHistory();
+  await Promise.all([a, b].map((v) => v.until("nothing", () => v.place.querySelectorAll("li").length === 0)));
+});
+
+const regenerate = (t) => on(t, 1, async (v) => {
+  v.send("count 3");
+  await v.counted(3);
+  const first = v.answers()[0].id;
+  v.chat.regenerate();
+  await v.until("another", () => v.answers()[0] && v.answers()[0].id !== first);
+  await v.counted(3);
+});
+
+const fails = (t) => on(t, 1, async (v) => {
+  v.send("fail 8");
+  await v.until("the error", () => v.place.textContent.includes("error: the model is out"));
+  t.same("words", v.words(), 4);
+  v.send("count 2");
+  await v.until("another", () => v.answers().length === 2);
+  await v.counted(2, 2);
+});
+
+export default [
+  { name: "send", run: send },
+  { name: "stop", run: stop },
+  { name: "two views", run: twoViews },
+  { name: "reload in mid-stream", run: reload },
+  { name: "evicted in mid-stream", run: cutOff("restart", true) },
+  { name: "killed in mid-stream", run: cutOff("kill", "") },
+  { name: "tool of the client", run: clientTool },
+  { name: "approval", run: approval },
+  { name: "clear", run: clear },
+  { name: "regenerate", run: regenerate },
+  { name: "the model fails", run: fails },
+];

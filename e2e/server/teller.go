@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+)
+
+// teller is a chat agent that does what it is told: "count 20" in words that no other call of its model
+// says; "ask" by a tool of the client, "stamp" by one of its own that wants an approval, and then it
+// counts; "fail".
+type teller struct{ *chat.Agent[struct{}] }
+
+const tellers dohost.Namespace[teller] = "Teller"
+
+func tellerClass() dohost.Class {
+	return chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a}, nil },
+		chat.Handlers[teller]{Reply: (*teller).reply}, nil)
+}
+
+func (t *teller) reply(ctx context.Context, r *chat.Reply) error {
+	return chat.Answer(ctx, r, counter{}, &chat.AnswerOptions{Tools: []chat.Tool{{
+		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+		Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+			return "stamped", dohost.Add(ctx, t.Storage(), "stamps", 1)
+		},
+	}, {ToolSpec: chat.ToolSpec{Name: "ask"}}}})
+}
+
+// calls counts those of the model in this process.
+var calls atomic.Int64
+
+// pace is how long a word takes.
+const pace = 20 * time.Millisecond
+
+// counter is the model.
+type counter struct{}
+
+// Stream is part of chat.Model.
+func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		call := calls.Add(1)
+		what, n := told(p)
+		settled := false
+		for _, part := range p.Partial.Parts {
+			settled = settled || strings.HasPrefix(part.Text("state"), "output-")
+		}
+		if (what == "ask" || what == "stamp") && !settled {
+			c, err := chat.NewChunk("tool-input-available", map[string]any{
+				"toolCallId": fmt.Sprintf("call-%d-%d", time.Now().UnixNano(), call), "toolName": what, "input": map[string]any{"of": p.Partial.ID},
+			})
+			yield(c, err)
+			return
+		}
+		said := p.Partial.PlainText()
+		for i := len(strings.Fields(said)); i < n; i++ {
+			time.Sleep(pace)
+			if ctx.Err() != nil {
+				return
+			}
+			if what == "fail" && i == n/2 {
+				yield(chat.Chunk{}, errors.New("the model is out"))
+				return
+			}
+			c, err := chat.NewChunk("text-delta", map[string]any{"id": strconv.FormatInt(call, 10), "delta": fmt.Sprintf("%d.%d ", call, i)})
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// told is what the user has said last: a word, and how far to count.
+func told(p *chat.Prompt) (what string, n int) {
+	for _, m := range p.Messages {
+		if m.Role == chat.User {
+			_, _ = fmt.Sscanf(m.PlainText(), "%s %d", &what, &n) // else it counts to nothing
+		}
+	}
+	return what, n
+}
