@@ -52,8 +52,10 @@
 //     no set in memory that could be wrong, and none that a crash could lose.
 //   - Row and alarm change in one segment: a row that is not ended has an alarm, which is also
 //     delivered when the host starts.
-//   - Recovery begins in the constructor, before [OnStart] and before any event. What it cannot
-//     do there goes on from the alarm. In one incarnation a row is given to a hook once at a time.
+//   - Recovery begins in the constructor, before [OnStart] and before any event. Fibers that go on by
+//     themselves are taken up behind OnStart, so that one that fails does not count as their
+//     interruption. What recovery cannot do there goes on from the alarm. In one incarnation a row is
+//     given to a hook once at a time.
 //   - An interruption is counted, durably, before the fiber goes on, if the process that worked on
 //     it has ended: what the fiber does to its process cannot happen again and again. Of one whose
 //     incarnation has ended in this process, which is alive, it is counted in the segment before.

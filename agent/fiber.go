@@ -111,6 +111,7 @@ type fibers struct {
 	waiters map[string]chan struct{} // closed when the fiber has ended
 	hooking map[string]bool          // rows that a hook has, outside the constructor
 	handing bool                     // OnRecovery has rows, or is about to
+	left    bool                     // recovery has left rows until OnStart has succeeded
 	moreAt  time.Time                // when recovery goes on with rows that it has left
 	taken   bool                     // a row was taken up since the alarm was set, so there is one that is open
 	waits   bool                     // some row may wait for the next run of its hook

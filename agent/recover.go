@@ -27,8 +27,12 @@ func (c *core) recover(ctx context.Context) error {
 			c.later()
 			return false, nil
 		}
-		if c.judge(row, time.Now()) == hand {
+		switch v := c.judge(row, time.Now()); {
+		case v == hand:
 			handed = true
+			return true, nil
+		case v == resume && c.class.start != nil:
+			c.fibers.left = true
 			return true, nil
 		}
 		if written += len(row.Snapshot); written > recoverySegment {
@@ -45,6 +49,33 @@ func (c *core) recover(ctx context.Context) error {
 		err = c.handOver(ctx, begun.Add(recoveryBudget))
 	}
 	if err != nil || !found {
+		return err
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error { return c.arm(ctx, true) })
+}
+
+// resumeLeft goes on with the fibers that recover has left until OnStart has succeeded: a constructor
+// that fails would interrupt them again, though they have not gone on.
+func (c *core) resumeLeft(ctx context.Context) error {
+	if !c.fibers.left {
+		return nil
+	}
+	c.fibers.left = false
+	written := 0
+	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
+		if c.judge(row, time.Now()) != resume {
+			return true, nil
+		}
+		if written += len(row.Snapshot); written > recoverySegment {
+			written = 0
+			if err := c.store().Sync(ctx); err != nil {
+				return false, err
+			}
+		}
+		_, err := c.dispose(ctx, row)
+		return c.orLater(ctx, row, err)
+	})
+	if err != nil {
 		return err
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error { return c.arm(ctx, true) })

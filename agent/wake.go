@@ -16,5 +16,8 @@ func (c *core) wake(ctx context.Context) error {
 	if c.class.start == nil {
 		return nil
 	}
-	return c.class.start(c.self, ctx)
+	if err := c.class.start(c.self, ctx); err != nil {
+		return err
+	}
+	return c.resumeLeft(ctx)
 }

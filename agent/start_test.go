@@ -1,0 +1,49 @@
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// TestAConstructorThatFailsInterruptsNoFiber has OnStart fail for a while, behind something that it
+// waits for. A fiber that could not go on meanwhile has not been interrupted again.
+func TestAConstructorThatFailsInterruptsNoFiber(t *testing.T) {
+	runs, fails, broken := 0, 0, false
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+		agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			runs++
+			return sleep(ctx, time.Hour)
+		}, nil),
+		agent.OnStart(func(_ *worker, ctx context.Context) error {
+			if err := sleep(ctx, time.Millisecond); err != nil || !broken {
+				return err
+			}
+			fails++
+			return errNo
+		}))
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		evict(h)
+		broken = true
+		for range 10 {
+			if err := workers.Get(h, "a").Do(t.Context(), nothing); err == nil {
+				t.Error("the constructor has not failed")
+			}
+			h.Advance(15 * time.Second)
+		}
+		broken = false
+		info := inspect(t, h, s.ID)
+		h.Advance(time.Second)
+		same(t, "the fiber", words(info.Status, info.Attempt), "running 1")
+		same(t, "runs", runs, 2)
+		if fails < 5 {
+			t.Errorf("%d constructors failed", fails)
+		}
+	})
+}
