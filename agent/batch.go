@@ -40,7 +40,7 @@ func (f *InterruptedFiber) Checkpoint(v any) error {
 // Errors: [ErrFiberDone] if it is decided already, or somebody has cancelled it;
 // [dohost.ErrOverloaded] when the object has too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
-	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.takeUp(ctx, r, now) })
+	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.takeUp(ctx, r, now, false) })
 }
 
 // Complete ends the fiber as completed, with a result that is nil or is kept as JSON.

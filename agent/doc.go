@@ -57,7 +57,8 @@
 //     interruption. What recovery cannot do there goes on from the alarm. In one incarnation a row is
 //     given to a hook once at a time.
 //   - An interruption is counted, durably, before the fiber goes on, if the process that worked on
-//     it has ended: what the fiber does to its process cannot happen again and again. Of one whose
+//     it has ended, or [OnRecovery] resumes it: what the fiber does to its process cannot happen
+//     again and again, and what is taken back with a Transaction has not begun. Of another whose
 //     incarnation has ended in this process, which is alive, it is counted in the segment before.
 //   - A run of a hook is counted, durably, before it begins, so that a death in it counts. After
 //     five runs, or a day, the row is dead: it is listed, and left alone.

@@ -495,6 +495,36 @@ func TestAHookThatFillsItsSegment(t *testing.T) {
 	})
 }
 
+// TestAFiberThatIsResumedTwiceRunsOnce has the first time be taken back. What it has written
+// leaves no room for its end, which so is a segment of its own.
+func TestAFiberThatIsResumedTwiceRunsOnce(t *testing.T) {
+	w := &shift{}
+	w.run = func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if f.Attempt == 0 {
+			return sleep(ctx, time.Hour)
+		}
+		w.note("run")
+		return fill(ctx, wr)
+	}
+	w.recovery = func(_ *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		err := dohost.Transaction(ctx, func(ctx context.Context) error { return errors.Join(fs[0].Resume(ctx), errNo) })
+		if !errors.Is(err, errNo) {
+			return err
+		}
+		return fs[0].Resume(ctx)
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		evict(h)
+		info := inspect(t, h, s.ID)
+		h.Advance(time.Minute)
+		info = inspect(t, h, s.ID)
+		same(t, "the fiber", info.Status, agent.FiberCompleted)
+		w.happened(t, "1s run")
+	})
+}
+
 // A hook's time is kept in an incarnation that had no room for all fibers when it began.
 func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
 	w := &shift{}

@@ -158,11 +158,9 @@ func (c *core) judge(row *fiberRow, now time.Time) verdict {
 	return judge(row, known, handed, now)
 }
 
-// takeUp has a task of this incarnation go on with an interrupted fiber. Of one that this process has
-// worked on before it does not wait until that is counted durably: what ends the process ends it once
-// before that, and not again and again.
-func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
-	here := strings.HasPrefix(row.Life, c.process())
+// takeUp has a task of this incarnation go on with an interrupted fiber: atOnce, or when that is
+// counted durably. At once is not for a Transaction that may be taken back, which the task would not be.
+func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64, atOnce bool) error {
 	row.Attempt++
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
 	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
@@ -170,7 +168,7 @@ func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64) error {
 		if err := c.putFiber(ctx, *row); err != nil {
 			return err
 		}
-		return c.launch(ctx, row, here)
+		return c.launch(ctx, row, atOnce)
 	})
 	c.fibers.taken = c.fibers.taken || err == nil
 	return err
@@ -189,7 +187,9 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		c.tellReport(ctx, row, v.String(), nil)
 		return false, c.putFiber(ctx, *row)
 	case resume:
-		err = c.takeUp(ctx, row, now.UnixMilli())
+		// One that this process has worked on before does not wait for the disk: what ends the
+		// process ends it once before that, and not again and again.
+		err = c.takeUp(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Life, c.process()))
 	case giveUp:
 		row.Attempt++
 		row.Error = "max retries exceeded"
