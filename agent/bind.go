@@ -106,8 +106,9 @@ func Tune[O any](o Options) Entry[O] {
 }
 
 // OnStart runs whenever the agent wakes, after the hooks of recovery and before any event. If it fails
-// the event that woke the agent fails, and the next one tries again: see [dohost.Bind]. Interrupted
-// fibers that go on by themselves do so when it has succeeded.
+// the event that woke the agent fails, and the next one tries again: see [dohost.Bind]. The alarm tries
+// seven times; what it was for waits for another event then. Interrupted fibers that go on by
+// themselves do so when it has succeeded.
 func OnStart[O any](m func(*O, context.Context) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnStart", m == nil, c.start != nil)

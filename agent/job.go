@@ -316,7 +316,8 @@ func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) 
 	return c.soon(now), err
 }
 
-// wakeJobs has the alarm ring at once, if the incarnation before has left something running.
+// wakeJobs has the alarm ring at once, if the incarnation before has left something running, and in
+// time, if there is none: the alarm is given up after constructors that have failed, seven times.
 func (c *core) wakeJobs(ctx context.Context) error {
 	if len(c.class.callbacks) == 0 || c.jobs.none {
 		return nil // a wake of what has no jobs reads nothing
@@ -327,7 +328,16 @@ func (c *core) wakeJobs(ctx context.Context) error {
 	}
 	if !lost {
 		head, ok, err := c.head(ctx)
-		if err != nil || !ok || head.Run.Life == "" {
+		if err != nil {
+			return err
+		}
+		lost = ok && head.Run.Life != ""
+	}
+	if !lost {
+		if _, set, err := c.obj.GetAlarm(ctx); err != nil || set {
+			return err
+		}
+		if err := c.findJobs(ctx); err != nil || c.jobs.none {
 			return err
 		}
 	}

@@ -47,3 +47,25 @@ func TestAConstructorThatFailsInterruptsNoFiber(t *testing.T) {
 		}
 	})
 }
+
+// TestAScheduleWhoseAlarmWasGivenUp has that be so after seven constructors that failed. The schedule
+// comes with the next event.
+func TestAScheduleWhoseAlarmWasGivenUp(t *testing.T) {
+	broken := false
+	onStart := agent.OnStart(func(*clerk, context.Context) error {
+		if broken {
+			return errNo
+		}
+		return nil
+	})
+	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+		schedule(b, agent.After(time.Minute), note, "done", nil)
+		b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+		broken = true
+		b.Advance(time.Hour)
+		broken = false
+		b.do(func(context.Context, *clerk) error { return nil })
+		b.Advance(time.Minute)
+		b.wrote("done")
+	}, onStart)
+}
