@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -25,19 +24,14 @@ var deadItems = dohost.Collection[deadItem]{
 	Indexes: []dohost.Index[deadItem]{{Name: byDeath, Of: func(d deadItem) dohost.Key { return dohost.KeyOf(d.Died) }}},
 }
 
-// maxError bounds how much of an error's text is kept, in bytes.
-const maxError = 4 << 10
-
 // bury moves an item to the dead letters, and returns how many there are. An older one of its
 // id goes.
 func (c *core) bury(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
-	text := why.Error()
-	text = strings.ToValidUTF8(text[:min(len(text), maxError)], "")
 	it.Run = run{}
 	if _, err := c.unbury(ctx, it.ID, false); err != nil {
 		return 0, err
 	}
-	if err := deadItems.Put(ctx, c.store(), deadItem{it, now, text}); err != nil {
+	if err := deadItems.Put(ctx, c.store(), deadItem{it, now, text(why)}); err != nil {
 		return 0, err
 	}
 	if _, err := queue.Delete(ctx, c.store(), it.ID); err != nil {
