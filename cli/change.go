@@ -31,7 +31,11 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	case !c.All && c.Tag == "":
 		return errors.New("want a tag, as show --sockets lists it, or --all")
 	}
-	closed, err := get[web.ClosedSockets](ctx, &c.hostFlags, "DELETE", objectPath(c.ID.ID, "/sockets"), url.Values{"tag": {c.Tag}}, nil)
+	which := url.Values{}
+	if !c.All {
+		which.Set("tag", c.Tag)
+	}
+	closed, err := get[web.ClosedSockets](ctx, &c.hostFlags, "DELETE", objectPath(c.ID.ID, "/sockets"), which, nil)
 	switch {
 	case err != nil:
 		return err

@@ -25,7 +25,7 @@ func TestCloseClosesSockets(t *testing.T) {
 	defer s.Close()
 	for _, c := range []struct{ args, asked, said string }{
 		{"room/a x", "DELETE /v1/objects/room/a/sockets?tag=x", "closed 2 WebSockets of room/a\n0"},
-		{"room/a --all", "DELETE /v1/objects/room/a/sockets?tag=", "closed 2 WebSockets of room/a\n0"},
+		{"room/a --all", "DELETE /v1/objects/room/a/sockets", "closed 2 WebSockets of room/a\n0"},
 		{"room/a nobody", "DELETE /v1/objects/room/a/sockets?tag=nobody", "dohost: room/a has no WebSocket with tag \"nobody\"\n1"},
 		{"room/a", "", "dohost: want a tag, as show --sockets lists it, or --all\n1"},
 		{"room/a x --all", "", "dohost: --all and a tag: want one of them\n1"},

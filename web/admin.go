@@ -38,7 +38,7 @@ type AdminOptions struct {
 //	GET    /v1/objects/{class}/{name}              what is known of one
 //	GET    .../pins                                why it is in memory
 //	GET    .../sockets                             its WebSockets
-//	DELETE .../sockets?tag=T                       close them, of one tag or all
+//	DELETE .../sockets?tag=T                       close them, of one tag or, without it, all
 //	GET    .../details?kind=K&can=A&limit=N        what it has, as its class tells it
 //	POST   .../operate?action=A&kind=K&id=I        cancel, rerun or clear one of those
 //	POST   .../evict?style=fence                   fence, restart or crash

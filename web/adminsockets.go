@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -25,9 +26,14 @@ type ClosedSockets struct {
 	Closed int `json:"closed"`
 }
 
-// closeSockets answers DELETE /v1/objects/class/name/sockets?tag=t: those of a tag, or all.
+// closeSockets answers DELETE /v1/objects/class/name/sockets?tag=t: those of a tag, or all. All are not
+// meant by a tag that is empty, as that of a script may be by mistake.
 func (a *admin) closeSockets(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	return ClosedSockets{a.host.CloseSockets(id, r.URL.Query().Get("tag"))}, nil
+	q := r.URL.Query()
+	if q.Has("tag") && q.Get("tag") == "" {
+		return nil, &dohost.ArgumentError{Method: "sockets", Err: errors.New("the tag is empty: want one, or none for all")}
+	}
+	return ClosedSockets{a.host.CloseSockets(id, q.Get("tag"))}, nil
 }
 
 // sockets answers GET /v1/objects/class/name/sockets. It wakes nobody.

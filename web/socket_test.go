@@ -178,6 +178,11 @@ func TestOperatorsCloseSockets(t *testing.T) {
 			}
 			expect("b/sockets", `{"closed":0}`, "", "", "")
 			expect("a/sockets?tag=z", `{"closed":0}`, "", "", "")
+			empty := httptest.NewRecorder()
+			web.Admin(h.Host(), nil).ServeHTTP(empty, httptest.NewRequest("DELETE", "http://localhost/v1/objects/room/a/sockets?tag=", nil))
+			if empty.Code != http.StatusBadRequest {
+				t.Errorf("an empty tag: %d, %s", empty.Code, empty.Body)
+			}
 			expect("a/sockets?tag=x", `{"closed":1}`, "StatusPolicyViolation", "", "")
 			if n := len(h.Host().Sockets(id)); n != 2 {
 				t.Errorf("%d sockets are left, want 2", n)
