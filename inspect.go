@@ -96,9 +96,10 @@ type SocketInfo = socket.Info
 // it does not wake the object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
-// CloseSockets closes an object's WebSockets, of one tag if that is not empty, behind what was sent to
-// them before. The code is 1008, after which clients do not come back by themselves. The object is
-// told as of any that closes, and woken for that. It returns how many it were.
+// CloseSockets closes an object's WebSockets, of one tag if that is not empty, behind what has left the
+// object for them: what still waits for the disk is not sent any more. The code is 1008, after which
+// clients do not come back by themselves. The object is told as of any that closes, and woken for that.
+// It returns how many it were.
 func (h *Host) CloseSockets(id ID, tag string) int {
 	all := h.sockets.Of(id, tag)
 	for _, c := range all {
