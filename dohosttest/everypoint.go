@@ -319,8 +319,9 @@ func waysAt(p Point) []Way {
 
 // singles ends a run at every point in every way.
 func (x *explorer) singles() {
-	for _, p := range x.base.points {
+	for i, p := range x.base.points {
 		if x.over() {
+			x.r.Skipped += len(x.base.points) - i
 			return
 		}
 		if x.s.Places != nil && !slices.Contains(x.s.Places, p.Place) {

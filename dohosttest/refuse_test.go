@@ -263,4 +263,7 @@ func TestManyFailuresAreEnough(t *testing.T) {
 	if n < maxFailures || n > maxFailures+3 || !said {
 		t.Errorf("%d failures of %d points: %s", n, r.Points, last)
 	}
+	if s := r.summary(); strings.Contains(s, "100% of them") {
+		t.Errorf("summary: %s", s)
+	}
 }

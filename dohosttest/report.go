@@ -14,7 +14,7 @@ type report struct {
 	Runs     map[Way]int
 	Pairs    int // tried
 	AllPairs int // that there are
-	Skipped  int // points at places that were not asked for
+	Skipped  int // points at places that were not asked for, or behind the last that was tried
 	Took     time.Duration
 	Bill     Bill
 	Worst    Bill
