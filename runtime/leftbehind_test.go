@@ -514,3 +514,42 @@ func TestCloseWaitsForAnEnterThatOutlastsItsEvent(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseWaitsForWhatAnEnterHasWritten has the disk be busy with what an Enter wrote that has outlasted
+// its event, when the host is closed.
+func TestCloseWaitsForWhatAnEnterHasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{})
+		left := make(chan error, 1)
+		in, ended := make(chan struct{}), make(chan struct{})
+		err := do(t.Context(), h, "a", "event", func(ctx context.Context, c *counter) error {
+			return Await(ctx, func(ctx context.Context) error {
+				go func() {
+					left <- Enter(ctx, func(ctx context.Context) error {
+						close(in)
+						if err := Wait(ctx, func(context.Context) error { <-ended; return nil }); err != nil {
+							return err
+						}
+						return c.put(ctx, "n", 1)
+					})
+				}()
+				<-in
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		release := fs.HoldSyncs()
+		close(ended)
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- h.Close() }()
+		synctest.Wait()
+		release()
+		if err := errors.Join(<-left, <-closed); err != nil {
+			t.Error(err)
+		}
+	})
+}
