@@ -12,9 +12,9 @@ const (
 	// maxWholeRows is how many rows an object may have that is read whole, and maxLanded how
 	// many bytes: so much is read for nothing if it has more.
 	maxWholeRows = 32
-	// maxAbsorbed is how many records add to what was read before that is written anew, without
+	// maxAbsorbed is how many bytes records add to what was read before that is written anew, without
 	// what the records have left of rows that were overwritten or deleted.
-	maxAbsorbed = 64
+	maxAbsorbed = maxLanded
 )
 
 // wholeAt says which read of a waking object reads it whole, of those that find nothing in memory: the
@@ -66,7 +66,7 @@ func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
 	adopted := all && r.reading == w.g
 	if adopted {
-		r.landed, r.whole = w.g, true
+		r.landed, r.whole, r.absorbed = w.g, true, 0
 	}
 	if r.reading == w.g {
 		r.reading = nil
@@ -117,15 +117,26 @@ func (w *wholeReader) see(key, value []byte) {
 func (r *Range) absorbLocked(g *generation) {
 	invariants.Held(&r.mu)
 	r.landed.absorb(g)
-	if r.landed.segments < maxAbsorbed {
-		return
+	if r.absorbed += g.set.bytes; r.absorbed >= maxAbsorbed {
+		r.landed, r.absorbed = r.landed.tight(), 0
 	}
-	old, fresh := r.landed, r.store.queue.spare()
-	fresh.cleared, fresh.slot = true, old.slot
-	for i := range old.set.rows {
-		if w := &old.set.rows[i]; !w.deleted {
-			fresh.set.set(w.key, w.value, false, true)
+}
+
+// tight is all that there is of an object, which g has, in as little memory as that takes.
+func (g *generation) tight() *generation {
+	rows, size := 0, 0
+	for i := range g.set.rows {
+		if w := &g.set.rows[i]; !w.deleted {
+			rows++
+			size += len(w.key) + len(w.value)
 		}
 	}
-	r.landed = fresh
+	t := &generation{cleared: true, slot: g.slot}
+	t.set.rows, t.set.arena = make([]row, 0, rows), make([]byte, 0, size)
+	for i := range g.set.rows {
+		if w := &g.set.rows[i]; !w.deleted {
+			t.set.set(w.key, w.value, false, true)
+		}
+	}
+	return t
 }

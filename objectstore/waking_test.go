@@ -74,7 +74,7 @@ func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 		l.commit(t)
 		l.behind(t, key, "of the disk")
 	}
-	for i := range 3 * maxAbsorbed {
+	for i := range 200 {
 		y, gone := fmt.Sprint("y=", i), fmt.Sprint(i, strings.Repeat("-", 100))
 		commit("y", fmt.Sprint(i))
 		commit(gone, "1")
@@ -91,6 +91,25 @@ func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 	if slot, ok, err := l.Slot(); err != nil || ok {
 		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
 	}
+}
+
+// TestWhatWasReadWholeStaysSmall has a value grow by a byte each time, so that none of them fits in the
+// place of the one before.
+func TestWhatWasReadWholeStaysSmall(t *testing.T) {
+	l := small(t, Options{})
+	l.Waking(true)
+	l.Prefetch()
+	for i := range 200 {
+		l.put(t, "x", strings.Repeat("v", 2000+i))
+		l.commit(t)
+		l.mu.Lock()
+		whole, n := l.whole, cap(l.landed.set.arena)
+		l.mu.Unlock()
+		if !whole || n > 4*maxLanded {
+			t.Fatalf("after %d: whole %v, in %d bytes", i, whole, n)
+		}
+	}
+	l.wants(t, "x="+strings.Repeat("v", 2199), "y=1", "z=1")
 }
 
 // TestAnObjectThatGrowsIsReadFromTheDisk has it grow in two steps, each of which could be kept, or in
