@@ -145,3 +145,34 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 3, 2) }
 	dohosttest.EveryPoint(t, s)
 }
+
+// A reply that fails ends for those too who were not there then.
+func TestFailureAtEveryPoint(t *testing.T) {
+	c := &cage{words: 3}
+	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
+		if i == 2 {
+			return errors.New("the model is out")
+		}
+		return nil
+	}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		watcher := all.join(h, "watcher")
+		other := h.Client(func(ctx context.Context) error {
+			defer watcher.leave()
+			return watcher.until(ctx, func() bool { return watcher.ended["one"].Done }, nil)
+		})
+		err := all.join(h, "asker").asks(ctx, "one")
+		return errors.Join(err, other.Wait())
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		for _, r := range all.readers {
+			if r.ended["one"].Body != "the model is out" {
+				return fmt.Errorf("%s was told %+v", r.name, r.ended["one"])
+			}
+		}
+		return all.rest(ctx, h, 1, 2)
+	}
+	dohosttest.EveryPoint(t, s)
+}

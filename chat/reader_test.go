@@ -238,6 +238,9 @@ func (r *reader) takeResponse(f frame) error {
 		}
 		return r.replaced.add(f)
 	default:
+		if r.ended[f.ID].Done && !r.ended[f.ID].Replay {
+			return errors.New("it goes on after its end")
+		}
 		if !known {
 			v = &view{}
 			r.seen[f.ID] = v
