@@ -124,6 +124,7 @@ func TestReplyAtEveryPoint(t *testing.T) {
 	s := scenario(c, all, parrotClass(c, nil))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		late := all.join(h, "late")
+		late.slow = 250 * time.Millisecond
 		other := h.Client(func(ctx context.Context) error {
 			time.Sleep(150 * time.Millisecond)
 			return late.watches(ctx, 2)
@@ -143,6 +144,22 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 		return all.join(h, "asker").asks(ctx, "one", "two", "three")
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 3, 2) }
+	dohosttest.EveryPoint(t, s)
+}
+
+// What a second run of the handler leaves behind, wherever that is ended.
+func TestSecondRunAtEveryPoint(t *testing.T) {
+	c := &cage{words: 3}
+	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+		if i == 1 && c.calls.Load() == 1 {
+			return p.Object().Abort(ctx, errors.New("enough"), nil)
+		}
+		return nil
+	}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 3) }
 	dohosttest.EveryPoint(t, s)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type reader struct {
 	id   dohost.ID
 	name string
 	ws   *websocket.Conn // nil: none
+	slow time.Duration   // before it asks for what was said
 
 	seen     map[string]*view // by request
 	order    []string         // requests, as they came
@@ -179,7 +181,7 @@ func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) 
 	}
 	r.log = append(r.log, f.Type)
 	if err := r.take(ctx, f); err != nil {
-		return f, true, fmt.Errorf("%s, at %s: %w", r.name, data, err)
+		return f, true, fmt.Errorf("%s: %w", r.name, err)
 	}
 	return f, true, nil
 }
@@ -187,6 +189,7 @@ func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) 
 func (r *reader) take(ctx context.Context, f frame) error {
 	switch f.Type {
 	case "cf_agent_stream_resuming":
+		time.Sleep(r.slow)
 		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
 	case "cf_agent_chat_messages":
 		for i, m := range f.Messages {
@@ -210,9 +213,52 @@ func (r *reader) take(ctx context.Context, f frame) error {
 			}
 		}
 	case "cf_agent_use_chat_response":
-		return r.takeResponse(f)
+		if err := r.takeResponse(f); err != nil || !f.Done || f.Replay || f.Outcome == "aborted" {
+			return err
+		}
+		return r.isStored(ctx, r.seen[f.ID])
 	}
 	return nil
+}
+
+// isStored wants what was seen of a reply to be in the transcript, whatever happens next.
+func (r *reader) isStored(ctx context.Context, v *view) error {
+	if v == nil || v.text == "" || v.message == "" {
+		return nil
+	}
+	for {
+		list, err := r.fetch(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			time.Sleep(time.Second) // its incarnation was ended
+			continue
+		}
+		for _, m := range list {
+			if m.ID == v.message && strings.HasPrefix(m.text(), v.text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q has ended, and is not in the transcript", v.text)
+	}
+}
+
+// fetch is the transcript, as a page fetches it.
+func (r *reader) fetch(ctx context.Context) (list []page, err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			err = http.ErrAbortHandler
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	w := httptest.NewRecorder()
+	r.h.Host().ServeObject(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/get-messages", nil), r.id)
+	if w.Code != http.StatusOK {
+		return nil, fmt.Errorf("get-messages: %d", w.Code)
+	}
+	return list, json.Unmarshal(w.Body.Bytes(), &list)
 }
 
 func (r *reader) takeResponse(f frame) error {
@@ -226,7 +272,7 @@ func (r *reader) takeResponse(f frame) error {
 			return fmt.Errorf("a replay says %q of what was seen as %q", r.replaced.text, v.text)
 		}
 		if known && v.message != "" && r.replaced.message != v.message {
-			return fmt.Errorf("a replay calls message %s %s", v.message, r.replaced.message)
+			return errors.New("a replay is of another message")
 		}
 		r.seen[f.ID], r.replaced = r.replaced, nil
 	case f.Done:
@@ -262,7 +308,7 @@ func (v *view) add(f frame) error {
 		v.next = *f.Seq // of many chunks that are one there
 	}
 	if f.Seq == nil || *f.Seq != v.next {
-		return fmt.Errorf("chunk %v instead of %d", f.Seq, v.next)
+		return fmt.Errorf("a chunk has not the number %d", v.next)
 	}
 	v.next++
 	switch c.Type {

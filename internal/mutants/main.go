@@ -1,6 +1,6 @@
 // Mutants shows that dohosttest finds bugs. Each patch in testdata breaks a promise of
 // the module in a way that no test notices in which nothing ends; a scenario of
-// internal/simtest, run to its end at every point, must find it.
+// internal/simtest, or of a package of its own, run to its end at every point, must find it.
 //
 // A patch begins with lines that say what is wrong, and what is to find it:
 //
