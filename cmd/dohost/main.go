@@ -10,6 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/docs"
+	"github.com/dohost/dohost/examples/assistant"
 	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/examples/research"
 	"github.com/dohost/dohost/examples/room"
@@ -28,9 +29,12 @@ func main() {
 	}.Main()
 }
 
-// builtIn are the classes that serve runs when nobody has others: a counter, chat rooms, and agents
-// that read the project's own documents.
+// pace is how long an assistant takes for a word, so that one can see it speak.
+const pace = 40 * time.Millisecond
+
+// builtIn are the classes that serve runs when nobody has others: a counter, chat rooms, assistants that
+// answer from the project's own documents, and agents that read them.
 func builtIn() []dohost.Class {
 	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4, KeepAlive: time.Second}
-	return append([]dohost.Class{counter.Class(), room.Class()}, folder.Classes()...)
+	return append([]dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace)}, folder.Classes()...)
 }

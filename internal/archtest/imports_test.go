@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
+	"chat/extract":   {"chat"},
 	"chat/openai":    {"chat", "agent", "."},
 	"chat/anthropic": {"chat", "agent", "."},
 	"web":            {"."},

@@ -1,0 +1,231 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// passage is a paragraph of a file.
+type passage struct {
+	file      string
+	heading   string
+	sentences []string
+	terms     map[string]int // how often each is in it, its heading's twice
+	size      int            // of all terms
+}
+
+// index is what is known of a folder.
+type index struct {
+	files    []string
+	passages []passage
+	in       map[string]int // passages that have a term
+	size     float64        // terms of a passage, on average
+}
+
+const (
+	// maxFile bounds files, in bytes: what is larger is not read.
+	maxFile = 1 << 20
+	// maxSentences is how many of a passage are said.
+	maxSentences = 3
+)
+
+func newIndex(fsys fs.FS) (*index, error) {
+	x := &index{in: map[string]int{}}
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !slices.Contains([]string{".md", ".txt"}, strings.ToLower(path.Ext(name))) {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || info.Size() > maxFile {
+			return err
+		}
+		text, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		x.files = append(x.files, name)
+		x.passages = append(x.passages, passagesOf(name, string(text))...)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extract: %w", err)
+	}
+	if len(x.passages) == 0 {
+		return nil, fmt.Errorf("extract: no text in %d .md and .txt files of at most %d bytes", len(x.files), maxFile)
+	}
+	total := 0
+	for i := range x.passages {
+		p := &x.passages[i]
+		total += p.size
+		for t := range p.terms {
+			x.in[t]++
+		}
+	}
+	x.size = float64(total) / float64(len(x.passages))
+	return x, nil
+}
+
+// passagesOf are the paragraphs of a text, without its code and tables.
+func passagesOf(file, text string) (all []passage) {
+	heading, fenced := "", false
+	var lines []string
+	flush := func() {
+		if p, ok := newPassage(file, heading, strings.Join(lines, " ")); ok {
+			all = append(all, p)
+		}
+		lines = lines[:0]
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		trimmed := strings.TrimSpace(line)
+		item := strings.HasPrefix(trimmed, "- ") || strings.HasPrefix(trimmed, "* ")
+		switch {
+		case strings.HasPrefix(trimmed, "```"):
+			flush()
+			fenced = !fenced
+		case fenced:
+		case strings.HasPrefix(trimmed, "#"):
+			flush()
+			heading = plain(strings.TrimLeft(trimmed, "# "))
+		case trimmed == "", strings.HasPrefix(trimmed, "|"), strings.HasPrefix(line, "    ") && len(lines) == 0:
+			flush()
+		default:
+			if item {
+				flush()
+				trimmed = trimmed[2:]
+			}
+			lines = append(lines, trimmed)
+		}
+	}
+	flush()
+	return all
+}
+
+func newPassage(file, heading, text string) (p passage, ok bool) {
+	text = plain(text)
+	p = passage{file: file, heading: heading, sentences: sentencesOf(text), terms: map[string]int{}}
+	for _, t := range termsOf(text) {
+		p.terms[t]++
+		p.size++
+	}
+	for _, t := range termsOf(heading) {
+		p.terms[t] += 2
+		p.size += 2
+	}
+	return p, len(p.sentences) > 0 && p.size > 4
+}
+
+var (
+	link   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	markup = strings.NewReplacer("`", "", "**", "", "__", "")
+	ends   = regexp.MustCompile(`[.!?](\s+|$)`)
+)
+
+// plain is a line without its markup.
+func plain(s string) string {
+	return strings.Join(strings.Fields(markup.Replace(link.ReplaceAllString(s, "$1"))), " ")
+}
+
+func sentencesOf(text string) (all []string) {
+	for text != "" {
+		at := ends.FindStringIndex(text)
+		if at == nil {
+			return append(all, text)
+		}
+		all, text = append(all, strings.TrimSpace(text[:at[1]])), text[at[1]:]
+	}
+	return all
+}
+
+// termsOf are the words of a text by which it is found, without their endings.
+func termsOf(s string) (terms []string) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if len(w) < 2 || common[w] {
+			continue
+		}
+		for _, end := range []string{"ing", "ed", "es", "s"} {
+			if stem, ok := strings.CutSuffix(w, end); ok && len(stem) > 2 {
+				w = stem
+				break
+			}
+		}
+		terms = append(terms, strings.TrimSuffix(w, "e"))
+	}
+	return terms
+}
+
+var common = func() map[string]bool {
+	all := map[string]bool{}
+	for w := range strings.FieldsSeq(`a about an and any are as at be been before but by can could do does for from had has have
+		how i if in into is it its me more my no not of on or our shall should so some than that the their them then there
+		these they this those to us was we were what when where which while who whose why will with would you your`) {
+		all[w] = true
+	}
+	return all
+}()
+
+// found is a passage with what it is worth to a question.
+type found struct {
+	*passage
+	worth float64
+}
+
+// search returns the passages that are worth most to a question, at most n.
+func (x *index) search(question string, n int) (best []found) {
+	terms := termsOf(question)
+	for i := range x.passages {
+		p := &x.passages[i]
+		if w := x.worth(p.terms, p.size, terms); w > 0 {
+			best = append(best, found{p, w})
+		}
+	}
+	slices.SortStableFunc(best, func(a, b found) int { return cmp.Compare(b.worth, a.worth) })
+	return best[:min(n, len(best))]
+}
+
+// worth is what terms are worth to those that are asked for, by BM25.
+func (x *index) worth(has map[string]int, size int, asked []string) (w float64) {
+	const k, b = 1.2, 0.75
+	for i, t := range asked {
+		tf := float64(has[t])
+		if tf == 0 || slices.Contains(asked[:i], t) {
+			continue
+		}
+		n := float64(x.in[t])
+		idf := math.Log(1 + (float64(len(x.passages))-n+0.5)/(n+0.5))
+		w += idf * tf * (k + 1) / (tf + k*(1-b+b*float64(size)/x.size))
+	}
+	return w
+}
+
+// best are the sentences of a passage that are worth most to a question, in their order.
+func (x *index) best(p *passage, question string) (said []string) {
+	if len(p.sentences) <= maxSentences {
+		return p.sentences
+	}
+	asked := termsOf(question)
+	order := make([]int, len(p.sentences))
+	worth := make([]float64, len(p.sentences))
+	for i, s := range p.sentences {
+		has := map[string]int{}
+		terms := termsOf(s)
+		for _, t := range terms {
+			has[t]++
+		}
+		order[i], worth[i] = i, x.worth(has, len(terms), asked)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(worth[b], worth[a]) })
+	order = order[:maxSentences]
+	slices.Sort(order)
+	for _, i := range order {
+		said = append(said, p.sentences[i])
+	}
+	return said
+}

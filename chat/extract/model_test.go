@@ -1,0 +1,118 @@
+package extract
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/dohost/dohost/chat"
+)
+
+var folder = fstest.MapFS{
+	"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. Its rows stay on the disk.\nThe next call wakes it. " +
+		"This is the fourth sentence, and it speaks of nothing. Sockets stay open while it is away.\n\n" +
+		"```go\nevict := func() {} // eviction in code\n```\n\n## Alarms\n\nAn alarm is `persistent`: it fires [after a restart](x.md).\n\n" +
+		"- A list about queues has items.\n- Another about cron has a time zone.\n")},
+	"sub/other.txt": {Data: []byte("Chat goes on in mid-sentence, since each chunk is written before it is shown.")},
+	"picture.png":   {Data: []byte("eviction eviction eviction")},
+	"large.md":      {Data: []byte(strings.Repeat("eviction ", 200_000))},
+}
+
+// said is what a model answers, and the files that it names.
+func said(t *testing.T, m *Model, question string, partial chat.Message) (text string, files []string, chunks []chat.Chunk) {
+	t.Helper()
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.User, question)}, Partial: partial}
+	for c, err := range m.Stream(t.Context(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks = append(chunks, c)
+		text += c.Text("delta")
+		if c.Type() == "source-document" {
+			files = append(files, c.Text("sourceId"))
+		}
+	}
+	return text, files, chunks
+}
+
+func TestAnswers(t *testing.T) {
+	m, err := New(folder, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for question, want := range map[string]string{
+		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it. (guide.md)",
+		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. Sockets stay open while it is away. (guide.md)",
+		"alarms after restarts":                          "An alarm is persistent: it fires after a restart. (guide.md)",
+		"queue":                                          "A list about queues has items. (guide.md)",
+		"how is a chunk shown":                           "Chat goes on in mid-sentence, since each chunk is written before it is shown. (sub/other.txt)",
+		"func in code":                                   `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+		"What is the meaning?":                           `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+	} {
+		got, files, _ := said(t, m, question, chat.Message{})
+		if got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", question, got, want)
+		}
+		if cited := strings.Contains(want, "("); cited != (len(files) == 1) {
+			t.Errorf("%s: it names %q", question, files)
+		}
+	}
+}
+
+// A reply that was cut off anywhere goes on with what is missing.
+func TestGoesOn(t *testing.T) {
+	m, err := New(folder, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const question = "when does an object leave memory"
+	whole, _, chunks := said(t, m, question, chat.Message{})
+	if len(chunks) < 10 {
+		t.Fatalf("%d chunks", len(chunks))
+	}
+	for cut := 0; cut <= len(whole); cut++ {
+		rest, _, _ := said(t, m, question, chat.Text("a", chat.Assistant, whole[:cut]))
+		if whole[:cut]+rest != whole {
+			t.Fatalf("after %q it goes on with %q", whole[:cut], rest)
+		}
+	}
+	rest, _, _ := said(t, m, question, chat.Text("a", chat.Assistant, "Something else."))
+	if rest != "\n\n"+whole {
+		t.Errorf("%q", rest)
+	}
+}
+
+func TestNothingToAnswerFrom(t *testing.T) {
+	if _, err := New(fstest.MapFS{"a.png": {}}, nil); err == nil || !strings.Contains(err.Error(), "no text in 0") {
+		t.Error(err)
+	}
+	if _, err := New(folder, &Options{Pace: -1}); err == nil {
+		t.Error("a negative pace")
+	}
+	if _, err := New(broken{}, nil); !errors.Is(err, fs.ErrPermission) {
+		t.Error(err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Open(string) (fs.File, error) { return nil, fs.ErrPermission }
+
+// Who does not want the rest does not wait for it.
+func TestStops(t *testing.T) {
+	m, err := New(folder, &Options{Pace: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for c := range m.Stream(ctx, &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.User, "memory")}}) {
+		if c.Type() == "text-delta" {
+			t.Errorf("%v", c)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+// Package assistant is a chat agent that answers from a folder of text, without a network or a key.
+package assistant
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/extract"
+)
+
+// Assistants is the class's name.
+const Assistants dohost.Namespace[Assistant] = "assistant"
+
+// Assistant is a conversation.
+type Assistant struct {
+	*chat.Agent[struct{}]
+	model chat.Model
+}
+
+// Class is that of assistants which answer from a folder, a word in so much time. A folder without text
+// is an error of [dohost.Open].
+func Class(folder fs.FS, pace time.Duration) dohost.Class {
+	model, err := extract.New(folder, &extract.Options{Pace: pace})
+	if err != nil {
+		return Of(nil, agent.Mistake[Assistant](err))
+	}
+	return Of(model)
+}
+
+// Of is the class of assistants that have a model answer.
+func Of(model chat.Model, entries ...agent.Entry[Assistant]) dohost.Class {
+	return chat.Bind(Assistants,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*Assistant, error) { return &Assistant{a, model}, nil },
+		chat.Handlers[Assistant]{Reply: (*Assistant).reply}, nil, entries...)
+}
+
+func (a *Assistant) reply(ctx context.Context, r *chat.Reply) error {
+	return chat.Answer(ctx, r, a.model, &chat.AnswerOptions{
+		System: "Answer from the documents, and name them.",
+		Tools: []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "time", Description: "what time it is, in UTC"},
+			Run: func(context.Context, json.RawMessage) (any, error) {
+				return time.Now().UTC().Format(time.DateTime), nil
+			},
+		}},
+		MaxMessages: 50,
+	})
+}

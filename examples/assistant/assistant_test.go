@@ -1,0 +1,69 @@
+package assistant_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/examples/assistant"
+)
+
+var folder = fstest.MapFS{"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. The next call wakes it.\n")}}
+
+const whole = "An object leaves memory when it is idle. The next call wakes it. (guide.md)"
+
+// TestAnswersWhereverItIsEnded asks, and has the incarnation end at every point of the answer: each of two
+// questions has one answer, in the words of the file.
+func TestAnswersWhereverItIsEnded(t *testing.T) {
+	ask := func(ctx context.Context, h *dohosttest.Host, id string) error {
+		return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			return assistant.Assistants.Get(h, "a").Do(ctx, func(ctx context.Context, a *assistant.Assistant) error {
+				_, err := chat.Ask(ctx, a, []chat.Message{chat.Text(id, chat.User, "When does an object leave memory?")}, &chat.AskOptions{ID: id})
+				if err != nil {
+					return err
+				}
+				_, _, err = chat.Wait(ctx, a, id)
+				return err
+			})
+		})
+	}
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes: []dohost.Class{assistant.Class(folder, 10*time.Millisecond)},
+		Places:  []string{"handed", "awaited"},
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			if err := ask(ctx, h, "one"); err != nil {
+				return err
+			}
+			return ask(ctx, h, "two")
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			return assistant.Assistants.Get(h, "a").Do(ctx, func(ctx context.Context, a *assistant.Assistant) error {
+				list, err := chat.Messages(ctx, a, 0)
+				if err != nil {
+					return err
+				}
+				var said []string
+				for _, m := range list {
+					said = append(said, m.PlainText())
+				}
+				const q = "When does an object leave memory?"
+				if got, want := strings.Join(said, "|"), strings.Join([]string{q, whole, q, whole}, "|"); got != want {
+					return fmt.Errorf("%q", got)
+				}
+				return nil
+			})
+		},
+	})
+}
+
+func TestAFolderWithoutText(t *testing.T) {
+	if _, err := dohost.Open(t.TempDir(), nil, assistant.Class(fstest.MapFS{}, 0)); err == nil || !strings.Contains(err.Error(), "no text") {
+		t.Error(err)
+	}
+}
