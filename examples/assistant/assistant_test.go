@@ -3,6 +3,7 @@ package assistant_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/docs"
 	"github.com/dohost/dohost/dohosttest"
 	"github.com/dohost/dohost/examples/assistant"
 )
@@ -60,6 +62,29 @@ func TestAnswersWhereverItIsEnded(t *testing.T) {
 			})
 		},
 	})
+}
+
+// The code in docs/chat.md is this.
+func TestTheDocumentShowsThisCode(t *testing.T) {
+	text, err := docs.Files.ReadFile("chat.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("assistant.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```go\n")
+	block, _, _ = strings.Cut(block, "```")
+	pieces := strings.Split(block, "\n\n")
+	for _, p := range pieces {
+		if !strings.Contains(string(code), strings.TrimSpace(p)) {
+			t.Errorf("not in assistant.go:\n%s", p)
+		}
+	}
+	if len(pieces) != 3 {
+		t.Errorf("%d pieces", len(pieces))
+	}
 }
 
 func TestAFolderWithoutText(t *testing.T) {
