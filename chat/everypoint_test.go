@@ -147,6 +147,82 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
+// A reply that is stopped in mid-sentence has said what was seen of it, and nothing follows; the next one
+// is answered whole.
+func TestCancelAtEveryPoint(t *testing.T) {
+	c := &cage{words: 4}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		r := all.join(h, "asker")
+		defer r.leave()
+		stop := func() {
+			if v := r.seen["one"]; v != nil && v.text != "" && !r.ended["one"].Done && r.ws != nil {
+				r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+			}
+		}
+		ask := func() {
+			for _, id := range []string{"one", "two"} {
+				if !r.ended[id].Done {
+					r.ask(ctx, id, "count", nil)
+				}
+			}
+		}
+		return r.until(ctx, func() bool {
+			stop()
+			return r.ended["one"].Done && r.ended["two"].Done
+		}, ask)
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			list, err := chat.Messages(ctx, p, 0)
+			if err != nil {
+				return err
+			}
+			if len(list) != 4 || list[1].Role != chat.Assistant || list[3].Role != chat.Assistant {
+				return fmt.Errorf("%d messages", len(list))
+			}
+			if o := all.readers[0].ended["one"].Outcome; o != "aborted" && o != "completed" {
+				return fmt.Errorf("the one that was stopped has the outcome %q", o)
+			}
+			said := list[1].PlainText()
+			if err := counted(said, len(strings.Fields(said))); err != nil {
+				return err
+			}
+			if seen := all.readers[0].seen["one"].text; !strings.HasPrefix(said, seen) {
+				return fmt.Errorf("%q was seen, %q is stored", seen, said)
+			}
+			return errors.Join(counted(list[3].PlainText(), 4), p.Idle(ctx))
+		})
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// A reply that takes the place of another is there alone, and whole.
+func TestRegenerateAtEveryPoint(t *testing.T) {
+	c := &cage{words: 2}
+	all := &crowd{cage: c}
+	s := scenario(c, all, parrotClass(c, nil))
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		r := all.join(h, "asker")
+		defer r.leave()
+		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, func() { r.ask(ctx, "one", "count", nil) }); err != nil {
+			return err
+		}
+		r.seen = map[string]*view{}
+		again := func() {
+			r.messages = []page{{ID: "user-one", Role: "user", Parts: []part{{Type: "text", Text: "count"}}}}
+			r.ask(ctx, "two", "", map[string]any{"trigger": "regenerate-message"})
+		}
+		if r.ws != nil {
+			again()
+		}
+		return r.until(ctx, func() bool { return r.ended["two"].Done }, again)
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 2) }
+	dohosttest.EveryPoint(t, s)
+}
+
 // What a second run of the handler leaves behind, wherever that is ended.
 func TestSecondRunAtEveryPoint(t *testing.T) {
 	c := &cage{words: 3}
