@@ -19,6 +19,7 @@ import (
 // commands is the command line.
 type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run objects and serve them over HTTP. The default."`
+	Chat    chatCmd    `cmd:"" help:"Talk to a chat agent of a running host."`
 	Ls      lsCmd      `cmd:"" help:"List the objects of a running host."`
 	Show    showCmd    `cmd:"" help:"Tell what is known of an object. Looking does not wake it."`
 	Pins    pinsCmd    `cmd:"" help:"Tell why an object is in memory."`

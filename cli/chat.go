@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost"
+)
+
+type chatCmd struct {
+	At       string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects (${default})."`
+	Agent    objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"With whom (${default})."`
+	Question []string `arg:"" optional:"" help:"What to ask. Without it, lines are read and asked one after the other."`
+}
+
+// Run is the command.
+func (c *chatCmd) Run(ctx context.Context, std streams) error {
+	if err := filled("--at", "DOHOST_AT", c.At); err != nil {
+		return err
+	}
+	if strings.ContainsAny(c.Agent.Name, "?#% ") {
+		return fmt.Errorf("--agent %v: the name cannot stand in a URL as it is", c.Agent)
+	}
+	path := "/agents/" + dohost.Kebab(c.Agent.Class) + "/" + c.Agent.Name
+	t := &talk{at: c.At, path: path, out: std.out, err: std.err}
+	defer t.close()
+	if err := t.connect(ctx); err != nil {
+		return err
+	}
+	if len(c.Question) > 0 {
+		return t.ask(ctx, strings.Join(c.Question, " "))
+	}
+	for lines := bufio.NewScanner(std.in); t.prompt() && lines.Scan(); {
+		if q := strings.TrimSpace(lines.Text()); q != "" {
+			if err := t.ask(ctx, q); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// talk is a conversation in a terminal.
+type talk struct {
+	at, path string
+	out, err io.Writer
+
+	ws      *websocket.Conn // nil: none
+	request string          // that is being answered
+	shown   string          // of its answer
+	again   strings.Builder // what a replay says
+	replays bool
+}
+
+// talkPatience is for how long a host may be away, and talkPause how long it is before it is tried again.
+const (
+	talkPatience = time.Minute
+	talkPause    = 200 * time.Millisecond
+)
+
+func (t *talk) prompt() bool {
+	_, err := fmt.Fprint(t.out, "> ")
+	return err == nil
+}
+
+// connect connects, and asks whether there is something to catch up with.
+func (t *talk) connect(ctx context.Context) error {
+	ws, res, err := websocket.Dial(ctx, "ws://"+t.at+t.path+"?_pk="+ulid.Make().String(), nil)
+	if err != nil {
+		if res != nil {
+			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what it says is all there is
+			return fmt.Errorf("%s: %s: %s", t.path, res.Status, strings.TrimSpace(string(body)))
+		}
+		return fmt.Errorf("no host answers at %s: %w", t.at, err)
+	}
+	ws.SetReadLimit(64 << 20)
+	t.ws, t.replays = ws, false
+	return t.send(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "chat"})
+}
+
+func (t *talk) close() {
+	if t.ws != nil {
+		_ = t.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
+	}
+}
+
+func (t *talk) send(ctx context.Context, f map[string]any) error {
+	data, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return t.ws.Write(ctx, websocket.MessageText, data)
+}
+
+// ask asks, and shows the answer as it comes, over as many connections as that takes.
+func (t *talk) ask(ctx context.Context, question string) error {
+	list, err := t.messages(ctx)
+	if err != nil {
+		return err
+	}
+	t.request, t.shown = ulid.Make().String(), ""
+	text, err := json.Marshal(map[string]any{
+		"id": "user-" + t.request, "role": "user", "parts": []any{map[string]any{"type": "text", "text": question}},
+	})
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"messages": append(list, text)})
+	if err != nil {
+		return err
+	}
+	request := map[string]any{
+		"type": "cf_agent_use_chat_request", "id": t.request, "init": map[string]any{"method": "POST", "body": string(body)},
+	}
+	err = t.send(ctx, request)
+	for done := false; !done; {
+		if err == nil {
+			done, err = t.hear(ctx)
+		}
+		if err == nil || ctx.Err() != nil || errors.As(err, new(*answerError)) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err = t.reconnect(ctx); err != nil {
+			return err
+		}
+		err = t.send(ctx, request) // it is known, if it has come
+	}
+	_, err = fmt.Fprintln(t.out)
+	return err
+}
+
+// answerError is what the agent says is wrong.
+type answerError struct{ text string }
+
+func (e *answerError) Error() string { return e.text }
+
+// reconnect comes back to a host that has gone, when it is there again.
+func (t *talk) reconnect(ctx context.Context) (err error) {
+	fmt.Fprintln(t.err, "\n(the host has gone: coming back to it)") //nolint:errcheck // who does not see it misses nothing
+	_ = t.ws.CloseNow()                                             // it is of no use
+	for end := time.Now().Add(talkPatience); time.Now().Before(end); {
+		if err = t.connect(ctx); err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(talkPause):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// messages are those of the conversation.
+func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.at+t.path+"/get-messages", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s/get-messages: %s: it is no chat agent", t.path, res.Status)
+	}
+	return list, json.NewDecoder(res.Body).Decode(&list)
+}
+
+// hear takes a frame, and says whether the answer has ended.
+func (t *talk) hear(ctx context.Context) (done bool, err error) {
+	_, data, err := t.ws.Read(ctx)
+	if err != nil {
+		return false, err
+	}
+	var f struct {
+		Type, ID, Body               string
+		Done, Replay, ReplayComplete bool
+		Error                        any
+	}
+	if json.Unmarshal(data, &f) != nil || f.ID != t.request {
+		return false, nil
+	}
+	switch {
+	case f.Type == "cf_agent_stream_resuming" && !t.replays:
+		t.replays = true
+		t.again.Reset()
+		return false, t.send(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
+	case f.Type != "cf_agent_use_chat_response":
+		return false, nil
+	case f.Done && f.Error == true:
+		return true, &answerError{f.Body}
+	case f.Done:
+		return true, t.missed(ctx)
+	case f.ReplayComplete:
+		return false, t.show(strings.TrimPrefix(t.again.String(), t.shown))
+	}
+	var c struct{ Type, Delta string }
+	if err := json.Unmarshal([]byte(f.Body), &c); err != nil || c.Type != "text-delta" {
+		return false, err
+	}
+	if f.Replay {
+		t.again.WriteString(c.Delta)
+		return false, nil
+	}
+	return false, t.show(c.Delta)
+}
+
+func (t *talk) show(text string) error {
+	t.shown += text
+	_, err := io.WriteString(t.out, text)
+	return err
+}
+
+// missed shows the end of an answer that has ended while the host was away.
+func (t *talk) missed(ctx context.Context) error {
+	list, err := t.messages(ctx)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	var m struct {
+		Role  string
+		Parts []struct{ Type, Text string }
+	}
+	if err := json.Unmarshal(list[len(list)-1], &m); err != nil || m.Role != "assistant" {
+		return err
+	}
+	whole := ""
+	for _, p := range m.Parts {
+		if p.Type == "text" {
+			whole += p.Text
+		}
+	}
+	rest, ok := strings.CutPrefix(whole, t.shown)
+	if !ok {
+		return nil // others have asked meanwhile
+	}
+	return t.show(rest)
+}
