@@ -82,8 +82,8 @@ type Handlers[O any] struct {
 	// OnRecovery decides about a reply that was cut off and is about to be gone on with. It may be nil.
 	// If it fails the reply is gone on with.
 	OnRecovery func(*O, context.Context, *Cut) (Decision, error)
-	// OnResponse is told how a request has ended, once it has, and again if its incarnation ends before
-	// it returns. The next one is answered meanwhile. It may be nil.
+	// OnResponse is told how a request that was begun has ended, once it has, and again if its incarnation
+	// ends before it returns. The next one is answered meanwhile. It may be nil.
 	OnResponse func(*O, context.Context, Response) error
 	// Sanitize makes a message what is stored of it, behind what is done to all: see docs/chat.md. It
 	// may be nil.

@@ -150,7 +150,7 @@ func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 // Response is how a request has ended.
 type Response struct {
 	ID        string  // of the request
-	Status    Status  // completed, error, aborted or skipped
+	Status    Status  // a final one; skipped is told by Wait alone
 	Error     string  // of one that has failed
 	Message   Message // what was said; without an id if nothing was
 	Continues bool    // it went on in a message that was there before
