@@ -1,9 +1,6 @@
 package chat
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // reconcile brings what a client sends together with what is stored: the result is what is to be stored
 // of it, in the client's order. A client may know less than is stored, since its tab slept, and knows an
@@ -17,7 +14,7 @@ import (
 //
 // What it is given stays as it is.
 func reconcile(stored, sent []Message) []Message {
-	r := reconciler{stored: stored, taken: map[string]bool{}, at: map[string]int{}}
+	r := newReconciler(stored)
 	for _, m := range sent {
 		r.taken[m.ID] = true
 	}
@@ -28,10 +25,36 @@ func reconcile(stored, sent []Message) []Message {
 }
 
 type reconciler struct {
-	stored []Message
+	stored []Message // the assistant's have places in what follows
+	ids    map[string]int
+	texts  map[string][]int
+	calls  map[string]int
 	taken  map[string]bool // ids that are no other message's any more
 	merged []Message
 	at     map[string]int // place in merged
+}
+
+func newReconciler(stored []Message) *reconciler {
+	r := &reconciler{
+		stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
+		taken: map[string]bool{}, at: map[string]int{},
+	}
+	for i := range stored {
+		m := &stored[i]
+		if m.Role != Assistant {
+			continue
+		}
+		r.ids[m.ID] = i
+		if texts := textsOf(m); texts != "" {
+			r.texts[texts] = append(r.texts[texts], i)
+		}
+		for _, p := range m.Parts {
+			if _, ok := r.calls[p.Text("toolCallId")]; isTool(p) && !ok {
+				r.calls[p.Text("toolCallId")] = i
+			}
+		}
+	}
+	return r
 }
 
 func (r *reconciler) add(m Message) {
@@ -53,27 +76,20 @@ func (r *reconciler) add(m Message) {
 
 // same is the stored message that an assistant's is, or nil.
 func (r *reconciler) same(m *Message) *Message {
-	find := func(is func(old *Message) bool) *Message {
-		i := slices.IndexFunc(r.stored, func(old Message) bool { return old.Role == Assistant && is(&old) })
-		if i < 0 {
-			return nil
-		}
+	if i, ok := r.ids[m.ID]; ok {
 		return &r.stored[i]
 	}
-	if old := find(func(old *Message) bool { return old.ID == m.ID }); old != nil {
-		return old
-	}
-	if texts := textsOf(m); texts != "" {
-		if old := find(func(old *Message) bool { return !r.taken[old.ID] && textsOf(old) == texts }); old != nil {
-			return old
+	for _, i := range r.texts[textsOf(m)] {
+		if !r.taken[r.stored[i].ID] {
+			return &r.stored[i]
 		}
 	}
-	return find(func(old *Message) bool {
-		return slices.ContainsFunc(m.Parts, func(p Part) bool {
-			_, ok := old.call(p.Text("toolCallId"))
-			return isTool(p) && ok
-		})
-	})
+	for _, p := range m.Parts {
+		if i, ok := r.calls[p.Text("toolCallId")]; ok && isTool(p) {
+			return &r.stored[i]
+		}
+	}
+	return nil
 }
 
 // textsOf is by what a message can be known that has another id. It is empty if there is no text.
@@ -106,10 +122,12 @@ func deletes(stored, sent []Message) (ids []string) {
 	if len(sent) == 0 {
 		return nil
 	}
-	has := map[string]bool{}
+	known, has := map[string]bool{}, map[string]bool{}
+	for _, m := range stored {
+		known[m.ID] = true
+	}
 	for _, m := range sent {
-		has[m.ID] = true
-		if !slices.ContainsFunc(stored, func(s Message) bool { return s.ID == m.ID }) {
+		if has[m.ID] = true; !known[m.ID] {
 			return nil
 		}
 	}

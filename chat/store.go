@@ -192,6 +192,15 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 
 // put stores a message, if it is not there as it is. A place of 0 is the one it has, or one at the end.
 func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
+	old, _, err := messages.Get(ctx, k.store(), m.ID)
+	if err != nil {
+		return err
+	}
+	return k.putOver(ctx, old.Value, m, place)
+}
+
+// putOver is put of a message that is there as old, if that has a place.
+func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, place uint64) (err error) {
 	m = sanitize(m)
 	if k.class.sanitize != nil {
 		m = k.class.sanitize(k.owner, m)
@@ -201,18 +210,15 @@ func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
 		return &dohost.LimitError{What: "message", Size: sizeOf(&m), Limit: maxMessage}
 	}
 	row := messageRow{ID: m.ID, Place: place, JSON: mustEncode(m)}
-	old, ok, err := messages.Get(ctx, k.store(), m.ID)
-	if err != nil {
-		return err
-	}
 	if place == 0 {
-		if row.Place = old.Value.Place; !ok {
-			if row.Place, err = k.endPlace(ctx); err != nil {
-				return err
-			}
+		row.Place = old.Place
+	}
+	if row.Place == 0 {
+		if row.Place, err = k.endPlace(ctx); err != nil {
+			return err
 		}
 	}
-	if ok && old.Value.Place == row.Place && string(old.Value.JSON) == string(row.JSON) {
+	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
 		return nil
 	}
 	return messages.Put(ctx, k.store(), row)

@@ -100,9 +100,16 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if len(sent) == 0 {
 		return nil
 	}
-	stored, err := k.stored(ctx, &dohost.Query[messageRow]{Index: "place"})
-	if err != nil {
-		return err
+	rows, stored := map[string]messageRow{}, []Message{}
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Index: "place"}) {
+		if err != nil {
+			return err
+		}
+		m, err := row.Value.message()
+		if err != nil {
+			return err
+		}
+		rows[m.ID], stored = row.Value, append(stored, m)
 	}
 	being, ok, err := k.running(ctx)
 	if err != nil {
@@ -113,7 +120,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		stored = slices.DeleteFunc(stored, func(m Message) bool { return m.ID == being.Message })
 	}
 	for _, m := range reconcile(stored, sent) {
-		if err := k.put(ctx, m, 0); err != nil {
+		if err := k.putOver(ctx, rows[m.ID], m, 0); err != nil {
 			return err
 		}
 	}
