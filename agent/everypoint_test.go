@@ -196,7 +196,7 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 // ten times as long.
 func places() []string {
 	if invariants.Enabled {
-		return []string{"handed", "awaited"}
+		return []string{"awaited"}
 	}
 	return []string{"handover", "handed", "sync", "durable", "release", "awaited"}
 }
