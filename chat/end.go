@@ -97,8 +97,8 @@ func (k *conversation) showEnd(ctx context.Context, row *replyRow) error {
 		return err
 	}
 	caught := k.caught
-	k.catching, k.caught, k.waiting = nil, nil, nil
-	if err := k.tellAll(ctx, row.endFrame(), nil); err != nil || len(caught) == 0 && !row.Continues {
+	k.catching, k.caught = nil, nil
+	if err := errors.Join(k.tellAll(ctx, row.endFrame(), nil), k.answerWaiting(ctx)); err != nil || len(caught) == 0 && !row.Continues {
 		return err
 	}
 	return k.showTranscript(ctx, func(c *agent.Conn) bool { return !row.Continues && !slices.ContainsFunc(caught, c.Is) })

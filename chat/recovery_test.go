@@ -266,6 +266,24 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// Who waits for a reply that is stopped before it begins is told that there is nothing.
+func TestWhoWaitsInVain(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.Debounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "again"})
+		if f := r.hears(t, func(f frame) bool { return f.ProbeID == "again" }); f.Type != "cf_agent_stream_pending" || f.ID != "one" {
+			t.Errorf("%+v", f)
+		}
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+		r.end(t, "one")
+		if f := r.hears(t, func(f frame) bool { return f.Type != "cf_agent_chat_messages" }); f.Type != "cf_agent_stream_resume_none" {
+			t.Errorf("%+v", f)
+		}
+		r.leave()
+	})
+}
+
 func TestMaxMessages(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, &chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")

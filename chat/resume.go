@@ -129,6 +129,21 @@ func (k *conversation) announce(ctx context.Context, l *live) error {
 	return nil
 }
 
+// answerWaiting tells those who wait for a reply what has become of that, when it has ended before it began.
+func (k *conversation) answerWaiting(ctx context.Context) error {
+	waiting := k.waiting
+	if k.waiting = nil; len(waiting) == 0 {
+		return nil
+	}
+	s, err := k.standing(ctx)
+	for _, conn := range waiting {
+		if err == nil {
+			err = k.tellStanding(ctx, conn, s.answer(conn.ID(), ""))
+		}
+	}
+	return err
+}
+
 // catchUp shows a client what was said so far. What follows it sees as it comes.
 func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)

@@ -19,6 +19,10 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 	}
 	for first := f.Attempt == 0; row.Status == Running; first = false {
 		if row, err = k.run(ctx, row, f, first); err != nil {
+			if ctx.Err() == nil { // it is called again at once
+				k.report(ctx, "chat:failed", row.ID, slog.Any("err", err))
+				err = errors.Join(err, dohost.Sleep(ctx, time.Second))
+			}
 			return err
 		}
 	}

@@ -39,7 +39,10 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	k.ended(row.ID)
-	return k.tellAll(ctx, row.endFrame(), nil)
+	if err := k.tellAll(ctx, row.endFrame(), nil); err != nil {
+		return err
+	}
+	return k.answerWaiting(ctx)
 }
 
 // Clear forgets the conversation, and ends what is being answered or waits for that.
