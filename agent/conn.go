@@ -344,11 +344,8 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 
 // disconnected tells the user's hook.
 func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
-	if conn.flags()&turnedAway != 0 {
-		return nil
-	}
 	c.extendedClose(on(ctx, conn), conn)
-	if c.class.closed == nil {
+	if c.class.closed == nil || conn.flags()&turnedAway != 0 {
 		return nil
 	}
 	return c.class.closed(c.self, on(ctx, conn), conn, how)

@@ -16,7 +16,7 @@ type Extension[O any] struct {
 	Message func(*O, context.Context, *Conn, dohost.Frame) (handled bool, err error)
 	// Request has HTTP requests that are not for a WebSocket, and says whether it has answered.
 	Request func(*O, http.ResponseWriter, *http.Request) (handled bool)
-	// Close is told, once, that a connection has ended, of which Connect was told.
+	// Close is told, once, that a connection has ended, also of one that was turned away.
 	Close func(*O, context.Context, *Conn)
 }
 

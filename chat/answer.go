@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -96,11 +97,11 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if err := json.Unmarshal(data, &f); err != nil {
 		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
 	}
-	known, err := k.applyAnswer(ctx, &f)
+	of, err := k.applyAnswer(ctx, &f)
 	if err != nil {
 		return err
 	}
-	if !known {
+	if of == "" {
 		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool was called as %q", f.CallID))
 	}
 	if !f.AutoContinue {
@@ -113,7 +114,7 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	return k.goOnLater(ctx, conn.ID(), note)
+	return k.goOnLater(ctx, conn.ID(), of, note)
 }
 
 // refuse tells a client why something that is no request was not done.
@@ -121,43 +122,43 @@ func (k *conversation) refuse(ctx context.Context, conn *agent.Conn, why error) 
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
-// applyAnswer brings the call on, in the reply that is being made or in the message that has it. known is
-// false if there is none.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (known bool, err error) {
+// applyAnswer brings the call on, in the reply that is being made or in the message that has it, and
+// returns the id of that message, or "" if there is none.
+func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	if ok {
 		l, err := k.liveOf(ctx, row)
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		if p, ok := l.acc.msg.call(f.CallID); ok {
-			return true, l.answer(ctx, f, p)
+			return row.Message, l.answer(ctx, f, p)
 		}
 	}
 	for r, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Reverse: true}) {
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		m, err := r.Value.message()
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		p, ok := m.call(f.CallID)
 		if !ok {
 			continue
 		}
 		if !f.apply(p) {
-			return true, nil
+			return m.ID, nil
 		}
 		if err := k.put(ctx, m, r.Value.Place); err != nil {
-			return true, err
+			return m.ID, err
 		}
-		return true, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
+		return m.ID, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
 	}
-	return false, nil
+	return "", nil
 }
 
 // answer brings a call of the reply on.
@@ -166,14 +167,19 @@ func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 		return nil
 	}
 	if c := f.chunk(); c.object != nil {
-		if err := l.add(ctx, c); err != nil {
+		if err := l.addAll(ctx, l.st.before(c)); err != nil {
+			return err
+		}
+		if err := l.addAll(ctx, l.st.next(c)); err != nil {
 			return err
 		}
 	} else {
-		l.row.Consents = append(l.row.Consents, consent{f.CallID, true})
-		if err := replies.Put(ctx, l.k.store(), l.row); err != nil {
+		row := l.row
+		row.Consents = append(slices.Clone(row.Consents), consent{f.CallID, true})
+		if err := replies.Put(ctx, l.k.store(), row); err != nil {
 			return err
 		}
+		l.row = row
 		f.apply(p)
 	}
 	return l.k.tellAll(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
@@ -187,20 +193,20 @@ func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) 
 	return k.load(ctx, row)
 }
 
-// goOnLater has the assistant go on in its last message when what is being answered has ended, unless
-// that waits to be done.
-func (k *conversation) goOnLater(ctx context.Context, conn string, note noteRow) error {
+// goOnLater has the assistant go on in a message when what is being answered has ended, unless that waits
+// to be done.
+func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) error {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
 		return err
 	}
 	for _, r := range open {
-		if r.Value.Status == Queued && r.Value.Continues {
+		if r.Value.Status == Queued && r.Value.Continues && r.Value.Message == message {
 			return nil
 		}
 	}
 	row := replyRow{
-		ID: "cont_" + ulid.Make().String(), Status: Queued, Continues: true, Answers: true, Conn: conn,
+		ID: "cont_" + ulid.Make().String(), Status: Queued, Continues: true, Answers: true, Conn: conn, Message: message,
 		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) (err error) {

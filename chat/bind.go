@@ -47,7 +47,8 @@ type conversation struct {
 	// waiting are connections that want to know of the next reply.
 	waiting []*agent.Conn
 	// fresh are connections that have not asked yet whether there is something to catch up with.
-	fresh []*agent.Conn
+	fresh  []*agent.Conn
+	called string // id of the request for which the handler was called last
 	// asker is the connection that has asked for what is being answered, or waits for that, by request: it
 	// sees all of that, unless it is cut off.
 	asker map[string]*agent.Conn

@@ -31,8 +31,9 @@
 //   - A request, the messages that came with it and what else it said are durable before its reply
 //     begins, and the row of a request that has not been answered is there until it is. The row says
 //     what has become of the reply; the fiber only does the work.
-//   - At most one request is being answered, and while there is one that waits, one is: the segment in
-//     which a reply ends is the one in which the next one's fiber is started.
+//   - At most one request is being answered, and while there is one that waits, and whose time has come
+//     (see [Debounce]), one is: the segment in which a reply ends is the one in which the next one's
+//     fiber is started.
 //   - A chunk has its number in the log of its reply, from 0 without a gap, and is durable before any
 //     client sees it. Its number is the same whenever it is sent, live or again.
 //   - A log is one stream, however many incarnations have written it: one start, with the one id of the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -27,17 +28,26 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why s
 	}
 }
 
+// errUnstorable says that a message is too large, however it is shortened.
+var errUnstorable = errors.New("chat: what was said cannot be stored")
+
 // end ends a reply, in one segment, and tells its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why string) error {
+	why = strings.ToValidUTF8(why[:min(len(why), maxFailure)], "")
+	m := l.acc.message()
+	if settles, waits := repairs(&m, l.row.clientTool); s != Completed || !waits {
+		if err := l.addAll(ctx, settles); err != nil { // nobody runs them any more
+			return err
+		}
+	}
 	if err := l.addAll(ctx, l.st.finish(s == Completed)); err != nil {
 		return err
 	}
-	m, row := l.acc.message(), l.row
+	m = l.acc.message()
+	row := l.row
 	err := k.endWith(ctx, &row, &m, s, why)
-	if _, large := errors.AsType[*dohost.LimitError](err); large {
-		why = err.Error()
-		s = Failed
-		err = k.endWith(ctx, &row, nil, s, why)
+	if errors.Is(err, errUnstorable) {
+		err = k.endWith(ctx, &row, nil, Failed, err.Error())
 	}
 	if err != nil {
 		return err
@@ -57,7 +67,11 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s Status, why string) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			if err := k.put(ctx, *m, row.Place); err != nil {
+			err := k.put(ctx, *m, row.Place)
+			if _, large := errors.AsType[*dohost.LimitError](err); large {
+				err = errors.Join(errUnstorable, err)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -58,16 +58,17 @@ func shrinkOutputs(m *Message) {
 
 func shrinkTexts(m *Message) {
 	var shrunk []int
-	for i, p := range m.Parts {
+	for size, i := sizeOf(m), 0; i < len(m.Parts) && size > maxMessage; i++ {
+		p := m.Parts[i]
 		s := p.Text("text")
 		if p.Type() != "text" || units(s) <= maxOutput {
 			continue
 		}
+		size -= len(p.Member("text"))
 		head := firstUnits(s, keptText)
 		p.set("text", fmt.Sprintf("[Text of %d chars, shortened to be stored.] %s...", units(s), head))
-		if shrunk = append(shrunk, i); sizeOf(m) <= maxMessage {
-			break
-		}
+		size += len(p.Member("text")) + 8 // its place in the note
+		shrunk = append(shrunk, i)
 	}
 	m.note("compactedTextParts", shrunk)
 }

@@ -71,6 +71,22 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// check says what is wrong with a message that a program has made.
+func (m *Message) check() error {
+	if m.ID == "" || !slices.Contains([]Role{System, User, Assistant}, m.Role) {
+		return fmt.Errorf("chat: message %q of the role %q", m.ID, m.Role)
+	}
+	if m.Metadata != nil && !json.Valid(m.Metadata) {
+		return fmt.Errorf("chat: message %q: its metadata is not JSON", m.ID)
+	}
+	for i, p := range m.Parts {
+		if p.Type() == "" {
+			return fmt.Errorf("chat: message %q: part %d has no type", m.ID, i)
+		}
+	}
+	return nil
+}
+
 // MarshalJSON implements json.Marshaler.
 func (m Message) MarshalJSON() ([]byte, error) {
 	all := maps.Clone(m.more)

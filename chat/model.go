@@ -53,7 +53,7 @@ type Tool struct {
 	// A call that was cut off is not run again: the model is told that whether it took effect is not
 	// known. Nil means that a client runs it, and answers.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Approve has every call of it wait until a client allows it.
+	// Approve has every call of it wait until a client allows it. It is for those that have a Run.
 	Approve bool
 }
 
@@ -125,6 +125,9 @@ func (a *answering) tool(name string) (Tool, bool) {
 func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
 	for _, p := range m.Parts {
+		if now, ok := a.r.l.acc.msg.call(p.Text("toolCallId")); ok {
+			p = now.clone() // a client may have answered it while another ran
+		}
 		if !isTool(p) || settled(p) || p.is("providerExecuted") {
 			continue
 		}
@@ -144,7 +147,9 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			}
 			continue
 		default:
-			var out any
+			if a.r.l.watch != nil {
+				a.r.l.watch.Stop() // a tool may take its time: what is sent next starts it again
+			}
 			out, failed := t.Run(ctx, orNull(p.Member("input")))
 			if ctx.Err() != nil {
 				return false, false, context.Cause(ctx)

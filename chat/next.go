@@ -38,6 +38,9 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			return err
 		}
 		row.Fiber = started.ID
+		if _, err := notes.Delete(ctx, k.store(), terminalNote); err != nil {
+			return err
+		}
 		return replies.Put(ctx, k.store(), row)
 	}
 }
@@ -60,7 +63,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			if err != nil {
 				return false, err
 			}
-			if m.Role == Assistant {
+			if m.Role == Assistant && (row.Message == "" || row.Message == m.ID) { // else one went on
 				row.Message, row.Place = m.ID, last[0].Value.Place
 				return !row.Answers || !awaits(&m), nil
 			}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -39,13 +40,21 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	if p != Latest && p != Merge && p != Debounce {
 		return a
 	}
+	answered := map[string]bool{} // messages that are being answered
 	for i := range open {
+		if open[i].Status == Running {
+			for _, id := range open[i].Users {
+				answered[id] = true
+			}
+		}
 		if open[i].Status != Queued || !open[i].Submits {
 			continue
 		}
 		a.skip = append(a.skip, open[i].ID)
-		if p == Merge {
-			a.merge = append(a.merge, open[i].Users...)
+		for _, id := range open[i].Users {
+			if p == Merge && !answered[id] && !slices.Contains(a.merge, id) {
+				a.merge = append(a.merge, id)
+			}
 		}
 	}
 	return a

@@ -27,7 +27,7 @@ type AskOptions struct {
 // JSON.
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
 	for _, m := range list {
-		if err := new(Message).UnmarshalJSON(mustEncode(m)); err != nil {
+		if err := m.check(); err != nil {
 			return "", err
 		}
 	}

@@ -65,8 +65,8 @@ func (r *Reply) Stashed(v any) (bool, error) {
 	return true, json.Unmarshal(raw, v)
 }
 
-// Send adds a chunk to the reply. Clients see it once it is durable; Send does not wait for that. It must
-// not be part of a [dohost.Transaction].
+// Send adds a chunk to the reply. Clients see it once it is durable; Send does not wait for that, but for
+// room on a full disk, with the turn given up. It must not be part of a [dohost.Transaction].
 //
 // Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
@@ -127,8 +127,21 @@ func (l *live) add(ctx context.Context, c Chunk) error {
 		return err
 	}
 	row := chunkRow{Reply: l.row.Number, Seq: l.acc.chunks, JSON: raw}
-	if err := chunkRows.Put(ctx, l.k.store(), row); err != nil {
-		return err
+	for {
+		err := chunkRows.Put(ctx, l.k.store(), row)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, dohost.ErrNoSpace) { // that is not the handler's fault
+			return err
+		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if l.over {
+			return ErrReplyOver
+		}
+		row.Seq = l.acc.chunks // somebody else may have had the turn
 	}
 	l.acc.add(c)
 	if l.quiet {

@@ -151,7 +151,15 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 	case err != nil:
 		return err
 	case !ok:
-		return k.send(ctx, conn, responseFrame{Type: frameResponse, ID: id, Done: true, Replay: true})
+		n, err := k.note(ctx, terminalNote)
+		if err != nil {
+			return err
+		}
+		f := responseFrame{Type: frameResponse, ID: id, Done: true, Replay: true}
+		if n.Reply == id && id != "" {
+			f.Error, f.Body, f.Outcome = true, n.Text, Failed
+		}
+		return k.send(ctx, conn, f)
 	case row.Value.Status == Queued:
 		return nil
 	}

@@ -17,7 +17,9 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 	if err != nil || !ok {
 		return err
 	}
-	for first := f.Attempt == 0; row.Status == Running; first = false {
+	for row.Status == Running {
+		first := f.Attempt == 0 && k.called != row.ID
+		k.called = row.ID
 		if row, err = k.run(ctx, row, f, first); err != nil {
 			if ctx.Err() == nil { // it is called again at once
 				k.report(ctx, "chat:failed", row.ID, slog.Any("err", err))
@@ -51,6 +53,14 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 			return l.row, err
 		}
 	}
+	if first && row.Continues {
+		m := l.acc.message()
+		if settles, _ := repairs(&m, row.clientTool); len(settles) > 0 {
+			if err := l.addAll(ctx, append(l.st.before(settles[0]), settles...)); err != nil {
+				return l.row, err
+			}
+		}
+	}
 	if err := k.announce(ctx, l); err != nil {
 		return l.row, err
 	}
@@ -64,41 +74,37 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	r := &Reply{ID: row.ID, Attempt: l.row.Runs.Begun - 1, k: k, l: l, fiber: f}
 	failed := k.class.reply(k.owner, inner, r)
 	switch {
-	case ctx.Err() != nil:
-		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
 	case l.over:
 		return l.row, nil
+	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
+		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, "")
+	case ctx.Err() != nil:
+		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
+	case failed == nil:
+		err = k.endWhenever(ctx, l, Completed, "")
 	case errors.Is(context.Cause(inner), errStalled):
 		l.over = true
 		k.report(ctx, "chat:stalled", row.ID)
 		return l.row, nil
-	case failed != nil:
+	default:
 		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
 		err = k.endWhenever(ctx, l, Failed, failed.Error())
-	default:
-		err = k.endWhenever(ctx, l, Completed, "")
 	}
 	return l.row, err
 }
 
 // load makes a reply what its log says.
 func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
-	m := Message{ID: row.Message, Role: Assistant}
+	m, err := k.before(ctx, row)
+	if err != nil {
+		return nil, err
+	}
 	told := row.Message
 	if row.Continues {
 		told = ""
-		old, ok, err := messages.Get(ctx, k.store(), row.Message)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			if m, err = old.Value.message(); err != nil {
-				return nil, err
-			}
-		}
 	}
 	acc := newAccumulator(m)
-	err := k.eachChunk(ctx, row.Number, func(r chunkRow) error {
+	err = k.eachChunk(ctx, row.Number, func(r chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
 			return err
@@ -116,6 +122,19 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 		}
 	}
 	return &live{k: k, row: row, acc: acc, st: newStitcher(acc, told)}, nil
+}
+
+// before is the message of a reply without what that has said.
+func (k *conversation) before(ctx context.Context, row replyRow) (Message, error) {
+	m := Message{ID: row.Message, Role: Assistant}
+	if !row.Continues {
+		return m, nil
+	}
+	old, ok, err := messages.Get(ctx, k.store(), row.Message)
+	if err != nil || !ok {
+		return m, err
+	}
+	return old.Value.message()
 }
 
 // eachChunk calls do with the log of a reply, in order.
@@ -163,8 +182,13 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 		if err := k.drop(ctx, l); err != nil {
 			return err
 		}
+		settles = nil
 	}
 	if err := l.addAll(ctx, settles); err != nil {
+		return err
+	}
+	l.row.Runs.Chunks = l.acc.chunks // which is not the handler's progress
+	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
 	switch {
@@ -182,30 +206,25 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 
 // drop begins the log anew, with the outcomes of tools alone. Its numbers go on.
 func (k *conversation) drop(ctx context.Context, l *live) error {
-	kept := Message{ID: l.row.Message, Role: Assistant}
+	before, err := k.before(ctx, l.row)
+	if err != nil {
+		return err
+	}
+	var kept []Chunk
 	for _, p := range l.acc.msg.Parts {
-		if isTool(p) && settled(p) {
-			kept.Parts = append(kept.Parts, p.clone())
+		if _, older := before.call(p.Text("toolCallId")); isTool(p) && settled(p) && !older {
+			kept = append(kept, told(p)...)
 		}
 	}
-	next := l.acc.chunks
+	next, id := l.acc.chunks, l.st.id
 	if err := k.deleteLog(ctx, l.row.Number); err != nil {
 		return err
 	}
-	acc := newAccumulator(Message{ID: l.row.Message, Role: Assistant})
-	acc.chunks = next
-	l.acc = acc
-	l.st = newStitcher(acc, l.row.Message)
+	l.acc = newAccumulator(before)
+	l.acc.chunks = next
+	l.st = newStitcher(l.acc, id)
 	l.st.resumed = false
-	if err := l.add(ctx, l.st.start(newChunk("start"))); err != nil {
-		return err
-	}
-	for _, p := range kept.Parts {
-		if err := l.addAll(ctx, told(p)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.addAll(ctx, append([]Chunk{l.st.start(newChunk("start"))}, kept...))
 }
 
 // called is the chunk that makes a call.

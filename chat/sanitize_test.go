@@ -159,3 +159,28 @@ func TestWhatIsShrunkSaysSo(t *testing.T) {
 		sameJSON(t, in, jsonOf(t, shrink(v, 40, maxDepth)), want)
 	}
 }
+
+// Many texts are shortened in one go: each was followed by a look at the whole message.
+func TestAGuardedMessageOfManyTexts(t *testing.T) {
+	var parts strings.Builder
+	for range 6000 {
+		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
+	}
+	g, ok := guard(messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
+	if size := len(jsonOf(t, g)); ok != (size <= maxMessage) {
+		t.Errorf("%t, %d bytes", ok, size)
+	}
+}
+
+func TestWhatMergeTakes(t *testing.T) {
+	open := []replyRow{
+		{ID: "one", Status: Running, Submits: true, Users: []string{"u1"}},
+		{ID: "two", Status: Queued, Submits: true, Users: []string{"u1", "u2"}},
+		{ID: "go on", Status: Queued},
+		{ID: "three", Status: Queued, Submits: true, Users: []string{"u1", "u2", "u3"}},
+	}
+	a := Merge.admit(open)
+	if got := fmt.Sprint(a.skip, a.merge); got != "[two three] [u2 u3]" {
+		t.Error(got)
+	}
+}

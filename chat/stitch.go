@@ -38,8 +38,11 @@ func (s *stitcher) before(c Chunk) (add []Chunk) {
 		s.resumed = false
 		add = append(add, s.endReasoning()...)
 	}
+	if !strings.HasPrefix(c.Type(), "tool-output") {
+		return add
+	}
 	id := c.Text("toolCallId")
-	if p, ok := s.acc.msg.call(id); ok && strings.HasPrefix(c.Type(), "tool-output") && !s.acc.called[id] && s.comesFurther(c) {
+	if p, ok := s.acc.msg.call(id); ok && !s.acc.called[id] && s.comesFurther(c) {
 		add = append(add, called(p))
 	}
 	return add

@@ -10,7 +10,12 @@ import (
 
 // Cancel ends the reply to a request, or the request if it waits, and says whether there was one. What was
 // said stays.
+//
+// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back.
 func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
+	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
+		return false, err
+	}
 	return a.talk().cancel(ctx, request)
 }
 
@@ -22,7 +27,10 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 	if err != nil || !ok || row.Value.Status.final() {
 		return false, err
 	}
-	return true, k.stop(ctx, row.Value, Aborted)
+	if err := k.stop(ctx, row.Value, Aborted); err != nil {
+		return true, err
+	}
+	return true, k.answerWaiting(ctx)
 }
 
 // stop ends a request that is open.
@@ -39,14 +47,18 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		return err
 	}
 	k.ended(row.ID)
-	if err := k.tellAll(ctx, row.endFrame(), nil); err != nil {
-		return err
-	}
-	return k.answerWaiting(ctx)
+	return k.tellAll(ctx, row.endFrame(), nil)
 }
 
 // Clear forgets the conversation, and ends what is being answered or waits for that.
-func Clear(ctx context.Context, a Ref) error { return a.talk().clear(ctx, nil) }
+//
+// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back.
+func Clear(ctx context.Context, a Ref) error {
+	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
+		return err
+	}
+	return a.talk().clear(ctx, nil)
+}
 
 func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Reverse: true})
@@ -79,6 +91,9 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := k.answerWaiting(ctx); err != nil {
 		return err
 	}
 	return k.tellAll(ctx, streamFrame{Type: frameClear}, func(c *agent.Conn) bool { return c.Is(from) })

@@ -50,6 +50,14 @@ const (
 
 func (s Status) final() bool { return s != Queued && s != Running }
 
+const (
+	// maxRequest bounds what a request has beside messages, in bytes: its row takes nearly twice that,
+	// and has to take what becomes of it.
+	maxRequest = 1 << 20
+	// maxFailure bounds how much of an error's text is kept, in bytes.
+	maxFailure = 4 << 10
+)
+
 // replyRow is a request, and what has become of it.
 type replyRow struct {
 	ID        string // the client's
@@ -60,7 +68,7 @@ type replyRow struct {
 	Body      json.RawMessage // of the request, but for what the wire knows
 	Tools     json.RawMessage // of the client
 	Users     []string        // ids of the user's messages at the end of what was sent
-	Message   string          // of the assistant; set when it begins
+	Message   string          // of the assistant; set when it begins, or when it is to go on in that alone
 	Place     uint64          // of that message
 	Fiber     string
 	Runs      runs
@@ -201,9 +209,19 @@ func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
 
 // putOver is put of a message that is there as old, if that has a place.
 func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, place uint64) (err error) {
+	if err := m.check(); err != nil {
+		return err
+	}
 	m = sanitize(m)
 	if k.class.sanitize != nil {
+		id := m.ID
 		m = k.class.sanitize(k.owner, m)
+		if err := m.check(); err != nil {
+			return fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
+		}
+		if m.ID != id {
+			return fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
+		}
 	}
 	m, ok := guard(m)
 	if !ok {

@@ -74,6 +74,13 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 
 // accept stores a request with what came with it, and begins to answer it if no other is being answered.
 func (k *conversation) accept(ctx context.Context, row replyRow, sent []Message, mayDelete bool) error {
+	size := len(row.ID) + len(row.Body) + len(row.Tools)
+	for _, id := range row.Users {
+		size += len(id)
+	}
+	if size > maxRequest {
+		return &dohost.LimitError{What: "request without its messages", Size: size, Limit: maxRequest}
+	}
 	return dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if err := k.merge(ctx, sent, mayDelete); err != nil {
 			return err

@@ -61,7 +61,6 @@ const (
 	tooMuchWork  = "work_budget_exceeded"
 	noProgress   = "no_progress_timeout"
 	tooManyTries = "max_attempts_exceeded"
-	refused      = "recovery_aborted" // by the class's hook
 )
 
 // cut counts an attempt at going on with a reply that was cut off with so many chunks in its log, and

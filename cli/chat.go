@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -42,7 +43,11 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 	}
 	for lines := bufio.NewScanner(std.in); t.prompt() && lines.Scan(); {
 		if q := strings.TrimSpace(lines.Text()); q != "" {
-			if err := t.ask(ctx, q); err != nil {
+			err := t.ask(ctx, q)
+			if failed, ok := errors.AsType[*answerError](err); ok {
+				_, err = fmt.Fprintf(t.err, "\n(%s)\n", failed) // the next one may fare better
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -105,6 +110,11 @@ func (t *talk) send(ctx context.Context, f map[string]any) error {
 // ask asks, and shows the answer as it comes, over as many connections as that takes.
 func (t *talk) ask(ctx context.Context, question string) error {
 	list, err := t.messages(ctx)
+	if errors.As(err, new(*net.OpError)) {
+		if err = t.reconnect(ctx); err == nil {
+			list, err = t.messages(ctx)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,178 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// A request that would leave no room for what becomes of it is not accepted, and those beside it are
+// answered.
+func TestRequestThatLeavesNoRoom(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		for i, size := range []int{1 << 20, 2<<20 - 400, 2<<20 - 200, 3 << 20} {
+			id := fmt.Sprint("large", i)
+			r.ask(ctx, id, "", map[string]any{"more": strings.Repeat("x", size)})
+			if f := r.end(t, id); f.Error != true || !strings.Contains(f.Body, "the limit is 1048576") {
+				t.Errorf("%+v", f)
+			}
+		}
+		r.end(t, "one")
+		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1")
+		r.leave()
+	})
+}
+
+// A reply that is stopped while a tool of the server runs has an outcome for the call, which is not run
+// again by whoever goes on.
+func TestStopInATool(t *testing.T) {
+	ran := 0
+	m := &clerk{&cage{words: 1}, "stamp"}
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "stamp"},
+			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+				ran++
+				return nil, dohost.Sleep(ctx, time.Minute)
+			},
+		}}})
+	}}, nil)
+	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.hears(t, func(f frame) bool { return strings.Contains(f.Body, "finish-step") })
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_request_cancel", "id": "one"})
+		r.end(t, "one")
+		if calls := r.calls("output-error"); len(calls) != 1 || len(r.calls("input-available")) != 0 {
+			t.Errorf("%+v", r.seen["one"])
+		}
+		h.Advance(2 * time.Minute)
+		if ran != 1 {
+			t.Errorf("it ran %d times", ran)
+		}
+		r.leave()
+	})
+}
+
+// What cannot be taken back is not done in a Transaction that may be.
+func TestStopInATransaction(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.begins(t, "one")
+		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			return dohost.Transaction(ctx, func(ctx context.Context) error {
+				if _, err := chat.Cancel(ctx, p, "one"); !errors.Is(err, dohost.ErrInTransaction) {
+					t.Error(err)
+				}
+				if err := chat.Clear(ctx, p); !errors.Is(err, dohost.ErrInTransaction) {
+					t.Error(err)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.end(t, "one"); f.Outcome != "completed" {
+			t.Errorf("%+v", f)
+		}
+		r.leave()
+	})
+}
+
+// A fiber that an operator cancels is a reply that is stopped: the next one is answered.
+func TestCancelledFiber(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.ask(ctx, "two", "count", nil)
+		r.begins(t, "one")
+		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			fs, err := agent.ListFibers(ctx, p, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberRunning}})
+			if err != nil || len(fs) != 1 {
+				return fmt.Errorf("%d fibers: %w", len(fs), err)
+			}
+			_, err = agent.CancelFiber(ctx, p, fs[0].ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := r.end(t, "one"); f.Outcome != "aborted" {
+			t.Errorf("%+v", f)
+		}
+		r.end(t, "two")
+		r.leave()
+	})
+}
+
+// What is no message is not stored, whoever has made it.
+func TestMessagesThatAreNone(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		bad := chat.Text("x", chat.User, "x")
+		bad.Metadata = json.RawMessage("{")
+		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			for _, m := range []chat.Message{{ID: "x"}, {ID: "x", Role: "robot"}, {Role: chat.User},
+				{ID: "x", Role: chat.User, Parts: []chat.Part{{}}}, bad} {
+				if err := chat.SetMessages(ctx, p, []chat.Message{m}); err == nil {
+					t.Errorf("%+v is stored", m)
+				}
+				if _, err := chat.Ask(ctx, p, []chat.Message{m}, nil); err == nil {
+					t.Errorf("%+v is asked", m)
+				}
+			}
+			_, err := chat.Messages(ctx, p, 0)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A continuation is of the message whose call was answered: when the conversation has gone on nobody
+// speaks unasked.
+func TestAnswerOfAnOlderCall(t *testing.T) {
+	m := &clerk{&cage{words: 1}, "ask"}
+	talk(t, clerkClass(m, false), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		tools := map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}}
+		r.ask(ctx, "one", "count", tools)
+		r.end(t, "one")
+		call := r.calls("input-available")[0]
+		if err := m.second(ctx, r, t); err != nil {
+			t.Fatal(err)
+		}
+		before := m.calls.Load()
+		r.say(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "output": "late", "autoContinue": true})
+		r.hears(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" && f.Done && f.Outcome == "skipped" })
+		if n := m.calls.Load() - before; n != 0 {
+			t.Errorf("the model was asked %d times more", n)
+		}
+		r.leave()
+	})
+}
+
+// second has a second request answered to its end.
+func (m *clerk) second(ctx context.Context, r *reader, t *testing.T) error {
+	list, err := r.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	r.messages = list
+	r.ask(ctx, "two", "count", nil)
+	r.end(t, "two")
+	return nil
+}
