@@ -164,13 +164,16 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 		return nil
 	}
 	r := &row.Value
-	k.catching = without(k.catching, conn)
-	k.caught = append(without(k.caught, conn), conn)
 	if r.Status.final() {
 		end := r.endFrame()
 		end.Replay = true
 		return k.send(ctx, conn, end)
 	}
+	if !k.isCatching(conn) {
+		return nil // it was shown that: clients are told twice, when they come and when they ask
+	}
+	k.catching = without(k.catching, conn)
+	k.caught = append(without(k.caught, conn), conn)
 	if err := k.replay(ctx, conn, r); err != nil {
 		return err
 	}

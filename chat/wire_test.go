@@ -258,6 +258,38 @@ func TestPartialOfAClient(t *testing.T) {
 	})
 }
 
+// What was said is shown once, however often a client asks for it over one connection, and an answer to
+// what has ended is none to what goes on.
+func TestAsksTwiceForWhatWasSaid(t *testing.T) {
+	talk(t, parrotClass(&cage{words: 6}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "zero", "count", nil)
+		r.end(t, "zero")
+		r.ask(ctx, "one", "count", nil)
+		r.begins(t, "one")
+		late := newReader(h, polly, "late")
+		if err := late.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"zero", "one", "one"} {
+			late.say(ctx, map[string]any{"type": "cf_agent_stream_resume_ack", "id": id})
+		}
+		shown := 0
+		late.hears(t, func(f frame) bool {
+			if f.ReplayComplete {
+				shown++
+			}
+			return f.Done && f.ID == "one"
+		})
+		if shown != 1 {
+			t.Errorf("it was shown %d times", shown)
+		}
+		r.end(t, "one")
+		r.leave()
+		late.leave()
+	})
+}
+
 func TestGetMessages(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		get := func() string {
