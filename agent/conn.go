@@ -206,7 +206,11 @@ func (c *core) Broadcast(ctx context.Context, f dohost.Frame, except ...*Conn) e
 //
 // Errors: those of [dohost.State.Broadcast].
 func (c *core) BroadcastTo(ctx context.Context, f dohost.Frame, to []*Conn) error {
-	return c.broadcast(ctx, f, func(conn *Conn) bool { return slices.ContainsFunc(to, conn.Is) })
+	sockets := make([]*dohost.Socket, len(to))
+	for i, conn := range to {
+		sockets[i] = conn.s
+	}
+	return c.obj.Broadcast(ctx, f, sockets)
 }
 
 func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn) bool) error {

@@ -42,11 +42,7 @@ func (f *answerFrame) apply(p Part) bool {
 	}
 	if f.State == outputError {
 		p.set("state", outputError)
-		text := f.ErrorText
-		if text == "" {
-			text = "Tool execution denied by user"
-		}
-		p.set("errorText", text)
+		p.set("errorText", f.ErrorText)
 		return true
 	}
 	p.set("state", outputAvailable)
@@ -79,11 +75,7 @@ func (f *answerFrame) chunk() Chunk {
 	case f.Approved != nil:
 		return newChunk("tool-output-denied").with("toolCallId", f.CallID)
 	case f.State == outputError:
-		c := newChunk("tool-output-error").with("toolCallId", f.CallID)
-		if f.ErrorText == "" {
-			return c.with("errorText", "Tool execution denied by user")
-		}
-		return c.with("errorText", f.ErrorText)
+		return newChunk("tool-output-error").with("toolCallId", f.CallID).with("errorText", f.ErrorText)
 	}
 	c := newChunk("tool-output-available").with("toolCallId", f.CallID)
 	c.set("output", orNull(f.Output))
@@ -96,6 +88,9 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	var f answerFrame
 	if err := json.Unmarshal(data, &f); err != nil {
 		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
+	}
+	if f.ErrorText == "" {
+		f.ErrorText = "Tool execution denied by user"
 	}
 	of, err := k.applyAnswer(ctx, &f)
 	if err != nil {
@@ -167,10 +162,7 @@ func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 		return nil
 	}
 	if c := f.chunk(); c.object != nil {
-		if err := l.addAll(ctx, l.st.before(c)); err != nil {
-			return err
-		}
-		if err := l.addAll(ctx, l.st.next(c)); err != nil {
+		if err := l.stitch(ctx, c); err != nil {
 			return err
 		}
 	} else {

@@ -55,8 +55,8 @@ func (r *Reply) Stash(ctx context.Context, v any) error {
 	return r.fiber.Stash(ctx, raw)
 }
 
-// Stashed decodes what Stash, or [agent.Stash], has last kept in the handler, in this call of it or in one before,
-// into v, and says whether there is anything.
+// Stashed decodes what Stash has last kept, or [agent.Stash] in a call before this one, into v, and says
+// whether there is anything.
 func (r *Reply) Stashed(v any) (bool, error) {
 	raw := r.fiber.Checkpoint()
 	if raw == nil || string(raw) == "null" {
@@ -105,6 +105,11 @@ func (l *live) send(ctx context.Context, c Chunk) error {
 	if l.watch != nil {
 		l.watch.Reset(l.k.class.options.Stall)
 	}
+	return l.stitch(ctx, c)
+}
+
+// stitch adds what a chunk becomes in the stream of the reply.
+func (l *live) stitch(ctx context.Context, c Chunk) error {
 	if err := l.addAll(ctx, l.st.before(c)); err != nil {
 		return err
 	}

@@ -45,8 +45,10 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 		switch row := open[0].Value; row.Status {
 		case Running:
 			s.running, s.continues, s.owner = row.ID, row.Continues, row.Conn
-			for range k.base.Connections(row.Conn) {
-				s.owned = s.owned || row.Conn != ""
+			if row.Conn != "" { // which would be all of them
+				for range k.base.Connections(row.Conn) {
+					s.owned = true
+				}
 			}
 		default:
 			s.next = row.ID
