@@ -33,7 +33,8 @@ type Prompt struct {
 	// Tools are those that it may call: the server's and the client's.
 	Tools []ToolSpec
 	// Keep keeps a value, as JSON, for whoever goes on with the reply if it is cut off, such as the id
-	// under which the provider knows it. It is durable when Keep returns.
+	// under which the provider knows it, in place of what [Reply.Stash] has kept. It is durable when Keep
+	// returns, and so is what was yielded before. It is for the goroutine of Stream.
 	Keep func(ctx context.Context, v any) error
 	// Kept decodes what was last kept, and says whether anything was.
 	Kept func(v any) (bool, error)
@@ -92,7 +93,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 		if err != nil || waits {
 			return err
 		}
-		if a.asked && !ran {
+		if a.asked && !ran && !a.erred {
 			return nil
 		}
 		if err := a.step(ctx); err != nil {
@@ -109,6 +110,7 @@ type answering struct {
 	o      *AnswerOptions
 	before []Message
 	asked  bool
+	erred  bool // the step has a call whose input is not JSON, of which the model is to be told
 }
 
 func (a *answering) tool(name string) (Tool, bool) {
@@ -181,10 +183,15 @@ func (a *answering) settle(ctx context.Context, p Part, out any, failed error) e
 // step asks the model once.
 func (a *answering) step(ctx context.Context) error {
 	r := a.r
-	a.asked = true
+	a.asked, a.erred = true, false
+	m := r.Partial()
+	if r.l.acc.inStep && callsInLastStep(&m) { // they have their outcomes, of which the model hears in the next one
+		if err := r.Send(ctx, newChunk("finish-step")); err != nil {
+			return err
+		}
+	}
 	p := &Prompt{
-		System: a.o.System, Messages: a.before, Partial: r.Partial(), Cut: r.l.acc.inStep, Tools: a.specs(),
-		Keep: r.Stash, Kept: r.Stashed,
+		System: a.o.System, Messages: a.before, Partial: m, Cut: r.l.acc.inStep, Tools: a.specs(), Kept: r.Stashed,
 	}
 	if err := r.Send(ctx, newChunk("start-step")); err != nil {
 		return err
@@ -193,6 +200,19 @@ func (a *answering) step(ctx context.Context) error {
 		return err
 	}
 	return r.Send(ctx, newChunk("finish-step"))
+}
+
+// callsInLastStep says that the last step of a message has calls.
+func callsInLastStep(m *Message) bool {
+	for _, p := range slices.Backward(m.Parts) {
+		if isTool(p) {
+			return true
+		}
+		if p.Type() == "step-start" {
+			return false
+		}
+	}
+	return false
 }
 
 func (a *answering) specs() (specs []ToolSpec) {
@@ -218,10 +238,30 @@ func (a *answering) markClients(ctx context.Context, c Chunk) error {
 	return replies.Put(ctx, a.r.k.store(), *row)
 }
 
-// said is what a model yields.
+// said is what a model yields, or what it wants to be kept.
 type said struct {
 	chunk Chunk
 	err   error
+	keep  any
+	kept  chan<- error // nil unless it wants that
+}
+
+// keeper is a [Prompt.Keep]: what it is given is kept behind what was yielded before.
+func keeper(ch chan<- said) func(context.Context, any) error {
+	return func(ctx context.Context, v any) error {
+		kept := make(chan error, 1)
+		select {
+		case ch <- said{keep: v, kept: kept}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case err := <-kept:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
@@ -230,11 +270,12 @@ func (a *answering) stream(ctx context.Context, p *Prompt) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan said, 16)
+	p.Keep = keeper(ch)
 	go func() {
 		defer close(ch)
 		for c, err := range a.model.Stream(inner, p) {
 			select {
-			case ch <- said{c, err}:
+			case ch <- said{chunk: c, err: err}:
 			case <-inner.Done():
 				return
 			}
@@ -252,10 +293,14 @@ func (a *answering) stream(ctx context.Context, p *Prompt) error {
 			return nil
 		case s.err != nil:
 			return s.err
+		case s.kept != nil:
+			s.kept <- a.r.Stash(ctx, s.keep)
+			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
 			continue // the steps are Answer's
 		}
+		a.erred = a.erred || s.chunk.Type() == "tool-input-error"
 		if err := a.markClients(ctx, s.chunk); err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 	if text == "" {
 		return nil
 	}
-	return r.Send(ctx, newChunk("text-delta").with("id", "text").with("delta", text))
+	return r.Send(ctx, TextDelta("text", text))
 }
 
 // live is a reply that this incarnation works on.

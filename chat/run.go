@@ -86,11 +86,36 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 		l.over = true
 		k.report(ctx, "chat:stalled", row.ID)
 		return l.row, nil
+	case k.goesOnBehind(failed, l):
+		return l.row, k.severed(ctx, l, failed)
 	default:
 		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
 		err = k.endWhenever(ctx, l, Failed, failed.Error())
 	}
 	return l.row, err
+}
+
+// goesOnBehind says that the handler has failed because its model was cut off in the middle of what it said, and
+// that the reply is gone on with: a provider that does so again and again is not asked for ever, whether it gets
+// further or not.
+func (k *conversation) goesOnBehind(failed error, l *live) bool {
+	e, ok := errors.AsType[*ModelError](failed)
+	rules := k.class.options.Recovery
+	return ok && e.Severed && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
+}
+
+// severed counts a model that was cut off, and leaves it alone for a while.
+func (k *conversation) severed(ctx context.Context, l *live, failed error) error {
+	l.row.Runs.Severed++
+	k.report(ctx, "chat:severed", l.row.ID, slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
+	if err := replies.Put(ctx, k.store(), l.row); err != nil {
+		return err
+	}
+	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Severed)*time.Second); err != nil {
+		return err
+	}
+	l.over = true // or it was stopped meanwhile
+	return nil
 }
 
 // load makes a reply what its log says.

@@ -44,6 +44,7 @@ type runs struct {
 	Chunks   uint64 // in the log when the last attempt began
 	First    uint64 // chunks that the first run has left
 	IdleFrom int64  // when the first of those that have added nothing began, in ms
+	Severed  int    // those whose model was cut off by its provider
 }
 
 // verdict is what is to be done about a reply that was cut off.

@@ -51,29 +51,25 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			rest, id = "\n\n"+text, "again"
 		}
 		for word := range words(rest) {
-			if !m.wait(ctx) || !m.yield(yield, "text-delta", map[string]any{"id": id, "delta": word}) {
+			if !m.wait(ctx) || !yield(chat.TextDelta(id, word), nil) {
 				return
 			}
 		}
-		if !m.yield(yield, "text-end", map[string]any{"id": id}) {
+		if !yield(chat.TextEnd(id), nil) {
 			return
 		}
 		for _, file := range files {
 			if has(p.Partial, file) {
 				continue
 			}
-			if !m.yield(yield, "source-document", map[string]any{
+			c, err := chat.NewChunk("source-document", map[string]any{
 				"sourceId": file, "title": file, "filename": file, "mediaType": "text/plain",
-			}) {
+			})
+			if !yield(c, err) || err != nil {
 				return
 			}
 		}
 	}
-}
-
-func (m *Model) yield(yield func(chat.Chunk, error) bool, kind string, members map[string]any) bool {
-	c, err := chat.NewChunk(kind, members)
-	return yield(c, err) && err == nil
 }
 
 // wait waits as long as a word takes, and is false if nobody wants it any more.
