@@ -1,0 +1,73 @@
+package anthropic_test
+
+import (
+	"strings"
+	"testing"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/anthropic"
+	"github.com/dohost/dohost/internal/providertest"
+)
+
+func model(a providertest.Asked) (chat.Model, error) {
+	return anthropic.New("double", &anthropic.Options{
+		Key: a.Key, BaseURL: "http://provider", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
+	})
+}
+
+// thinking has the model think.
+func thinking(a providertest.Asked) (chat.Model, error) {
+	return anthropic.New("double", &anthropic.Options{
+		Key: a.Key, BaseURL: "http://provider", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
+		Params: func(p *sdk.MessageNewParams) { p.Thinking = sdk.ThinkingConfigParamOfEnabled(1024) },
+	})
+}
+
+// few are where one life of a reply differs from another.
+var few = []string{"handed", "awaited", "durable"}
+
+func TestMessagesBySyntheticMessage(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, model)
+}
+
+func TestMessagesByPrefill(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Prefill, Places: few}, model)
+}
+
+func TestMessagesByRetry(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Retry, RefusePrefill: true, Places: few}, model)
+}
+
+func TestMessagesWithAToolAndThoughts(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, thinking)
+}
+
+func TestCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
+
+func TestFailures(t *testing.T) { providertest.Failures(t, model) }
+
+func TestFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }
+
+// A model that goes on with a text does not think about that again.
+func TestNoThoughtsWhenItGoesOn(t *testing.T) {
+	d := &providertest.Double{Plan: func(n int, _ []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: n == 0} }}
+	r := providertest.One(t, thinking, d)
+	if want := providertest.Text(0, 3) + providertest.Text(1, 8); r.Message.PlainText() != want {
+		t.Errorf("%q: %q", r.Status, r.Message.PlainText())
+	}
+	for i, want := range []string{`"thinking":{"budget_tokens":1024,"type":"enabled"}`, `"thinking":{"type":"disabled"}`} {
+		if asked := string(d.Generations()[i].Asked); !strings.Contains(asked, want) {
+			t.Errorf("generation %d was asked for with %s", i, asked)
+		}
+	}
+}
+
+func TestWithoutAKey(t *testing.T) {
+	t.Setenv("ANTHROPIC_API_KEY", "")
+	t.Setenv("ANTHROPIC_BASE_URL", "")
+	if _, err := anthropic.New("double", nil); err == nil || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,188 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/dohost/dohost/chat"
+)
+
+// thought is what the provider wants back with a thought: a signature, or all of it, encrypted.
+type thought struct {
+	Anthropic struct {
+		Signature    string `json:"signature,omitempty"`
+		RedactedData string `json:"redactedData,omitempty"`
+	} `json:"anthropic"`
+}
+
+// contentOf is a message as the API has it. Texts of nothing but blanks are refused, so they are left out.
+func contentOf(m *chat.ModelMessage) (list []sdk.ContentBlockParamUnion, err error) {
+	for i := range m.Blocks {
+		switch b := &m.Blocks[i]; b.Kind {
+		case chat.TextBlock:
+			if strings.TrimSpace(b.Text) != "" {
+				list = append(list, sdk.NewTextBlock(b.Text))
+			}
+		case chat.ReasoningBlock:
+			var t thought
+			if b.Metadata == nil || json.Unmarshal(b.Metadata, &t) != nil {
+				continue // another provider's
+			}
+			if t.Anthropic.Signature != "" {
+				list = append(list, sdk.NewThinkingBlock(t.Anthropic.Signature, b.Text))
+			} else if t.Anthropic.RedactedData != "" {
+				list = append(list, sdk.NewRedactedThinkingBlock(t.Anthropic.RedactedData))
+			}
+		case chat.CallBlock:
+			list = append(list, sdk.NewToolUseBlock(b.CallID, b.JSON, b.Name))
+		case chat.OutcomeBlock:
+			list = append(list, sdk.NewToolResultBlock(b.CallID, b.Text, b.Failed))
+		case chat.FileBlock:
+			file, err := fileOf(b)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, file)
+		}
+	}
+	return list, nil
+}
+
+func fileOf(b *chat.Block) (sdk.ContentBlockParamUnion, error) {
+	data, inline := b.Data()
+	switch isImage := strings.HasPrefix(b.MediaType, "image/"); {
+	case isImage && inline:
+		return sdk.NewImageBlockBase64(b.MediaType, data), nil
+	case isImage:
+		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: b.URL}), nil
+	case b.MediaType == "application/pdf" && inline:
+		return sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data}), nil
+	case b.MediaType == "application/pdf":
+		return sdk.NewDocumentBlock(sdk.URLPDFSourceParam{URL: b.URL}), nil
+	}
+	return sdk.ContentBlockParamUnion{}, fmt.Errorf("anthropic: a file of the type %q cannot be sent", b.MediaType)
+}
+
+// answer is what the provider says, as it comes.
+type answer struct {
+	id     string // of this answer among all
+	blanks bool   // those at the beginning are to be left out
+	yield  func(chat.Chunk, error) bool
+	whole  bool
+	stop   sdk.StopReason
+
+	blocks map[int64]*block
+}
+
+// block is one of an answer's, of one of the kinds that are known here.
+type block struct {
+	kind     string
+	id, name string // of a call
+	input    string
+}
+
+// ends are reasons for which a model stops before it has said everything, as the AI SDK calls them.
+var ends = map[sdk.StopReason]string{
+	sdk.StopReasonMaxTokens: "length", sdk.StopReasonModelContextWindowExceeded: "length", sdk.StopReasonRefusal: "content-filter",
+}
+
+// add adds an event, and says whether more is wanted. What it does not know is left out.
+func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
+	switch e.Type {
+	case "content_block_start":
+		return a.begin(e)
+	case "content_block_delta":
+		return a.delta(e)
+	case "content_block_stop":
+		return a.end(e.Index)
+	case "message_delta":
+		a.stop = e.Delta.StopReason
+	case "message_stop":
+		a.whole = true
+		if why := ends[a.stop]; why != "" {
+			return a.yield(chat.FinishReason(why), nil)
+		}
+	}
+	return true
+}
+
+// name is that of a part, among those of all answers.
+func (a *answer) name(index int64) string { return fmt.Sprintf("%s-%d", a.id, index) }
+
+func (a *answer) begin(e *sdk.MessageStreamEventUnion) bool {
+	if a.blocks == nil {
+		a.blocks = map[int64]*block{}
+	}
+	if a.blocks[e.Index] != nil {
+		return true
+	}
+	b := &block{kind: e.ContentBlock.Type, id: e.ContentBlock.ID, name: e.ContentBlock.Name}
+	a.blocks[e.Index] = b
+	switch b.kind {
+	case "tool_use":
+		return a.yield(chat.ToolInputStart(b.id, b.name), nil)
+	case "redacted_thinking":
+		return a.think(e.Index, "", func(t *thought) { t.Anthropic.RedactedData = e.ContentBlock.Data })
+	}
+	return true
+}
+
+func (a *answer) delta(e *sdk.MessageStreamEventUnion) bool {
+	b := a.blocks[e.Index]
+	if b == nil {
+		return true
+	}
+	switch e.Delta.Type {
+	case "text_delta":
+		text := e.Delta.Text
+		if a.blanks {
+			text = strings.TrimLeft(text, " \t\r\n")
+			a.blanks = text == ""
+		}
+		return text == "" || a.yield(chat.TextDelta(a.name(e.Index), text), nil)
+	case "thinking_delta":
+		return a.think(e.Index, e.Delta.Thinking, nil)
+	case "signature_delta":
+		return a.think(e.Index, "", func(t *thought) { t.Anthropic.Signature = e.Delta.Signature })
+	case "input_json_delta":
+		b.input += e.Delta.PartialJSON
+		if b.kind == "tool_use" && e.Delta.PartialJSON != "" {
+			return a.yield(chat.ToolInputDelta(b.id, e.Delta.PartialJSON), nil)
+		}
+	}
+	return true
+}
+
+// think adds to a thought.
+func (a *answer) think(index int64, text string, set func(*thought)) bool {
+	var metadata json.RawMessage
+	if set != nil {
+		var t thought
+		set(&t)
+		var err error
+		if metadata, err = json.Marshal(t); err != nil {
+			a.yield(chat.Chunk{}, err)
+			return false
+		}
+	}
+	return a.yield(chat.ReasoningDelta(a.name(index), text, metadata), nil)
+}
+
+func (a *answer) end(index int64) bool {
+	b := a.blocks[index]
+	if b == nil {
+		return true
+	}
+	switch b.kind {
+	case "text":
+		return a.yield(chat.TextEnd(a.name(index)), nil)
+	case "thinking", "redacted_thinking":
+		return a.yield(chat.ReasoningEnd(a.name(index)), nil)
+	case "tool_use":
+		return a.yield(chat.ToolInput(b.id, b.name, b.input), nil)
+	}
+	return true
+}

@@ -1,0 +1,83 @@
+// Package provider is what the adapters of providers of models have in common: how their failures are told, so
+// that a client learns what is wrong, and nobody a key.
+package provider
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost/chat"
+)
+
+// Provider is one, by its name, and the key that it is asked with.
+type Provider struct {
+	Name string
+	Key  string // empty if there is none
+}
+
+// maxMessage is how many bytes of what a provider says are passed on.
+const maxMessage = 1 << 10
+
+// secret is what keys of providers look like, also those that they have shortened themselves.
+var secret = regexp.MustCompile(`\b(sk|pk|key)-[A-Za-z0-9_*.-]{4,}`)
+
+// clean takes keys out of a text, and bounds it.
+func (p Provider) clean(s string) string {
+	if p.Key != "" {
+		s = strings.ReplaceAll(s, p.Key, "[key]")
+	}
+	s = strings.Join(strings.Fields(secret.ReplaceAllString(s, "[key]")), " ")
+	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
+}
+
+// Refused is an answer that is not 2xx, with what it says.
+func (p Provider) Refused(res *http.Response, message string) error {
+	e := &chat.ModelError{Provider: p.Name, Status: res.StatusCode, Message: p.clean(message)}
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		e.Message = "the key was refused"
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if s, err := strconv.ParseFloat(res.Header.Get("Retry-After"), 64); err == nil && s > 0 && s < 1e6 {
+			e.RetryAfter = time.Duration(s * float64(time.Second)).Round(time.Millisecond)
+		}
+	}
+	return e
+}
+
+// Said is an error that a stream has told.
+func (p Provider) Said(message string) error {
+	return &chat.ModelError{Provider: p.Name, Message: p.clean(message)}
+}
+
+// Severed is a stream that has ended before the answer had.
+func (p Provider) Severed() error {
+	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Severed: true}
+}
+
+// Failed is any other error of a request, or of reading the stream that it has opened.
+func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
+	_, timeout := errors.AsType[net.Error](err)
+	_, broken := errors.AsType[*url.Error](err)
+	cut := timeout || broken || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.ErrClosedPipe)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case opened && cut:
+		return p.Severed()
+	case opened && errors.Is(err, bufio.ErrTooLong):
+		return p.Said("an event of the answer is too large")
+	case opened:
+		return p.Said("the answer is malformed: " + err.Error())
+	}
+	return p.Said("cannot be reached: " + err.Error())
+}

@@ -1,0 +1,217 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/dohost/dohost/chat"
+)
+
+var (
+	// errNotThere says that an answer cannot be had by its id, so the provider is to be asked again.
+	errNotThere = errors.New("openai: the answer is not there any more")
+	// errEnough says that whoever reads has read enough.
+	errEnough = errors.New("openai: nobody reads on")
+)
+
+// maxTries is how often in a row an answer is fetched that says nothing more. One whose connection ended at once is
+// sometimes never begun by the provider.
+const maxTries = 3
+
+// answer is what the provider says to one request, as it comes: live, told again from its beginning, or whole.
+type answer struct {
+	id    string // of the response
+	keep  func(id string) error
+	skip  string // text that was said before, with which it begins
+	again bool   // it was asked for before
+	whole bool
+	yield func(chat.Chunk, error) bool
+
+	calls map[string]string // ids of calls by those of their items
+}
+
+// fetch tells an answer again that was asked for before: what was said of it is left out, and what the
+// provider has not said yet follows as it comes.
+func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept) error {
+	now, err := m.client.Responses.Get(ctx, a.id, responses.ResponseGetParams{})
+	if err != nil {
+		if e, ok := errors.AsType[*sdk.Error](err); ok && e.StatusCode >= 400 && e.StatusCode < 500 &&
+			e.StatusCode != http.StatusTooManyRequests {
+			return errNotThere
+		}
+		err = failed(ctx, m.provider, err, false)
+		if e, ok := errors.AsType[*chat.ModelError](err); ok {
+			e.Severed = true // it may be there yet
+		}
+		return err
+	}
+	switch now.Status {
+	case responses.ResponseStatusCompleted, responses.ResponseStatusIncomplete:
+		return a.tell(now)
+	case responses.ResponseStatusQueued, responses.ResponseStatusInProgress:
+		if len(a.skip) > k.Had {
+			k.Had, k.Tries = len(a.skip), 0
+		}
+		if k.Tries++; !now.Background || k.Tries > maxTries {
+			m.cancel(ctx, a.id)
+			return errNotThere
+		}
+		if err := p.Keep(ctx, k); err != nil {
+			return err
+		}
+		stream := m.client.Responses.GetStreaming(ctx, a.id, responses.ResponseGetParams{},
+			option.WithQuery("stream", "true")) // the SDK says so in a body, which the provider does not read
+		return m.read(ctx, stream, a)
+	}
+	return errNotThere // it has failed, or was cancelled
+}
+
+// tell tells an answer that is whole.
+func (a *answer) tell(r *responses.Response) error {
+	var whole strings.Builder
+	for _, item := range r.Output {
+		for _, c := range item.Content {
+			whole.WriteString(c.Text + c.Refusal)
+		}
+	}
+	if !strings.HasPrefix(whole.String(), a.skip) {
+		return errNotThere // it is not what was said
+	}
+	for i := range r.Output {
+		item := &r.Output[i]
+		for _, c := range item.Content {
+			if err := errors.Join(a.text(item.ID, c.Text+c.Refusal), a.end(item.ID)); err != nil {
+				return err
+			}
+		}
+		if item.Type == "function_call" {
+			if err := a.say(chat.ToolInput(item.CallID, item.Name, item.Arguments.OfString)); err != nil {
+				return err
+			}
+		}
+	}
+	return a.ended(r)
+}
+
+// read reads a stream to its end.
+func (m *Responses) read(
+	ctx context.Context, stream *ssestream.Stream[responses.ResponseStreamEventUnion], a *answer,
+) error {
+	defer stream.Close() //nolint:errcheck // what it says has been read
+	opened := stream.Err() == nil
+	for stream.Next() {
+		event := stream.Current()
+		if event.Type == "error" {
+			return m.provider.Said(event.Message)
+		}
+		if event.Type == "response.failed" {
+			return m.provider.Said(event.Response.Error.Message)
+		}
+		if err := a.add(&event); err != nil {
+			return err
+		}
+	}
+	switch err := stream.Err(); {
+	case err != nil:
+		return failed(ctx, m.provider, err, opened)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !a.whole:
+		return m.provider.Severed()
+	}
+	return nil
+}
+
+// add adds an event. What it does not know is left out.
+func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
+	switch e.Type {
+	case "response.created", "response.queued", "response.in_progress":
+		return a.begun(e.Response.ID)
+	case "response.output_text.delta", "response.refusal.delta":
+		return a.text(e.ItemID, e.Delta)
+	case "response.output_text.done", "response.refusal.done":
+		return a.end(e.ItemID)
+	case "response.reasoning_summary_text.delta", "response.reasoning_text.delta":
+		if !a.again {
+			return a.say(chat.ReasoningDelta(e.ItemID, e.Delta, nil))
+		}
+	case "response.reasoning_summary_text.done", "response.reasoning_text.done":
+		if !a.again {
+			return a.say(chat.ReasoningEnd(e.ItemID))
+		}
+	case "response.output_item.added":
+		if e.Item.Type == "function_call" {
+			if a.calls == nil {
+				a.calls = map[string]string{}
+			}
+			a.calls[e.Item.ID] = e.Item.CallID
+			return a.say(chat.ToolInputStart(e.Item.CallID, e.Item.Name))
+		}
+	case "response.function_call_arguments.delta":
+		if id := a.calls[e.ItemID]; id != "" {
+			return a.say(chat.ToolInputDelta(id, e.Delta))
+		}
+	case "response.output_item.done":
+		if e.Item.Type == "function_call" {
+			return a.say(chat.ToolInput(e.Item.CallID, e.Item.Name, e.Item.Arguments.OfString))
+		}
+	case "response.completed", "response.incomplete":
+		return a.ended(&e.Response)
+	}
+	return nil
+}
+
+// begun keeps the id of the answer, before anything of it is said.
+func (a *answer) begun(id string) error {
+	if id == "" || a.id != "" {
+		return nil
+	}
+	a.id = id
+	if a.keep == nil {
+		return nil
+	}
+	return a.keep(id)
+}
+
+func (a *answer) say(c chat.Chunk) error {
+	if !a.yield(c, nil) {
+		return errEnough
+	}
+	return nil
+}
+
+// text adds to a text, but for what was said before.
+func (a *answer) text(id, delta string) error {
+	n := min(len(delta), len(a.skip))
+	if delta[:n] != a.skip[:n] {
+		return errNotThere
+	}
+	a.skip, delta = a.skip[n:], delta[n:]
+	if delta == "" {
+		return nil
+	}
+	return a.say(chat.TextDelta(id, delta))
+}
+
+// end ends a text, unless all of it was said before, and more.
+func (a *answer) end(id string) error {
+	if a.skip != "" {
+		return nil
+	}
+	return a.say(chat.TextEnd(id))
+}
+
+func (a *answer) ended(r *responses.Response) error {
+	a.whole = true
+	if why := ends[r.IncompleteDetails.Reason]; why != "" {
+		return a.say(chat.FinishReason(why))
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package openai
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/oklog/ulid/v2"
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/shared"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/internal/provider"
+)
+
+// CompletionsOptions tunes NewCompletions. A nil *CompletionsOptions, and the zero one, mean the defaults.
+type CompletionsOptions struct {
+	Options
+	// Params changes what is asked, such as the temperature. goesOn says that the model is to go on with a text
+	// that was cut off: it need not think about that again. It may be nil. Any goroutine.
+	Params func(p *sdk.ChatCompletionNewParams, goesOn bool)
+}
+
+// Completions is a model behind the API of chat completions. Any goroutine.
+type Completions struct {
+	model    string
+	client   sdk.Client
+	provider provider.Provider
+	o        CompletionsOptions
+}
+
+// NewCompletions makes a model answer, by its name.
+//
+// Errors: one if there is no key.
+func NewCompletions(model string, o *CompletionsOptions) (*Completions, error) {
+	m := &Completions{model: model}
+	if o != nil {
+		m.o = *o
+	}
+	var err error
+	m.client, m.provider, err = m.o.client()
+	return m, err
+}
+
+// Stream implements [chat.Model].
+//
+// Errors: a [*chat.ModelError]; one for a file that cannot be sent; the cause of ctx.
+func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		params, err := m.params(p)
+		if err != nil {
+			yield(chat.Chunk{}, err)
+			return
+		}
+		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
+			return
+		}
+		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
+		defer stream.Close() //nolint:errcheck // what it says has been read
+		opened := stream.Err() == nil
+		c := &completion{id: "text-" + ulid.Make().String(), yield: yield}
+		for stream.Next() {
+			if event := stream.Current(); !c.add(&event) {
+				return
+			}
+		}
+		switch err := stream.Err(); {
+		case err != nil:
+			yield(chat.Chunk{}, failed(ctx, m.provider, err, opened))
+		case ctx.Err() != nil:
+			yield(chat.Chunk{}, context.Cause(ctx))
+		case c.finish == "":
+			yield(chat.Chunk{}, m.provider.Severed())
+		default:
+			c.end()
+		}
+	}
+}
+
+func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error) {
+	list, goesOn := p.ModelMessages(m.o.Strategy)
+	params := sdk.ChatCompletionNewParams{Model: m.model}
+	if p.System != "" {
+		params.Messages = append(params.Messages, sdk.SystemMessage(p.System))
+	}
+	for i := range list {
+		said, err := completionMessages(&list[i])
+		if err != nil {
+			return params, err
+		}
+		params.Messages = append(params.Messages, said...)
+	}
+	for _, t := range p.Tools {
+		f := shared.FunctionDefinitionParam{Name: t.Name}
+		if t.Description != "" {
+			f.Description = sdk.String(t.Description)
+		}
+		var err error
+		if f.Parameters, err = schema(t); err != nil {
+			return params, err
+		}
+		params.Tools = append(params.Tools, sdk.ChatCompletionFunctionTool(f))
+	}
+	if m.o.Params != nil {
+		m.o.Params(&params, goesOn)
+	}
+	return params, nil
+}
+
+// completionMessages is a message as the API has it: an outcome is a message of its own.
+func completionMessages(m *chat.ModelMessage) (list []sdk.ChatCompletionMessageParamUnion, err error) {
+	switch m.Role {
+	case chat.System:
+		return append(list, sdk.SystemMessage(texts(m))), nil
+	case chat.Outcomes:
+		for _, b := range m.Blocks {
+			list = append(list, sdk.ToolMessage(b.Text, b.CallID))
+		}
+		return list, nil
+	case chat.Assistant:
+		said := sdk.ChatCompletionAssistantMessageParam{}
+		if text := texts(m); text != "" {
+			said.Content.OfString = sdk.String(text)
+		}
+		for _, b := range m.Blocks {
+			if b.Kind == chat.CallBlock {
+				said.ToolCalls = append(said.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
+					OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
+						ID:       b.CallID,
+						Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name, Arguments: string(b.JSON)},
+					},
+				})
+			}
+		}
+		return append(list, sdk.ChatCompletionMessageParamUnion{OfAssistant: &said}), nil
+	}
+	var parts []sdk.ChatCompletionContentPartUnionParam
+	for i := range m.Blocks {
+		switch b := &m.Blocks[i]; kindOf(b) {
+		case plain:
+			parts = append(parts, sdk.TextContentPart(b.Text))
+		case image:
+			parts = append(parts, sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: b.URL}))
+		case document:
+			parts = append(parts, sdk.FileContentPart(sdk.ChatCompletionContentPartFileFileParam{
+				FileData: sdk.String(b.URL), Filename: sdk.String(fileName(b)),
+			}))
+		default:
+			return nil, fmt.Errorf("openai: a file of the type %q cannot be sent", b.MediaType)
+		}
+	}
+	return append(list, sdk.UserMessage(parts)), nil
+}
+
+// completion is an answer as it comes.
+type completion struct {
+	id     string
+	yield  func(chat.Chunk, error) bool
+	calls  map[int64]*calling
+	order  []*calling
+	finish string
+}
+
+// calling is a call whose input is not whole.
+type calling struct {
+	id, name, input string
+	begun           bool
+}
+
+// add adds an event, and says whether more is wanted.
+func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
+	for _, choice := range e.Choices {
+		if choice.Index != 0 {
+			continue
+		}
+		for _, text := range []string{choice.Delta.Content, choice.Delta.Refusal} {
+			if text != "" && !c.yield(chat.TextDelta(c.id, text), nil) {
+				return false
+			}
+		}
+		for _, d := range choice.Delta.ToolCalls {
+			if !c.call(d) {
+				return false
+			}
+		}
+		if choice.FinishReason != "" {
+			c.finish = choice.FinishReason
+		}
+	}
+	return true
+}
+
+// call adds to a call. Its id and its name may come at any time, and again; one whose id never comes is given one.
+func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
+	now := c.calls[d.Index]
+	if now == nil || now.id != "" && d.ID != "" && d.ID != now.id { // some servers number nothing
+		now = &calling{}
+		if c.calls == nil {
+			c.calls = map[int64]*calling{}
+		}
+		c.calls[d.Index] = now
+		c.order = append(c.order, now)
+	}
+	if now.id == "" {
+		now.id = d.ID
+	}
+	if now.name == "" {
+		now.name = d.Function.Name
+	}
+	now.input += d.Function.Arguments
+	add := d.Function.Arguments
+	if !now.begun {
+		if now.id == "" || now.name == "" {
+			return true
+		}
+		now.begun, add = true, now.input
+		if !c.yield(chat.ToolInputStart(now.id, now.name), nil) {
+			return false
+		}
+	}
+	return add == "" || c.yield(chat.ToolInputDelta(now.id, add), nil)
+}
+
+// end is what follows when the answer is whole.
+func (c *completion) end() {
+	if !c.yield(chat.TextEnd(c.id), nil) {
+		return
+	}
+	for _, now := range c.order {
+		if now.id == "" {
+			now.id = "call_" + ulid.Make().String()
+		}
+		if !c.yield(chat.ToolInput(now.id, now.name, now.input), nil) {
+			return
+		}
+	}
+	if why := ends[c.finish]; why != "" {
+		c.yield(chat.FinishReason(why), nil)
+	}
+}

@@ -1,0 +1,64 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/dohost/dohost/chat"
+)
+
+// content is what a block is to the API.
+type content int
+
+const (
+	unknown content = iota
+	plain
+	image
+	document
+)
+
+func kindOf(b *chat.Block) content {
+	switch {
+	case b.Kind == chat.TextBlock:
+		return plain
+	case b.Kind != chat.FileBlock:
+		return unknown
+	case strings.HasPrefix(b.MediaType, "image/"):
+		return image
+	case b.MediaType == "application/pdf":
+		if _, ok := b.Data(); ok {
+			return document
+		}
+	}
+	return unknown
+}
+
+func fileName(b *chat.Block) string {
+	if b.Name == "" {
+		return "file.pdf"
+	}
+	return b.Name
+}
+
+// texts are the texts of a message, one after the other.
+func texts(m *chat.ModelMessage) string {
+	var s strings.Builder
+	for _, b := range m.Blocks {
+		if b.Kind == chat.TextBlock {
+			s.WriteString(b.Text)
+		}
+	}
+	return s.String()
+}
+
+// schema is that of a tool's input. OpenAI wants one even of a tool that has none.
+func schema(t chat.ToolSpec) (s map[string]any, err error) {
+	if len(t.Parameters) == 0 {
+		return map[string]any{"type": "object", "properties": map[string]any{}}, nil
+	}
+	if err := json.Unmarshal(t.Parameters, &s); err != nil {
+		return nil, fmt.Errorf("openai: the parameters of the tool %q are no JSON schema: %w", t.Name, err)
+	}
+	return s, nil
+}

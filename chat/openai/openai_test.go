@@ -1,0 +1,135 @@
+package openai_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/openai"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/providertest"
+)
+
+func options(a providertest.Asked) openai.Options {
+	return openai.Options{
+		Key: a.Key, BaseURL: "http://provider/v1", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
+	}
+}
+
+func completions(a providertest.Asked) (chat.Model, error) {
+	return openai.NewCompletions("double", &openai.CompletionsOptions{Options: options(a)})
+}
+
+func responses(a providertest.Asked) (chat.Model, error) {
+	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a)})
+}
+
+func ephemeral(a providertest.Asked) (chat.Model, error) {
+	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a), Ephemeral: true})
+}
+
+// few are where one life of a reply differs from another; the tests with all places are of what keeps most.
+var few = []string{"handed", "awaited", "durable"}
+
+func TestCompletionsBySyntheticMessage(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, completions)
+}
+
+func TestCompletionsByPrefill(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Prefill, Places: few}, completions)
+}
+
+func TestCompletionsByRetry(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Retry, RefusePrefill: true, Places: few}, completions)
+}
+
+func TestCompletionsWithATool(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, completions)
+}
+
+func TestResponsesAreFetched(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Once: true, RefusePrefill: true, Places: few}, responses)
+}
+
+func TestResponsesAreFetchedWithATool(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true}, responses)
+}
+
+func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, ephemeral)
+}
+
+func TestCalls(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Calls(t, completions, "call_0") })
+	t.Run("responses", func(t *testing.T) { providertest.Calls(t, responses, "call_0") })
+}
+
+func TestFailures(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Failures(t, completions) })
+	t.Run("responses", func(t *testing.T) { providertest.Failures(t, responses) })
+	t.Run("ephemeral", func(t *testing.T) { providertest.Failures(t, ephemeral) })
+}
+
+func TestFailuresInConversations(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Conversations(t, completions) })
+	t.Run("ephemeral", func(t *testing.T) { providertest.Conversations(t, ephemeral) })
+}
+
+// An answer in the background goes on when its connection is severed, is read on, and is billed once; what is
+// silent is fetched a few times, and then asked for again.
+func TestFailuresInTheBackground(t *testing.T) {
+	severed := &providertest.Double{Pace: time.Second, Plan: func(int, []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: true} }}
+	r := providertest.One(t, responses, severed)
+	if got := len(severed.Generations()); r.Message.PlainText() != providertest.Text(0, 8) || got != 1 || severed.Fetched() != 2 {
+		t.Errorf("%q: %q; %d generations are billed, %d times something was fetched", r.Status, r.Message.PlainText(), got, severed.Fetched())
+	}
+	silent := &providertest.Double{Plan: func(n int, _ []byte) providertest.Plan {
+		return providertest.Plan{After: 3, Silent: n == 0}
+	}}
+	r = providertest.One(t, responses, silent)
+	if want := providertest.Text(0, 3) + providertest.Text(1, 8); r.Message.PlainText() != want || silent.Cancelled() != 1 {
+		t.Errorf("%q: %q; %d were cancelled", r.Status, r.Message.PlainText(), silent.Cancelled())
+	}
+}
+
+// A reply that is stopped is stopped at the provider too.
+func TestAStoppedAnswerIsCancelled(t *testing.T) {
+	d := &providertest.Double{Pace: time.Second}
+	m, err := responses(providertest.Asked{Double: d, Key: providertest.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dohosttest.Run(t, &dohosttest.Options{
+		Classes: []dohost.Class{providertest.Class(m, nil, nil)},
+	}, func(t *testing.T, h *dohosttest.Host) {
+		h.Client(func(ctx context.Context) error {
+			_, err := providertest.Ask(ctx, h, "a", "one")
+			return err
+		})
+		time.Sleep(3500 * time.Millisecond)
+		err := providertest.Talks.Get(h, "a").Do(t.Context(), func(ctx context.Context, a *providertest.Talk) error {
+			_, err := chat.Cancel(ctx, a, "one")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if d.Cancelled() != 1 {
+			t.Errorf("%d were cancelled", d.Cancelled())
+		}
+	})
+}
+
+func TestWithoutAKey(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "")
+	t.Setenv("OPENAI_BASE_URL", "")
+	_, err := openai.NewCompletions("double", nil)
+	_, again := openai.NewResponses("double", nil)
+	if err == nil || again == nil || !strings.Contains(err.Error(), "OPENAI_API_KEY") {
+		t.Error(err, again)
+	}
+}

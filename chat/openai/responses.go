@@ -1,0 +1,207 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/responses"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/internal/provider"
+)
+
+// ResponsesOptions tunes NewResponses. A nil *ResponsesOptions, and the zero one, mean the defaults.
+type ResponsesOptions struct {
+	Options
+	// Ephemeral has the provider store nothing, and end an answer with its connection. A reply that was cut off is
+	// then gone on with as Strategy says, and billed once more. Otherwise the provider is asked in its
+	// background mode, which stores answers (OpenAI: for 30 days), and the reply is fetched by its id.
+	Ephemeral bool
+	// Params changes what is asked, such as the effort of reasoning. goesOn says that the model is to go on with
+	// a text that was cut off: it need not think about that again. It may be nil. Any goroutine.
+	Params func(p *responses.ResponseNewParams, goesOn bool)
+}
+
+// Responses is a model behind the Responses API. It keeps the id of what is being answered with [chat.Prompt.Keep],
+// so a handler that uses it has no stash of its own. Any goroutine.
+type Responses struct {
+	model    string
+	client   sdk.Client
+	provider provider.Provider
+	o        ResponsesOptions
+}
+
+// NewResponses makes a model answer, by its name.
+//
+// Errors: one if there is no key.
+func NewResponses(model string, o *ResponsesOptions) (*Responses, error) {
+	m := &Responses{model: model}
+	if o != nil {
+		m.o = *o
+	}
+	var err error
+	m.client, m.provider, err = m.o.client()
+	return m, err
+}
+
+// kept is which answer is being streamed, for who goes on with it.
+type kept struct {
+	ID   string `json:"openaiResponse"`
+	Step int    `json:"step"` // of the message
+	Said int    `json:"said"` // how many bytes of text the step had before
+	// Tries is how often in a row it was fetched without more to say than so many bytes.
+	Tries int `json:"tries,omitempty"`
+	Had   int `json:"had,omitempty"`
+}
+
+// Stream implements [chat.Model].
+//
+// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.Keep]; the cause of ctx.
+func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		step, said := lastStep(p)
+		if p.Cut && !m.o.Ephemeral {
+			var k kept
+			if ok, err := p.Kept(&k); err == nil && ok && k.ID != "" && k.Step == step && k.Said <= len(said) {
+				a := &answer{id: k.ID, skip: said[k.Said:], again: true, yield: yield}
+				if err := m.fetch(ctx, p, a, k); !errors.Is(err, errNotThere) {
+					m.ended(ctx, a, err)
+					return
+				}
+			}
+		}
+		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
+			return
+		}
+		a := &answer{yield: yield}
+		if !m.o.Ephemeral {
+			a.keep = func(id string) error { return p.Keep(ctx, kept{ID: id, Step: step, Said: len(said)}) }
+		}
+		m.ended(ctx, a, m.ask(ctx, p, a))
+	}
+}
+
+// ended tells of a failure, and ends what goes on at the provider if nobody wants it any more.
+func (m *Responses) ended(ctx context.Context, a *answer, err error) {
+	if err != nil && !errors.Is(err, errEnough) {
+		a.yield(chat.Chunk{}, err)
+	}
+	if a.id == "" || a.whole || m.o.Ephemeral || !errors.Is(context.Cause(ctx), chat.ErrReplyOver) {
+		return
+	}
+	m.cancel(ctx, a.id)
+}
+
+// cancel tells the provider that nobody wants an answer any more.
+func (m *Responses) cancel(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer cancel()
+	_, _ = m.client.Responses.Cancel(ctx, id) // it ends by itself, if it has not heard
+}
+
+// cancelTime is how long a provider has to hear that nobody wants its answer.
+const cancelTime = 10 * time.Second
+
+// lastStep is the number of the step of the reply that the model is asked for, and the text that it has.
+func lastStep(p *chat.Prompt) (step int, said string) {
+	for _, part := range p.Partial.Parts {
+		switch part.Type() {
+		case "step-start":
+			step, said = step+1, ""
+		case "text":
+			said += part.Text("text")
+		}
+	}
+	if p.Cut {
+		return step, said
+	}
+	return step + 1, "" // it is about to begin
+}
+
+// ask has the provider answer.
+func (m *Responses) ask(ctx context.Context, p *chat.Prompt, a *answer) error {
+	params, err := m.params(p)
+	if err != nil {
+		return err
+	}
+	stream := m.client.Responses.NewStreaming(ctx, params)
+	return m.read(ctx, stream, a)
+}
+
+func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) {
+	list, goesOn := p.ModelMessages(m.o.Strategy)
+	params := responses.ResponseNewParams{Model: m.model, Store: sdk.Bool(!m.o.Ephemeral)}
+	if !m.o.Ephemeral {
+		params.Background = sdk.Bool(true)
+	}
+	if p.System != "" {
+		params.Instructions = sdk.String(p.System)
+	}
+	for i := range list {
+		items, err := responseItems(&list[i])
+		if err != nil {
+			return params, err
+		}
+		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
+	}
+	for _, t := range p.Tools {
+		f := responses.FunctionToolParam{Name: t.Name, Strict: sdk.Bool(false)}
+		if t.Description != "" {
+			f.Description = sdk.String(t.Description)
+		}
+		var err error
+		if f.Parameters, err = schema(t); err != nil {
+			return params, err
+		}
+		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: &f})
+	}
+	if m.o.Params != nil {
+		m.o.Params(&params, goesOn)
+	}
+	return params, nil
+}
+
+// responseItems is a message as the API has it: a call is an item of its own, and an outcome too.
+func responseItems(m *chat.ModelMessage) (list []responses.ResponseInputItemUnionParam, err error) {
+	if m.Role == chat.System || m.Role == chat.Assistant {
+		if text := texts(m); text != "" {
+			list = append(list, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRole(m.Role)))
+		}
+		for _, b := range m.Blocks {
+			if b.Kind == chat.CallBlock {
+				list = append(list, responses.ResponseInputItemParamOfFunctionCall(string(b.JSON), b.CallID, b.Name))
+			}
+		}
+		return list, nil
+	}
+	var parts responses.ResponseInputMessageContentListParam
+	for i := range m.Blocks {
+		b := &m.Blocks[i]
+		if b.Kind == chat.OutcomeBlock {
+			out := responses.ResponseInputItemParamOfFunctionCallOutput(b.Text)
+			out.OfFunctionCallOutput.CallID = sdk.String(b.CallID)
+			list = append(list, out)
+			continue
+		}
+		var part responses.ResponseInputContentUnionParam
+		switch kindOf(b) {
+		case plain:
+			part.OfInputText = &responses.ResponseInputTextParam{Text: b.Text}
+		case image:
+			part.OfInputImage = &responses.ResponseInputImageParam{ImageURL: sdk.String(b.URL), Detail: "auto"}
+		case document:
+			part.OfInputFile = &responses.ResponseInputFileParam{FileData: sdk.String(b.URL), Filename: sdk.String(fileName(b))}
+		default:
+			return nil, fmt.Errorf("openai: a file of the type %q cannot be sent", b.MediaType)
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) > 0 {
+		list = append(list, responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser))
+	}
+	return list, nil
+}

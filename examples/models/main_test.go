@@ -1,0 +1,176 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost/internal/providertest"
+)
+
+// patience bounds everything that a process is waited for.
+const patience = time.Minute
+
+// build builds the command.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "models")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "models")
+	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		return "", &buildError{string(out)}
+	}
+	return bin, nil
+})
+
+type buildError struct{ out string }
+
+func (e *buildError) Error() string { return e.out }
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bin, err := build(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(bin))
+	}
+	os.Exit(code)
+}
+
+// site is a server over a double of a provider.
+type site struct {
+	t       *testing.T
+	bin     string
+	data    string
+	env     []string
+	objects string // address
+	server  *exec.Cmd
+}
+
+func newSite(t *testing.T, model string, d *providertest.Double) *site {
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := httptest.NewServer(d)
+	t.Cleanup(func() {
+		provider.CloseClientConnections()
+		provider.Close()
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that a server can have again
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := &site{t: t, bin: bin, data: t.TempDir(), objects: l.Addr().String()}
+	s.env = append(os.Environ(), "DOHOST_MODEL="+model, "OPENAI_API_KEY="+providertest.Key, "ANTHROPIC_API_KEY="+providertest.Key,
+		"OPENAI_BASE_URL="+provider.URL+"/v1", "ANTHROPIC_BASE_URL="+provider.URL)
+	return s
+}
+
+// start starts the server, and waits until it serves.
+func (s *site) start() {
+	s.t.Helper()
+	s.server = exec.Command(s.bin, "serve", "--data", s.data, "--listen", s.objects, "--admin", "off")
+	s.server.Env = s.env
+	out, err := s.server.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s.server.Stderr = &log
+	if err := s.server.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := s.server
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		if strings.Contains(log.String(), providertest.Key) {
+			s.t.Error("the key is in the log")
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.Contains(line, s.objects) {
+		s.t.Fatalf("%q: %v\n%s", line, err, &log)
+	}
+}
+
+// kill ends the server by SIGKILL.
+func (s *site) kill() {
+	_ = s.server.Process.Kill() // it is there
+	_ = s.server.Wait()         // killed
+}
+
+// An answer whose process dies in mid-sentence, twice, is whole, in the terminal too; and what the provider has billed
+// is what its API makes possible: one generation if the answer is fetched, else one more a death.
+func TestAnswersGoOnAfterSIGKILL(t *testing.T) {
+	for _, c := range []struct {
+		model  string
+		billed int
+	}{{"openai:double", 1}, {"completions:double", 3}, {"anthropic:double", 3}} {
+		t.Run(c.model, func(t *testing.T) {
+			const words = 30
+			d := &providertest.Double{Pace: 20 * time.Millisecond, RefusePrefill: true, Plan: func(int, []byte) providertest.Plan {
+				return providertest.Plan{Words: words}
+			}}
+			s := newSite(t, c.model, d)
+			s.start()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			ask := exec.CommandContext(ctx, s.bin, "chat", "--at", s.objects, "Count.")
+			ask.Env = s.env
+			out, err := ask.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failure bytes.Buffer
+			ask.Stderr = &failure
+			if err := ask.Start(); err != nil {
+				t.Fatal(err)
+			}
+			in := bufio.NewReader(out)
+			var text strings.Builder
+			kills := 0
+			for {
+				word, err := in.ReadString(' ')
+				text.WriteString(word)
+				if err != nil {
+					break // the end
+				}
+				if n := strings.Count(text.String(), " "); kills < 2 && n >= 5*(kills+1) {
+					kills++
+					s.kill()
+					s.start()
+				}
+			}
+			if err := ask.Wait(); err != nil {
+				t.Fatalf("%v: %s\n%q", err, &failure, text.String())
+			}
+			of, err := providertest.Told(strings.TrimSuffix(text.String(), "\n"), words)
+			billed := len(d.Generations())
+			t.Logf("%d kills: %d generations billed, of which %d are in the text; fetched %d times", kills, billed, len(of), d.Fetched())
+			if err != nil || kills != 2 || billed != c.billed || len(of) != c.billed || len(d.Refused()) > 0 {
+				t.Errorf("%q: %v; refused: %q", text.String(), err, d.Refused())
+			}
+		})
+	}
+}
+
+func TestWhatIsNoModel(t *testing.T) {
+	for _, name := range []string{"", "gpt", "openai:", "other:m"} {
+		if _, err := modelOf(name); err == nil || !strings.Contains(err.Error(), "--model") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

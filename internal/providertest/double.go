@@ -1,0 +1,376 @@
+// Package providertest is doubles of providers of models, behind their real HTTP, for the official SDKs to talk to.
+// They would betray who asks twice: each generation is counted, has words of its own, which are never said
+// again unless the answer is fetched by its id, and what was severed stays severed. They refuse what the providers
+// refuse.
+package providertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Key is what a double wants to be asked with.
+const Key = "sk-proj-Do-Not-Tell-0123456789"
+
+// Plan is what a generation is to be. The zero Plan is one of eight words.
+type Plan struct {
+	Words int
+	// Tool is called behind the words, with this input. Empty: none.
+	Tool, Input string
+
+	// Status refuses the request, with that status, and RetryAfter as the header if it is not empty.
+	Status     int
+	RetryAfter string
+	// After so many words, what follows happens instead of the next one.
+	After     int
+	Sever     bool // the connection ends
+	Malformed bool // an event is not what it should be
+	Fail      bool // the stream says that something has gone wrong
+	Silent    bool // nothing is said any more
+	Length    bool // it says that it has come to the bound
+}
+
+// Generation is what was billed.
+type Generation struct {
+	Number int             // from 0
+	Asked  json.RawMessage // the body of the request
+	ID     string
+
+	plan       Plan
+	background bool
+	stored     bool
+	begun      time.Time
+
+	cut    bool // a connection was severed, as planned
+	said   int  // words that were generated
+	status string
+	grown  chan struct{} // closed, and another in its place, when something has changed
+}
+
+// Double is a provider. It is an [http.Handler] of all three APIs.
+type Double struct {
+	// Plan is asked for each request, with its number and what it asks. Nil means eight words.
+	Plan func(n int, asked []byte) Plan
+	// Pace is how long a word takes.
+	Pace time.Duration
+	// RefusePrefill refuses what ends with a message of the assistant.
+	RefusePrefill bool
+
+	mu        sync.Mutex
+	all       []*Generation
+	refused   []string // why requests were
+	fetched   int
+	cancelled int
+}
+
+// Reset forgets everything.
+func (d *Double) Reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all, d.refused, d.fetched, d.cancelled = nil, nil, 0, 0
+}
+
+// Generations are those that were billed.
+func (d *Double) Generations() []*Generation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.all), func(g *Generation) bool { return g.plan.Status != 0 })
+}
+
+// Refused is why requests were refused that were not as they should be.
+func (d *Double) Refused() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.refused)
+}
+
+// Fetched is how often an answer was asked for by its id, and Cancelled how many were cancelled.
+func (d *Double) Fetched() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fetched
+}
+
+// Cancelled is how many answers were.
+func (d *Double) Cancelled() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cancelled
+}
+
+// Word is the i-th of a generation.
+func Word(generation, i int) string { return fmt.Sprintf("g%dw%d ", generation, i) }
+
+// Text is the first n words of a generation.
+func Text(generation, n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(Word(generation, i))
+	}
+	return b.String()
+}
+
+// Told says of which generations a text is, which has words of each from the first on, in order, and all words of
+// the last, of which there are so many.
+func Told(text string, last int) (generations []int, err error) {
+	for text != "" {
+		var g int
+		if _, err := fmt.Sscanf(text, "g%dw0 ", &g); err != nil || len(generations) > 0 && g <= generations[len(generations)-1] {
+			return generations, fmt.Errorf("no generation begins with %q", text[:min(len(text), 40)])
+		}
+		generations = append(generations, g)
+		n := 0
+		for ; strings.HasPrefix(text, Word(g, n)); n++ {
+			text = text[len(Word(g, n)):]
+		}
+		if text == "" && n != last {
+			return generations, fmt.Errorf("the last generation has %d words of %d", n, last)
+		}
+	}
+	return generations, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer "+Key && r.Header.Get("X-Api-Key") != Key {
+		d.refuse(w, http.StatusUnauthorized, "Incorrect API key provided: sk-proj-********6789 ("+
+			r.Header.Get("Authorization")+r.Header.Get("X-Api-Key")+").")
+		return
+	}
+	switch path := strings.TrimPrefix(r.URL.Path, "/v1"); {
+	case r.Method == http.MethodPost && path == "/chat/completions":
+		d.completions(w, r)
+	case r.Method == http.MethodPost && path == "/messages":
+		d.messages(w, r)
+	case r.Method == http.MethodPost && path == "/responses":
+		d.responses(w, r)
+	case strings.HasPrefix(path, "/responses/"):
+		_, _ = io.Copy(io.Discard, r.Body) // the SDK sends one, and a pipe holds nothing
+		d.response(w, r, strings.TrimPrefix(path, "/responses/"))
+	default:
+		d.refuse(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
+	}
+}
+
+func (d *Double) refuse(w http.ResponseWriter, status int, why string) {
+	d.mu.Lock()
+	d.refused = append(d.refused, why)
+	d.mu.Unlock()
+	answer(w, status, map[string]any{
+		"type": "error", "error": map[string]any{"message": why, "type": "invalid_request_error", "code": "refused", "param": "messages"},
+	})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // who has asked may have gone
+}
+
+// request is what a generation is asked for with.
+type request interface {
+	// wrong says what is wrong with it, as the provider would.
+	wrong(refusePrefill bool) string
+}
+
+// asked reads a request, and bills and begins a generation, unless that is refused.
+func (d *Double) asked(w http.ResponseWriter, r *http.Request, q request) (*Generation, bool) {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, q)
+	}
+	why := fmt.Sprint(err)
+	if err == nil {
+		why = q.wrong(d.RefusePrefill)
+	}
+	if why != "" {
+		d.refuse(w, http.StatusBadRequest, why)
+		return nil, false
+	}
+	d.mu.Lock()
+	g := &Generation{Number: len(d.all), Asked: body, begun: time.Now(), status: "in_progress", grown: make(chan struct{})}
+	g.ID = fmt.Sprintf("resp_%d", g.Number)
+	if d.Plan != nil {
+		g.plan = d.Plan(g.Number, body)
+	}
+	if g.plan.Words == 0 {
+		g.plan.Words = 8
+	}
+	if q, ok := q.(*responsesRequest); ok {
+		g.background, g.stored = q.Background, q.Store == nil || *q.Store
+	}
+	d.all = append(d.all, g)
+	d.mu.Unlock()
+	if g.plan.Status != 0 {
+		if g.plan.RetryAfter != "" {
+			w.Header().Set("Retry-After", g.plan.RetryAfter)
+		}
+		answer(w, g.plan.Status, map[string]any{"type": "error", "error": map[string]any{
+			"message": "it is as planned, with " + Key, "type": "planned", "code": "planned", "param": "",
+		}})
+		return nil, false
+	}
+	go d.generate(r.Context(), g)
+	return g, true
+}
+
+// generate says the words, until it is told to stop or, but for one in the background, nobody listens any more.
+func (d *Double) generate(ctx context.Context, g *Generation) {
+	if g.background {
+		ctx = context.WithoutCancel(ctx)
+	}
+	for {
+		d.mu.Lock()
+		if ctx.Err() != nil && g.status == "in_progress" {
+			g.status = "severed"
+		}
+		if g.said == g.plan.Words && g.status == "in_progress" {
+			g.status = "completed"
+		}
+		if g.status == "in_progress" && !(g.plan.Silent && g.said == g.plan.After) {
+			g.said++
+		}
+		done := g.status != "in_progress" || g.plan.Silent && g.said == g.plan.After
+		close(g.grown)
+		g.grown = make(chan struct{})
+		d.mu.Unlock()
+		if done {
+			return
+		}
+		t := time.NewTimer(max(d.Pace, time.Millisecond))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// wait waits until a generation has more than n words, or has ended, and returns how many it has.
+func (d *Double) wait(ctx context.Context, g *Generation, n int) (said int, status string, err error) {
+	for {
+		d.mu.Lock()
+		said, status = g.said, g.status
+		grown := g.grown
+		d.mu.Unlock()
+		if said > n || status != "in_progress" {
+			return said, status, nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return said, status, context.Cause(ctx)
+		}
+	}
+}
+
+// stream is an answer as it is sent, whatever the API.
+type stream struct {
+	w     http.ResponseWriter
+	named bool // events have names
+}
+
+func newStream(w http.ResponseWriter, named bool) *stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	return &stream{w, named}
+}
+
+func (s *stream) send(event string, v map[string]any) {
+	if s.named {
+		v["type"] = event
+		fmt.Fprintf(s.w, "event: %s\n", event)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	s.raw(string(data))
+}
+
+func (s *stream) raw(data string) {
+	fmt.Fprintf(s.w, "data: %s\n\n", data)
+	_ = http.NewResponseController(s.w).Flush() // who has asked may have gone
+}
+
+// follow sends the words of a generation, from its first, as they come, and says whether its end is to follow.
+func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func(text string), fail func()) bool {
+	for n := 0; ; {
+		if p := g.plan; n == p.After && (p.Sever && d.first(g) || p.Malformed || p.Fail) {
+			switch {
+			case p.Sever:
+				panic(http.ErrAbortHandler)
+			case p.Malformed:
+				if s.named {
+					fmt.Fprintf(s.w, "event: content_block_delta\n")
+				}
+				s.raw(`{"id": "x", "choices": [{"del`)
+			default:
+				fail()
+			}
+			return false
+		}
+		said, status, err := d.wait(ctx, g, n)
+		if err != nil || status == "severed" || status == "cancelled" {
+			return false
+		}
+		if n == said {
+			return true
+		}
+		word(Word(g.Number, n))
+		n++
+	}
+}
+
+// first says that a connection is the first of a generation that is severed.
+func (d *Double) first(g *Generation) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !g.cut
+	g.cut = true
+	return first
+}
+
+// Client reaches the double within a process, over pipes, so that a bubble of testing/synctest has all of it.
+func (d *Double) Client() *http.Client { return &http.Client{Transport: pipes{d}} }
+
+// pipes are a connection for each request.
+type pipes struct{ d *Double }
+
+// RoundTrip implements http.RoundTripper.
+func (p pipes) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		s := &http.Server{Handler: p.d, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+		go s.Serve(&once{conn: server}) //nolint:errcheck // it ends at once: there is one connection
+		return client, nil
+	}}
+	return t.RoundTrip(r)
+}
+
+// once is a listener of one connection.
+type once struct{ conn net.Conn }
+
+// Accept implements net.Listener.
+func (o *once) Accept() (c net.Conn, err error) {
+	if o.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c, o.conn = o.conn, nil
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (o *once) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (o *once) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

@@ -1,0 +1,121 @@
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// containsOutcome says that a request tells the outcome of the tool, or that there is none.
+func containsOutcome(asked []byte) bool {
+	return bytes.Contains(asked, []byte("metres")) || bytes.Contains(asked, []byte("interrupted"))
+}
+
+// Case is a reply whose incarnation is ended everywhere.
+type Case struct {
+	Strategy chat.Strategy
+	// Once wants each answer of which anything was said to be billed once: it is fetched.
+	Once bool
+	// Tool has the reply call a tool in between.
+	Tool bool
+	// RefusePrefill has the double refuse what ends with a message of the assistant.
+	RefusePrefill bool
+	// Places are those at which it is ended; nil means all.
+	Places []string
+}
+
+// EveryPoint has a reply of a double end at every point, and wants it whole: words of each generation from its
+// first on, and all of the last; one message; nothing refused; and no generation that was not needed.
+func EveryPoint(t *testing.T, c Case, make New) {
+	t.Helper()
+	d := &Double{Pace: 10 * time.Millisecond, RefusePrefill: c.RefusePrefill}
+	words := 8
+	if c.Tool {
+		d.Plan, words = toolPlan, 4
+	}
+	model, err := make(Asked{Double: d, Key: Key, Strategy: c.Strategy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs, joined, fetched, tools int
+	dohosttest.EveryPoint(t, dohosttest.Scenario{
+		Classes: []dohost.Class{Class(model, nil, func() { tools++ })},
+		Places:  c.Places,
+		Reset:   func() { d.Reset(); runs++; tools = 0 },
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			r, err := Ask(ctx, h, "a", "one")
+			if err == nil && r.Status != chat.Completed {
+				err = fmt.Errorf("it is %s: %s", r.Status, r.Error)
+			}
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			list, err := Said(ctx, h, "a")
+			if err != nil {
+				return err
+			}
+			if refused := d.Refused(); len(refused) > 0 || len(list) != 2 {
+				return fmt.Errorf("%d messages; refused: %q", len(list), refused)
+			}
+			n, err := c.check(d, &list[1], words, tools)
+			joined += n
+			fetched += d.Fetched()
+			return err
+		},
+	})
+	t.Logf("%d runs: %d texts of more than one generation, %d times an answer was fetched", runs, joined, fetched)
+	if !c.Once && joined == 0 || c.Once && fetched == 0 {
+		t.Error("no ending was in the middle of an answer")
+	}
+}
+
+// check says what is wrong with a message, and how many steps of it are of more than one generation.
+func (c Case) check(d *Double, m *chat.Message, words, tools int) (joined int, err error) {
+	var steps []string
+	for _, p := range m.Parts {
+		switch p.Type() {
+		case "step-start":
+			steps = append(steps, "")
+		case "text":
+			steps[len(steps)-1] += p.Text("text")
+		}
+		if state := p.Text("state"); strings.HasPrefix(p.Type(), "tool-") && state != "output-available" && state != "output-error" {
+			return 0, fmt.Errorf("a call is %s", state)
+		}
+	}
+	var all []int
+	for i, s := range steps {
+		last := words
+		if c.Tool && i < len(steps)-1 {
+			last = 3
+		}
+		of, err := Told(s, last)
+		if err != nil {
+			return joined, fmt.Errorf("step %d of %q: %w", i, steps, err)
+		}
+		if len(of) > 1 {
+			joined++
+		}
+		all = append(all, of...)
+	}
+	if c.Tool && len(steps) < 2 || tools > 1 || !slices.IsSorted(all) {
+		return joined, fmt.Errorf("%d steps, the tool ran %d times, generations %v", len(steps), tools, all)
+	}
+	billed := len(d.Generations())
+	if len(all) == 0 || all[len(all)-1] != billed-1 {
+		return joined, fmt.Errorf("%d generations are billed, the text is of %v", billed, all)
+	}
+	if c.Once && joined > 0 {
+		return joined, errors.New("an answer of which something was said was asked for again")
+	}
+	return joined, nil
+}

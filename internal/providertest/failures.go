@@ -1,0 +1,299 @@
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// failure is how a provider may fail, and what its model is to say of that.
+type failure struct {
+	name    string
+	key     string // empty: the right one
+	retries int
+	plan    func(n int) Plan
+	// at are words that were said before.
+	at int
+	// want is in the error; empty if there is none.
+	want    string
+	status  int
+	after   time.Duration
+	severed bool
+}
+
+func always(p Plan) func(int) Plan { return func(int) Plan { return p } }
+
+func failures() []failure {
+	return []failure{
+		{name: "a wrong key", key: "sk-wrong-Key-Of-Somebody", status: http.StatusUnauthorized, want: "the key was refused"},
+		{name: "too many requests", retries: -1, plan: always(Plan{Status: http.StatusTooManyRequests, RetryAfter: "20"}),
+			status: http.StatusTooManyRequests, after: 20 * time.Second, want: "try again after 20s"},
+		{name: "too many requests for now", plan: func(n int) Plan {
+			if n == 0 {
+				return Plan{Status: http.StatusTooManyRequests, RetryAfter: "1"}
+			}
+			return Plan{}
+		}, at: 8},
+		{name: "broken", plan: always(Plan{Status: http.StatusInternalServerError}), status: http.StatusInternalServerError, want: "as planned"},
+		{name: "malformed", plan: always(Plan{After: 3, Malformed: true}), at: 3, want: "malformed"},
+		{name: "failing in the middle", plan: always(Plan{After: 3, Fail: true}), at: 3, want: "verloaded"},
+		{name: "severed", plan: always(Plan{After: 3, Sever: true}), at: 3, severed: true, want: "ended in the middle"},
+		{name: "severed before the first word", plan: always(Plan{Sever: true}), severed: true, want: "ended in the middle"},
+		{name: "silent", plan: always(Plan{After: 3, Silent: true}), at: 3, want: "nobody waits"},
+		{name: "at its bound", plan: always(Plan{Length: true}), at: 8},
+	}
+}
+
+// Failures has a provider fail in all ways, and wants a clear error with no key in it.
+func Failures(t *testing.T, make New) {
+	for _, f := range failures() {
+		t.Run(f.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f.try(t, make) })
+		})
+	}
+	t.Run("not there", func(t *testing.T) {
+		d := &Double{}
+		m, err := make(Asked{Double: d, Key: Key, Retries: -1, Client: &http.Client{Transport: away{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = say(t.Context(), m)
+		if err == nil || !strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "nobody is there") {
+			t.Error(err)
+		}
+	})
+}
+
+// away is a provider that is not there.
+type away struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (away) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
+}
+
+// prompt asks for words.
+func prompt() *chat.Prompt {
+	return &chat.Prompt{
+		System: "Count.", Messages: []chat.Message{chat.Text("m", chat.User, "Count.")},
+		Partial: chat.Message{ID: "a", Role: chat.Assistant},
+		Keep:    func(context.Context, any) error { return nil },
+		Kept:    func(any) (bool, error) { return false, nil },
+	}
+}
+
+// Calls has a provider call a tool, its id late and its pieces twice, and wants one call of it, whole.
+func Calls(t *testing.T, make New, id string) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := make(Asked{Double: &Double{Plan: toolPlan}, Key: Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		var input string
+		for c, err := range m.Stream(t.Context(), prompt()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(c.Type(), "tool-") {
+				continue
+			}
+			if got := c.Text("toolCallId"); got != id {
+				t.Errorf("%s of the call %q", c.Type(), got)
+			}
+			kinds = append(kinds, strings.TrimPrefix(c.Type(), "tool-input-"))
+			input += c.Text("inputTextDelta")
+			if c.Type() == "tool-input-available" && (string(c.Member("input")) != toolInput || c.Text("toolName") != "measure") {
+				t.Errorf("%s is called with %s", c.Text("toolName"), c.Member("input"))
+			}
+		}
+		if got := strings.Join(slices.Compact(kinds), " "); got != "start delta available" || input != toolInput {
+			t.Errorf("the call comes as %q, with %s", got, input)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// say is the text that a model says.
+func say(ctx context.Context, m chat.Model) (text string, err error) {
+	for c, err := range m.Stream(ctx, prompt()) {
+		if err != nil {
+			return text, err
+		}
+		if c.Type() == "text-delta" {
+			text += c.Text("delta")
+		}
+		if c.Type() == "message-metadata" {
+			text += string(c.Member("messageMetadata"))
+		}
+	}
+	return text, nil
+}
+
+func (f *failure) try(t *testing.T, make New) {
+	d := &Double{}
+	if f.plan != nil {
+		d.Plan = func(n int, _ []byte) Plan { return f.plan(n) }
+	}
+	a := Asked{Double: d, Key: Key, Retries: f.retries}
+	if f.key != "" {
+		a.Key = f.key
+	}
+	m, err := make(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errors.New("nobody waits any longer"))
+	defer cancel()
+	text, err := say(ctx, m)
+	time.Sleep(time.Minute) // until what goes on at the provider has ended
+	of := len(d.Generations()) - 1
+	if f.plan != nil && f.plan(0).Status != 0 && f.want == "" {
+		of = 1 // the second request is the first that is billed
+	}
+	want := Text(of, f.at)
+	if f.plan != nil && f.plan(0).Length {
+		want += `{"finishReason":"length"}`
+	}
+	if text != want {
+		t.Errorf("it has said %q instead of %q", text, want)
+	}
+	if f.want == "" && err != nil || f.want != "" && (err == nil || !strings.Contains(err.Error(), f.want)) {
+		t.Fatalf("the error is %v", err)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	e, ok := errors.AsType[*chat.ModelError](err)
+	if !ok || e.Status != f.status || e.RetryAfter != f.after || e.Severed != f.severed {
+		t.Errorf("the error is %#v", err)
+	}
+	for _, secret := range []string{Key, a.Key, "6789", "Somebody"} {
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("%q is in the error: %v", secret, err)
+		}
+	}
+}
+
+// Conversations has a provider fail within conversations: what was said stays, the next question is answered, an
+// answer that was severed is gone on with, and nobody is told the key.
+func Conversations(t *testing.T, make New) {
+	t.Run("broken", func(t *testing.T) {
+		converse(t, make, Plan{Status: http.StatusBadGateway}, chat.Failed, "502 Bad Gateway")
+	})
+	t.Run("failing in the middle", func(t *testing.T) {
+		converse(t, make, Plan{After: 3, Fail: true}, chat.Failed, "verloaded")
+	})
+	t.Run("severed", func(t *testing.T) { converse(t, make, Plan{After: 3, Sever: true}, chat.Completed, "") })
+	t.Run("silent", func(t *testing.T) { converse(t, make, Plan{After: 3, Silent: true}, chat.Completed, "") })
+	t.Run("severed again and again", func(t *testing.T) {
+		d := &Double{Plan: func(int, []byte) Plan { return Plan{After: 3, Sever: true} }}
+		r := One(t, make, d)
+		if got := len(d.Generations()); r.Status != chat.Failed || !strings.Contains(r.Error, "ended in the middle") || got != 6 {
+			t.Errorf("it is %q, %q, %d generations are billed", r.Status, r.Error, got)
+		}
+	})
+	t.Run("input that is not JSON", func(t *testing.T) {
+		d := &Double{Plan: func(n int, _ []byte) Plan {
+			if n == 0 {
+				return Plan{Words: 3, Tool: "measure", Input: `{"what":`}
+			}
+			return Plan{}
+		}}
+		r := One(t, make, d)
+		if got := r.Message.PlainText(); r.Status != chat.Completed || got != Text(0, 3)+Text(1, 8) {
+			t.Errorf("it is %q, %q: %q", r.Status, r.Error, got)
+		}
+		if all := d.Generations(); len(all) != 2 || !bytes.Contains(all[1].Asked, []byte("not JSON")) {
+			t.Errorf("the model was not told: %s", all[len(all)-1].Asked)
+		}
+	})
+}
+
+// One is how a question ends.
+func One(t *testing.T, make New, d *Double) (r chat.Response) {
+	m, err := make(Asked{Double: d, Key: Key, Retries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dohosttest.Run(t, &dohosttest.Options{
+		Classes: []dohost.Class{Class(m, &chat.Options{Stall: time.Minute}, nil)},
+	}, func(t *testing.T, h *dohosttest.Host) {
+		if r, err = Ask(t.Context(), h, "a", "one"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return r
+}
+
+// converse asks twice. The first generation is planned.
+func converse(t *testing.T, make New, first Plan, want chat.Status, why string) {
+	d := &Double{Plan: func(n int, _ []byte) Plan {
+		if n == 0 {
+			return first
+		}
+		return Plan{}
+	}}
+	m, err := make(Asked{Double: d, Key: Key, Retries: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	tell := dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) { fmt.Fprintln(&told, event, attrs) }}
+	dohosttest.Run(t, &dohosttest.Options{
+		Classes: []dohost.Class{Class(m, &chat.Options{Stall: time.Minute}, nil)},
+		Options: dohost.Options{Listener: tell},
+	}, func(t *testing.T, h *dohosttest.Host) {
+		one, err := Ask(t.Context(), h, "a", "one")
+		if err != nil || one.Status != want || !strings.Contains(one.Error, why) {
+			t.Fatalf("it is %q, %q: %v", one.Status, one.Error, err)
+		}
+		two, err := Ask(t.Context(), h, "a", "two")
+		if err != nil || two.Status != chat.Completed {
+			t.Fatalf("the next is %q, %q: %v", two.Status, two.Error, err)
+		}
+		list, err := Said(t.Context(), h, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, m := range list {
+			if m.Role == chat.Assistant {
+				texts = append(texts, m.PlainText())
+			}
+		}
+		all, err := json.Marshal(list)
+		for _, secret := range []string{Key, "6789"} {
+			if err != nil || strings.Contains(told.String()+string(all)+one.Error, secret) {
+				t.Errorf("%q was told: %s %s", secret, &told, all)
+			}
+		}
+		if billed, of := len(d.Generations()), strings.Count(strings.Join(texts, ""), "w0 "); billed != of {
+			t.Errorf("%d generations are billed, %d have said something: %q", billed, of, texts)
+		}
+		last := texts[len(texts)-1]
+		if _, err := Told(last, 8); err != nil {
+			t.Error(err)
+		}
+		if first.After > 0 && !strings.HasPrefix(texts[0], Text(0, first.After)) {
+			t.Errorf("what was said first is %q", texts[0])
+		}
+		if want == chat.Completed && len(strings.Fields(texts[0])) < 8 {
+			t.Errorf("it was not gone on with: %q", texts[0])
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package providertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// Asked are what the model of a test is made with.
+type Asked struct {
+	Double   *Double
+	Client   *http.Client // nil: the double's
+	Key      string
+	Retries  int // as the adapters have it
+	Strategy chat.Strategy
+}
+
+// HTTP is how the provider is reached.
+func (a Asked) HTTP() *http.Client {
+	if a.Client != nil {
+		return a.Client
+	}
+	return a.Double.Client()
+}
+
+// New makes a model of an adapter.
+type New func(a Asked) (chat.Model, error)
+
+// Talks are conversations with a double.
+const Talks dohost.Namespace[Talk] = "talk"
+
+// Talk is one.
+type Talk struct {
+	*chat.Agent[struct{}]
+	model chat.Model
+	ran   func() // of the tool
+}
+
+// Class is that of conversations that have a tool. ran is called when that runs; it may be nil.
+func Class(model chat.Model, o *chat.Options, ran func()) dohost.Class {
+	return chat.Bind(Talks,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) { return &Talk{a, model, ran}, nil },
+		chat.Handlers[Talk]{Reply: (*Talk).reply}, o)
+}
+
+func (t *Talk) reply(ctx context.Context, r *chat.Reply) error {
+	return chat.Answer(ctx, r, t.model, &chat.AnswerOptions{System: "Count.", Tools: []chat.Tool{{
+		ToolSpec: chat.ToolSpec{Name: "measure", Description: "measures", Parameters: json.RawMessage(
+			`{"type":"object","properties":{"what":{"type":"string"}},"required":["what"]}`)},
+		Run: func(_ context.Context, input json.RawMessage) (any, error) {
+			if string(input) != toolInput {
+				return nil, fmt.Errorf("the input is %s", input)
+			}
+			if t.ran != nil {
+				t.ran()
+			}
+			return map[string]int{"metres": 3}, nil
+		},
+	}}})
+}
+
+// toolInput is what the tool is called with.
+const toolInput = `{"what":"rope"}`
+
+// toolPlan calls the tool in the first step, of three words, and counts to four in the next.
+func toolPlan(_ int, asked []byte) Plan {
+	if containsOutcome(asked) {
+		return Plan{Words: 4}
+	}
+	return Plan{Words: 3, Tool: "measure", Input: toolInput}
+}
+
+// Ask asks, and waits for the answer, whatever is ended meanwhile.
+func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Response, err error) {
+	err = dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		return Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) error {
+			if _, err := chat.Ask(ctx, t, []chat.Message{chat.Text("user-"+id, chat.User, "Count.")}, &chat.AskOptions{ID: id}); err != nil {
+				return err
+			}
+			var ok bool
+			if r, ok, err = chat.Wait(ctx, t, id); err == nil && !ok {
+				err = errors.New("nobody has asked")
+			}
+			return err
+		})
+	})
+	return r, err
+}
+
+// Said are the messages of a conversation.
+func Said(ctx context.Context, h *dohosttest.Host, name string) (list []chat.Message, err error) {
+	err = Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) (err error) {
+		list, err = chat.Messages(ctx, t, 0)
+		return err
+	})
+	return list, err
+}
