@@ -154,6 +154,9 @@ func Bind[O, S any, P interface {
 			MaxRetries:    math.MaxInt - 1, // see Recovery
 			KeepCompleted: keepEnded, KeepFailed: keepEnded, Quiet: true,
 		}),
+		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
+			return of(o).sweep(ctx, f)
+		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: keepEnded, KeepFailed: keepEnded, Quiet: true}),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}, entries...)
 	if err != nil {

@@ -40,8 +40,8 @@
 //     message; a text that was cut goes on in the same part; a call that has its outcome keeps it. What
 //     a later run repeats of that is not in it. So the message that the chunks make, and its texts, only
 //     grow.
-//   - A reply ends in one segment: the message is stored, its log goes, its row says how it ended, and the
-//     next one begins. Clients are sent the transcript before they are told that it has ended.
+//   - A reply ends in one segment: the message is stored, nobody reads its log any more, its row says how it
+//     ended, and the next one begins. Clients are sent the transcript before they are told that it has ended.
 //   - A reply that was stopped, or given up, ends at once, whatever its handler still does; that can add
 //     nothing to it any more.
 //   - A run of the handler is counted, durably, before it begins, so that a death in it counts. Whether

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s
 		if err := k.trim(ctx); err != nil {
 			return err
 		}
-		if err := k.deleteLog(ctx, row.Number); err != nil {
+		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
 			return err
 		}
 		if s == Failed {
@@ -91,7 +92,7 @@ func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s
 		if err := replies.Put(ctx, k.store(), *row); err != nil {
 			return err
 		}
-		if err := k.sweep(ctx, now); err != nil {
+		if err := k.forgetEnded(ctx, now); err != nil {
 			return err
 		}
 		return k.beginNext(ctx)

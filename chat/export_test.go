@@ -30,3 +30,12 @@ func (k *conversation) Begun(ctx context.Context) (n int, err error) {
 	}
 	return n, nil
 }
+
+// Rows is how many rows of chunks, and of messages, there are, read or not.
+func (k *conversation) Rows(ctx context.Context) (chunks, rows int, err error) {
+	if chunks, err = chunkRows.Count(ctx, k.store(), nil); err != nil {
+		return 0, 0, err
+	}
+	rows, err = messages.rows.Count(ctx, k.store(), nil)
+	return chunks, rows, err
+}

@@ -86,12 +86,7 @@ func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error 
 
 // tellAll sends a frame to all connections that speak the wire, but for some.
 func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Conn) bool) error {
-	var to []*agent.Conn
-	for conn := range k.base.Connections("") {
-		if conn.Protocol() && (except == nil || !except(conn)) {
-			to = append(to, conn)
-		}
-	}
+	to := k.listeners(except)
 	if len(to) == 0 {
 		return nil
 	}
@@ -100,6 +95,16 @@ func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Co
 		return err
 	}
 	return k.base.BroadcastTo(ctx, f, to)
+}
+
+// listeners are the connections that speak the wire, but for some.
+func (k *conversation) listeners(except func(*agent.Conn) bool) (to []*agent.Conn) {
+	for conn := range k.base.Connections("") {
+		if conn.Protocol() && (except == nil || !except(conn)) {
+			to = append(to, conn)
+		}
+	}
+	return to
 }
 
 // showTo sends the conversation to one connection.
@@ -112,9 +117,17 @@ func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, f messagesF
 
 // showTranscript sends the conversation to all connections but some.
 func (k *conversation) showTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
+	to := k.listeners(except)
+	if len(to) == 0 {
+		return nil
+	}
 	all, err := k.transcript(ctx)
 	if err != nil {
 		return err
 	}
-	return k.tellAll(ctx, messagesFrame{Type: frameMessages, Messages: all}, except)
+	f, err := frameOf(messagesFrame{Type: frameMessages, Messages: all})
+	if err != nil {
+		return err
+	}
+	return k.base.BroadcastTo(ctx, f, to)
 }

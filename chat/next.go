@@ -54,17 +54,17 @@ func (k *conversation) beginDue(ctx context.Context) error {
 // the assistant's. One that was to go on in that alone does not begin if there is nothing to go on with.
 func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins bool, err error) {
 	if row.Continues {
-		last, err := messages.List(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Reverse: true, Limit: 1})
+		last, ok, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
 		if err != nil {
 			return false, err
 		}
-		if len(last) > 0 {
-			m, err := last[0].Value.message()
+		if ok {
+			m, err := last.message()
 			if err != nil {
 				return false, err
 			}
 			if m.Role == Assistant && (row.Message == "" || row.Message == m.ID) { // else one went on
-				row.Message, row.Place = m.ID, last[0].Value.Place
+				row.Message, row.Place = m.ID, last.Place
 				return !row.Answers || !awaits(&m), nil
 			}
 		}

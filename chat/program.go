@@ -119,7 +119,7 @@ func (k *conversation) response(ctx context.Context, row *replyRow) (r Response,
 	}
 	old, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err == nil && ok {
-		r.Message, err = old.Value.message()
+		r.Message, err = old.message()
 	}
 	return r, err
 }
@@ -144,7 +144,7 @@ func SetMessages(ctx context.Context, a Ref, list []Message) error {
 				return err
 			}
 		}
-		return nil
+		return k.trim(ctx)
 	})
 	if err != nil {
 		return err

@@ -200,7 +200,7 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		}
 		return k.send(ctx, conn, r.frame(last, true))
 	}
-	err := k.eachChunk(ctx, r.Number, func(row chunkRow) error {
+	err := k.eachChunk(ctx, r, func(row chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(row.JSON, &c); err != nil {
 			return err

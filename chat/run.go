@@ -129,12 +129,12 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 		told = ""
 	}
 	acc := newAccumulator(m)
-	err = k.eachChunk(ctx, row.Number, func(r chunkRow) error {
+	acc.chunks = row.From
+	err = k.eachChunk(ctx, &row, func(r chunkRow) error {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
 			return err
 		}
-		acc.chunks = r.Seq // a log that was dropped begins later
 		acc.add(c)
 		return nil
 	})
@@ -159,13 +159,15 @@ func (k *conversation) before(ctx context.Context, row replyRow) (Message, error
 	if err != nil || !ok {
 		return m, err
 	}
-	return old.Value.message()
+	return old.message()
 }
 
 // eachChunk calls do with the log of a reply, in order.
-func (k *conversation) eachChunk(ctx context.Context, number uint64, do func(chunkRow) error) error {
-	of := dohost.KeyOf(number)
-	for row, err := range chunkRows.All(ctx, k.store(), &dohost.Query[chunkRow]{Start: of, End: of.Past()}) {
+func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunkRow) error) error {
+	of := dohost.KeyOf(r.Number)
+	for row, err := range chunkRows.All(ctx, k.store(), &dohost.Query[chunkRow]{
+		Start: of + dohost.KeyOf(r.From), End: of.Past(),
+	}) {
 		if err != nil {
 			return err
 		}
@@ -242,9 +244,10 @@ func (k *conversation) drop(ctx context.Context, l *live) error {
 		}
 	}
 	next, id := l.acc.chunks, l.st.id
-	if err := k.deleteLog(ctx, l.row.Number); err != nil {
+	if err := k.deleteLog(ctx, l.row.Number, l.row.From, next); err != nil {
 		return err
 	}
+	l.row.From = next
 	l.acc = newAccumulator(before)
 	l.acc.chunks = next
 	l.st = newStitcher(l.acc, id)
@@ -275,23 +278,6 @@ func told(p Part) []Chunk {
 	}
 	out.take(p.object, "output", "errorText", "providerExecuted")
 	return []Chunk{call, out}
-}
-
-// deleteLog forgets the chunks of a reply.
-func (k *conversation) deleteLog(ctx context.Context, number uint64) error {
-	var keys []string
-	if err := k.eachChunk(ctx, number, func(r chunkRow) error {
-		keys = append(keys, chunkRows.Key(r))
-		return nil
-	}); err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if _, err := chunkRows.Delete(ctx, k.store(), key); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (k *conversation) report(ctx context.Context, event, request string, attrs ...slog.Attr) {

@@ -71,17 +71,8 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		}
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		var ids []string
-		for row, err := range messages.All(ctx, k.store(), nil) {
-			if err != nil {
-				return err
-			}
-			ids = append(ids, row.Key)
-		}
-		for _, id := range ids {
-			if _, err := messages.Delete(ctx, k.store(), id); err != nil {
-				return err
-			}
+		if err := k.trimTo(ctx, 0); err != nil {
+			return err
 		}
 		for _, name := range []string{terminalNote, requestNote} {
 			if _, err := notes.Delete(ctx, k.store(), name); err != nil {

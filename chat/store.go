@@ -3,37 +3,9 @@ package chat
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/dohost/dohost"
 )
-
-// messageRow is a message on the disk.
-type messageRow struct {
-	ID string
-	// Place is where it stands in the conversation. Those that come leave room between them, so that a
-	// reply stands behind what it answers, whatever came meanwhile.
-	Place uint64
-	JSON  []byte
-}
-
-// placeStep is the room between places.
-const placeStep = 1 << 20
-
-var messages = dohost.Collection[messageRow]{
-	Name:    "dohost.chat.messages",
-	Key:     func(r messageRow) string { return r.ID },
-	Indexes: []dohost.Index[messageRow]{{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }}},
-}
-
-func (r *messageRow) message() (m Message, err error) {
-	if err = json.Unmarshal(r.JSON, &m); err != nil {
-		err = fmt.Errorf("chat: stored message %q: %w", r.ID, err)
-	}
-	return m, err
-}
 
 // Status is how far a request has come.
 type Status string
@@ -70,6 +42,7 @@ type replyRow struct {
 	Users     []string        // ids of the user's messages at the end of what was sent
 	Message   string          // of the assistant; set when it begins, or when it is to go on in that alone
 	Place     uint64          // of that message
+	From      uint64          // number of the first chunk of its log
 	Fiber     string
 	Runs      runs
 	Clients   []string  // tools of the server's that a client runs, of those that were called
@@ -121,6 +94,8 @@ type noteRow struct {
 	Tools json.RawMessage
 	Reply string
 	Text  string
+	Floor uint64 // see transcript
+	Fiber string // that sweeps
 }
 
 // The names of notes.
@@ -128,6 +103,8 @@ const (
 	requestNote  = "request"  // Body and Tools of the last request
 	terminalNote = "terminal" // Reply that has failed, and Text that says why, until there is another
 	numberNote   = "number"   // Count of requests
+	extentNote   = "extent"   // Count of messages, and their Floor
+	sweepNote    = "sweep"    // Fiber that was the last to sweep
 )
 
 var notes = dohost.Collection[noteRow]{
@@ -160,152 +137,4 @@ func (k *conversation) running(ctx context.Context) (r replyRow, ok bool, err er
 		return r, false, err
 	}
 	return open[0].Value, true, nil
-}
-
-// transcript is the conversation, as it is on the wire.
-func (k *conversation) transcript(ctx context.Context) ([]json.RawMessage, error) {
-	all := []json.RawMessage{}
-	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Index: "place"}) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, row.Value.JSON)
-	}
-	return all, nil
-}
-
-// stored are the messages that a query selects.
-func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
-	var all []Message
-	for row, err := range messages.All(ctx, k.store(), q) {
-		if err != nil {
-			return nil, err
-		}
-		m, err := row.Value.message()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// newest are the last of the messages that a query selects, in order.
-func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
-	q.Index, q.Reverse = "place", true
-	all, err := k.stored(ctx, &q)
-	slices.Reverse(all)
-	return all, err
-}
-
-// put stores a message, if it is not there as it is. A place of 0 is the one it has, or one at the end.
-func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
-	old, _, err := messages.Get(ctx, k.store(), m.ID)
-	if err != nil {
-		return err
-	}
-	return k.putOver(ctx, old.Value, m, place)
-}
-
-// putOver is put of a message that is there as old, if that has a place.
-func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, place uint64) (err error) {
-	if err := m.check(); err != nil {
-		return err
-	}
-	m = sanitize(m)
-	if k.class.sanitize != nil {
-		id := m.ID
-		m = k.class.sanitize(k.owner, m)
-		if err := m.check(); err != nil {
-			return fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
-		}
-		if m.ID != id {
-			return fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
-		}
-	}
-	m, ok := guard(m)
-	if !ok {
-		return &dohost.LimitError{What: "message", Size: sizeOf(&m), Limit: maxMessage}
-	}
-	row := messageRow{ID: m.ID, Place: place, JSON: mustEncode(m)}
-	if place == 0 {
-		row.Place = old.Place
-	}
-	if row.Place == 0 {
-		if row.Place, err = k.endPlace(ctx); err != nil {
-			return err
-		}
-	}
-	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
-		return nil
-	}
-	return messages.Put(ctx, k.store(), row)
-}
-
-// trim forgets the oldest messages beyond those that are kept.
-func (k *conversation) trim(ctx context.Context) error {
-	most := k.class.options.MaxMessages
-	if most == 0 {
-		return nil
-	}
-	n, err := messages.Count(ctx, k.store(), &dohost.Query[messageRow]{Index: "place"})
-	if err != nil || n <= most {
-		return err
-	}
-	old, err := messages.List(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Limit: n - most})
-	for _, m := range old {
-		if err == nil {
-			_, err = messages.Delete(ctx, k.store(), m.Key)
-		}
-	}
-	return err
-}
-
-// endPlace is behind all others.
-func (k *conversation) endPlace(ctx context.Context) (uint64, error) {
-	last, err := messages.List(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Reverse: true, Limit: 1})
-	if err != nil || len(last) == 0 {
-		return placeStep, err
-	}
-	return last[0].Value.Place + placeStep - last[0].Value.Place%placeStep, nil
-}
-
-// placeBehind is where the reply to some messages stands: behind the last of them, and behind other
-// replies to it.
-func (k *conversation) placeBehind(ctx context.Context, users []string) (uint64, error) {
-	if len(users) == 0 {
-		return k.endPlace(ctx)
-	}
-	of, ok, err := messages.Get(ctx, k.store(), users[len(users)-1])
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
-		return k.endPlace(ctx)
-	}
-	next := of.Value.Place + placeStep - of.Value.Place%placeStep
-	before, err := messages.List(ctx, k.store(), &dohost.Query[messageRow]{
-		Index: "place", Start: dohost.KeyOf(of.Value.Place), End: dohost.KeyOf(next), Reverse: true, Limit: 1,
-	})
-	if err != nil || len(before) == 0 {
-		return of.Value.Place + 1, err
-	}
-	return before[0].Value.Place + 1, nil
-}
-
-// keepEnded is for how long a request that has ended is known.
-const keepEnded = 10 * time.Minute
-
-// sweep forgets requests that have ended long ago.
-func (k *conversation) sweep(ctx context.Context, now time.Time) error {
-	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
-		Index: "ended", End: dohost.KeyOf(now.Add(-keepEnded).UnixMilli()), Limit: 100,
-		Where: func(r replyRow) bool { return r.Told },
-	})
-	for _, r := range old {
-		if err == nil {
-			_, err = replies.Delete(ctx, k.store(), r.Key)
-		}
-	}
-	return err
 }

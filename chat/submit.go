@@ -58,12 +58,12 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 		if !ok {
 			continue
 		}
-		m, err := row.Value.message()
+		m, err := row.message()
 		if err != nil {
 			return nil, err
 		}
 		earlier = append(earlier, m)
-		if _, err := messages.Delete(ctx, k.store(), id); err != nil {
+		if err := messages.Delete(ctx, k.store(), id); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +108,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		return nil
 	}
 	rows, stored := map[string]messageRow{}, []Message{}
-	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Index: "place"}) {
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
 		if err != nil {
 			return err
 		}
@@ -132,10 +132,8 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		}
 	}
 	if mayDelete {
-		for _, id := range deletes(stored, sent) {
-			if _, err := messages.Delete(ctx, k.store(), id); err != nil {
-				return err
-			}
+		if err := messages.Delete(ctx, k.store(), deletes(stored, sent)...); err != nil {
+			return err
 		}
 	}
 	return k.trim(ctx)

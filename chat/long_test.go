@@ -1,0 +1,184 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// long is a host of parrots without clients, on a disk that can be full. It opens once for each class.
+func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS), classes ...dohost.Class) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		fs.SetFree(1 << 40)
+		for _, class := range classes {
+			h, err := dohost.Open("data", &dohost.Options{FS: fs}, class)
+			if err != nil {
+				t.Fatal(err)
+			}
+			func() {
+				defer func() {
+					if err := h.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				f(t, h, fs)
+			}()
+		}
+	})
+}
+
+func polled(t *testing.T, h *dohost.Host, f func(ctx context.Context, p *parrot) error) {
+	t.Helper()
+	if err := parrots.Get(h, polly.Name).Do(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// left checks how many rows of chunks and messages there are.
+func left(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) bool) {
+	t.Helper()
+	polled(t, h, func(ctx context.Context, p *parrot) error {
+		chunks, rows, err := p.Rows(ctx)
+		if !is(chunks, rows) {
+			t.Errorf("%s: there are %d chunks and %d messages", what, chunks, rows)
+		}
+		return err
+	})
+}
+
+func none(chunks, rows int) bool { return chunks+rows == 0 }
+
+// A reply ends at once, whatever number of chunks it has, and another incarnation goes on with what is
+// swept then.
+func TestReplyOfManyChunks(t *testing.T) {
+	const words = 10_000
+	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		for i := range words {
+			if i%1000 == 0 {
+				if err := dohost.Sleep(ctx, 0); err != nil {
+					return err
+				}
+			}
+			if err := r.Say(ctx, "a"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}, nil)
+	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "a book")}, nil)
+			if err != nil {
+				return err
+			}
+			r, _, err := chat.Wait(ctx, p, id)
+			if n := len(r.Message.PlainText()); r.Status != chat.Completed || n != words {
+				t.Errorf("%s of %d: %s", r.Status, n, r.Error)
+			}
+			return err
+		})
+		for range 3 {
+			h.Evict(polly, dohost.Fence)
+			left(t, h, "while it is swept", func(chunks, _ int) bool { return 0 < chunks && chunks < words })
+		}
+		time.Sleep(time.Minute)
+		left(t, h, "then", func(chunks, rows int) bool { return chunks == 0 && rows == 2 })
+	}, class)
+}
+
+// fill stores messages from one number on to before another.
+func fill(ctx context.Context, p *parrot, from, to int) error {
+	for ; from < to; from += 1000 {
+		var list []chat.Message
+		for i := from; i < min(to, from+1000); i++ {
+			list = append(list, chat.Text(fmt.Sprint("m", i), chat.User, fmt.Sprint(i)))
+		}
+		if err := errors.Join(chat.SetMessages(ctx, p, list), dohost.Sleep(ctx, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has checks which messages there are, by every way of asking.
+func has(ctx context.Context, t *testing.T, p *parrot, from, to int) error {
+	t.Helper()
+	all, err := chat.Messages(ctx, p, 0)
+	if err != nil || len(all) != to-from {
+		return fmt.Errorf("%d messages instead of %d: %w", len(all), to-from, err)
+	}
+	for i, m := range all {
+		if m.PlainText() != fmt.Sprint(from+i) {
+			return fmt.Errorf("message %d is %q", from+i, m.PlainText())
+		}
+	}
+	one, err := chat.Messages(ctx, p, 1)
+	if len(one) != min(1, to-from) {
+		return fmt.Errorf("%d messages instead of one: %w", len(one), err)
+	}
+	return err
+}
+
+// A conversation is forgotten at once, however long it is, and what is said then, by the same ids too,
+// stays while that is swept.
+func TestClearOfManyMessages(t *testing.T) {
+	const many = 5000
+	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			if err := fill(ctx, p, 0, many); err != nil {
+				return err
+			}
+			if err := errors.Join(chat.Clear(ctx, p), has(ctx, t, p, 0, 0)); err != nil {
+				return err
+			}
+			return errors.Join(fill(ctx, p, 7, 10), has(ctx, t, p, 7, 10))
+		})
+		h.Evict(polly, dohost.Fence)
+		left(t, h, "while it is swept", func(_, rows int) bool { return 1000 < rows && rows <= many })
+		time.Sleep(time.Minute)
+		left(t, h, "then", func(_, rows int) bool { return rows == 3 })
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			return errors.Join(has(ctx, t, p, 7, 10), chat.Clear(ctx, p), has(ctx, t, p, 0, 0))
+		})
+		left(t, h, "in the end", none)
+	}, parrotClass(&cage{}, nil))
+}
+
+// A conversation that is longer than it may be, since its class has changed, is cut at once.
+func TestTrimOfManyMessages(t *testing.T) {
+	const many, most = 5000, 10
+	var first, then = parrotClass(&cage{}, nil), parrotClass(&cage{}, &chat.Options{MaxMessages: most})
+	opened := 0
+	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		if opened++; opened == 1 {
+			polled(t, h, func(ctx context.Context, p *parrot) error { return fill(ctx, p, 0, many) })
+			return
+		}
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			return errors.Join(fill(ctx, p, many, many+1), has(ctx, t, p, many+1-most, many+1))
+		})
+		time.Sleep(time.Minute)
+		left(t, h, "then", func(_, rows int) bool { return rows == most })
+		polled(t, h, func(ctx context.Context, p *parrot) error { // below the floor, none counts
+			for i := range 5 {
+				if err := fill(ctx, p, i, i+1); err != nil {
+					return err
+				}
+			}
+			all, err := chat.Messages(ctx, p, 0)
+			if len(all) != most || all[most-1].PlainText() != "4" || all[0].PlainText() != fmt.Sprint(many-4) {
+				t.Errorf("%d: %s to %s", len(all), all[0].PlainText(), all[most-1].PlainText())
+			}
+			return err
+		})
+	}, first, then)
+}

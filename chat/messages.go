@@ -1,0 +1,126 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/dohost/dohost"
+)
+
+// transcript is the conversation, as it is on the wire.
+func (k *conversation) transcript(ctx context.Context) ([]json.RawMessage, error) {
+	all := []json.RawMessage{}
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row.Value.JSON)
+	}
+	return all, nil
+}
+
+// stored are the messages that a query selects.
+func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
+	var all []Message
+	for row, err := range messages.All(ctx, k.store(), q) {
+		if err != nil {
+			return nil, err
+		}
+		m, err := row.Value.message()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// newest are the last of the messages that a query selects, in order.
+func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
+	q.Reverse = true
+	all, err := k.stored(ctx, &q)
+	slices.Reverse(all)
+	return all, err
+}
+
+// put stores a message, if it is not there as it is. A place of 0 is the one it has, or one at the end.
+func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
+	old, _, err := messages.Get(ctx, k.store(), m.ID)
+	if err != nil {
+		return err
+	}
+	return k.putOver(ctx, old, m, place)
+}
+
+// putOver is put of a message that is there as old, if that has a place.
+func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, place uint64) (err error) {
+	if err := m.check(); err != nil {
+		return err
+	}
+	m = sanitize(m)
+	if k.class.sanitize != nil {
+		id := m.ID
+		m = k.class.sanitize(k.owner, m)
+		if err := m.check(); err != nil {
+			return fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
+		}
+		if m.ID != id {
+			return fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
+		}
+	}
+	m, ok := guard(m)
+	if !ok {
+		return &dohost.LimitError{What: "message", Size: sizeOf(&m), Limit: maxMessage}
+	}
+	row := messageRow{ID: m.ID, Place: place, JSON: mustEncode(m)}
+	if place == 0 {
+		row.Place = old.Place
+	}
+	if row.Place == 0 {
+		if row.Place, err = messages.End(ctx, k.store()); err != nil {
+			return err
+		}
+	}
+	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
+		return nil
+	}
+	return messages.Put(ctx, k.store(), old, row)
+}
+
+// trim forgets the oldest messages beyond those that are kept.
+func (k *conversation) trim(ctx context.Context) error {
+	most := k.class.options.MaxMessages
+	if most == 0 {
+		return nil
+	}
+	return k.trimTo(ctx, uint64(most))
+}
+
+func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
+	left, err := messages.Trim(ctx, k.store(), keep)
+	if err != nil || !left {
+		return err
+	}
+	return k.sweepLater(ctx)
+}
+
+// placeBehind is where the reply to some messages stands: behind the last of them, and behind other
+// replies to it.
+func (k *conversation) placeBehind(ctx context.Context, users []string) (uint64, error) {
+	if len(users) == 0 {
+		return messages.End(ctx, k.store())
+	}
+	of, ok, err := messages.Get(ctx, k.store(), users[len(users)-1])
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		return messages.End(ctx, k.store())
+	}
+	before, _, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{
+		Start: dohost.KeyOf(of.Place), End: dohost.KeyOf(placeBeyond(of.Place)),
+	})
+	return before.Place + 1, err
+}

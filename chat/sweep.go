@@ -1,0 +1,124 @@
+package chat
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+)
+
+const (
+	// keepEnded is for how long a request that has ended is known.
+	keepEnded = 10 * time.Minute
+	// sweepRows bounds how many rows of chunks, or messages, are deleted in one segment, which has room
+	// for twice that many of the longest keys. What is more is swept by a fiber of its own.
+	sweepRows = 2000
+)
+
+// sweepKind is the fiber that sweeps.
+const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
+
+// forgetEnded forgets requests that have ended long ago.
+func (k *conversation) forgetEnded(ctx context.Context, now time.Time) error {
+	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
+		Index: "ended", End: dohost.KeyOf(now.Add(-keepEnded).UnixMilli()), Limit: 100,
+		Where: func(r replyRow) bool { return r.Told },
+	})
+	for _, r := range old {
+		if err == nil {
+			_, err = replies.Delete(ctx, k.store(), r.Key)
+		}
+	}
+	return err
+}
+
+// deleteLog forgets the chunks of a reply from one number on to before another.
+func (k *conversation) deleteLog(ctx context.Context, reply, from, to uint64) error {
+	of := dohost.KeyOf(reply)
+	_, left, err := sweepSome(ctx, k.store(), &chunkRows, dohost.Query[chunkRow]{
+		Start: of + dohost.KeyOf(from), End: of + dohost.KeyOf(to),
+	})
+	if err != nil || !left {
+		return err
+	}
+	return k.sweepLater(ctx)
+}
+
+// sweepSome deletes rows that a query selects, as many as one segment does, and says whether it has left
+// some, after which cursor.
+func sweepSome[T any](
+	ctx context.Context, s *dohost.Storage, of *dohost.Collection[T], q dohost.Query[T],
+) (after dohost.Cursor, left bool, err error) {
+	after, q.Limit = q.After, sweepRows+1
+	n := 0
+	for row, err := range of.All(ctx, s, &q) {
+		if n++; err != nil || n > sweepRows {
+			return after, true, err
+		}
+		if _, err := of.Delete(ctx, s, row.Key); err != nil {
+			return after, true, err
+		}
+		after = row.Cursor
+	}
+	return after, false, nil
+}
+
+// sweepLater has a fiber sweep, unless one does.
+func (k *conversation) sweepLater(ctx context.Context) error {
+	last, err := k.note(ctx, sweepNote)
+	if err != nil {
+		return err
+	}
+	f, ok, err := agent.InspectFiber(ctx, k.base, last.Fiber)
+	if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
+		return err
+	}
+	s, err := agent.StartFiber(ctx, k.base, sweepKind, struct{}{}, nil)
+	if err != nil {
+		return err
+	}
+	return notes.Put(ctx, k.store(), noteRow{Name: sweepNote, Fiber: s.ID})
+}
+
+// sweep deletes what nobody reads any more: chunks before the log of the reply that is being made, and
+// messages below the floor, some in each segment.
+func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
+	var chunks, rows dohost.Cursor
+	for {
+		left, err := k.sweepOnce(ctx, &chunks, &rows)
+		if err == nil && left {
+			_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+		}
+		if err != nil && ctx.Err() == nil { // it is called again at once
+			k.report(ctx, "chat:failed", "", slog.Any("err", err))
+			err = dohost.Sleep(ctx, time.Second)
+		}
+		if err != nil || !left {
+			return err
+		}
+	}
+}
+
+func (k *conversation) sweepOnce(ctx context.Context, chunks, rows *dohost.Cursor) (left bool, err error) {
+	being, ok, err := k.running(ctx)
+	if err != nil {
+		return true, err
+	}
+	old := dohost.Query[chunkRow]{After: *chunks}
+	if ok {
+		old.End = dohost.KeyOf(being.Number) + dohost.KeyOf(being.From)
+	}
+	if *chunks, left, err = sweepSome(ctx, k.store(), &chunkRows, old); err != nil || left {
+		return true, err
+	}
+	x, err := extent(ctx, k.store())
+	if err != nil || x.Floor == 0 {
+		return false, err
+	}
+	*rows, left, err = sweepSome(ctx, k.store(), &messages.rows, dohost.Query[messageRow]{
+		Index: "place", End: dohost.KeyOf(x.Floor), After: *rows,
+	})
+	return left, err
+}

@@ -1,0 +1,170 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/dohost/dohost"
+)
+
+// messageRow is a message on the disk.
+type messageRow struct {
+	ID string
+	// Place is where it stands in the conversation. Those that come leave room between them, so that a
+	// reply stands behind what it answers, whatever came meanwhile.
+	Place uint64
+	JSON  []byte
+}
+
+// placeStep is the room between places.
+const placeStep = 1 << 20
+
+func (r *messageRow) message() (m Message, err error) {
+	if err = json.Unmarshal(r.JSON, &m); err != nil {
+		err = fmt.Errorf("chat: stored message %q: %w", r.ID, err)
+	}
+	return m, err
+}
+
+// transcript is the rows of messages. The extentNote counts them, and has a floor: what stands below that
+// is forgotten, though its row may still be there. So any number of messages is forgotten at once, and
+// nobody but sweep sees the rows that are left.
+type transcript struct{ rows dohost.Collection[messageRow] }
+
+var messages = transcript{dohost.Collection[messageRow]{
+	Name:    "dohost.chat.messages",
+	Key:     func(r messageRow) string { return r.ID },
+	Indexes: []dohost.Index[messageRow]{{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }}},
+}}
+
+func extent(ctx context.Context, s *dohost.Storage) (noteRow, error) {
+	row, _, err := notes.Get(ctx, s, extentNote)
+	row.Value.Name = extentNote
+	return row.Value, err
+}
+
+// All yields the messages that q selects, by their places.
+func (t *transcript) All(
+	ctx context.Context, s *dohost.Storage, q *dohost.Query[messageRow],
+) iter.Seq2[dohost.Row[messageRow], error] {
+	return func(yield func(dohost.Row[messageRow], error) bool) {
+		x, err := extent(ctx, s)
+		if err != nil {
+			yield(dohost.Row[messageRow]{}, err)
+			return
+		}
+		all := *q
+		all.Index, all.Start = "place", max(q.Start, dohost.KeyOf(x.Floor))
+		t.rows.All(ctx, s, &all)(yield)
+	}
+}
+
+// Last returns the last of the messages that q selects.
+func (t *transcript) Last(
+	ctx context.Context, s *dohost.Storage, q dohost.Query[messageRow],
+) (last messageRow, ok bool, err error) {
+	q.Reverse, q.Limit = true, 1
+	for row, err := range t.All(ctx, s, &q) {
+		return row.Value, err == nil, err
+	}
+	return last, false, nil
+}
+
+// Get returns the message of an id.
+func (t *transcript) Get(ctx context.Context, s *dohost.Storage, id string) (row messageRow, ok bool, err error) {
+	found, ok, err := t.rows.Get(ctx, s, id)
+	if err != nil || !ok {
+		return row, false, err
+	}
+	x, err := extent(ctx, s)
+	if err != nil || found.Value.Place < x.Floor {
+		return row, false, err
+	}
+	return found.Value, true, nil
+}
+
+// Put writes a message in place of old, if that has a place. One that would stand below the floor is
+// forgotten already.
+func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messageRow) error {
+	x, err := extent(ctx, s)
+	switch {
+	case err != nil || row.Place < x.Floor:
+		return err
+	case old.Place != 0:
+		return t.rows.Put(ctx, s, row)
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		x.Count++
+		if err := notes.Put(ctx, s, x); err != nil {
+			return err
+		}
+		return t.rows.Put(ctx, s, row)
+	})
+}
+
+// Delete forgets messages: each row that is there.
+func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
+		x, err := extent(ctx, s)
+		for _, id := range ids {
+			var there bool
+			if err == nil {
+				_, there, err = t.Get(ctx, s, id)
+			}
+			if err == nil && there {
+				x.Count--
+				_, err = t.rows.Delete(ctx, s, id)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return notes.Put(ctx, s, x)
+	})
+}
+
+// Trim forgets the oldest messages, but for so many. left says that there are rows for sweep.
+func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (left bool, err error) {
+	x, err := extent(ctx, s)
+	if err != nil || x.Count <= keep {
+		return false, err
+	}
+	n := int(x.Count - keep)
+	left = n > sweepRows
+	return left, dohost.Transaction(ctx, func(ctx context.Context) error {
+		for row, err := range t.All(ctx, s, &dohost.Query[messageRow]{Limit: n}) {
+			if err != nil {
+				return err
+			}
+			if left {
+				x.Floor = row.Value.Place + 1
+			} else if _, err := t.rows.Delete(ctx, s, row.Key); err != nil {
+				return err
+			}
+		}
+		x.Count = keep
+		if x.Count == 0 && x.Floor == 0 { // for which a full disk has no room
+			_, err := notes.Delete(ctx, s, extentNote)
+			return err
+		}
+		return notes.Put(ctx, s, x)
+	})
+}
+
+// End is the place behind all others.
+func (t *transcript) End(ctx context.Context, s *dohost.Storage) (uint64, error) {
+	last, ok, err := t.Last(ctx, s, dohost.Query[messageRow]{})
+	if err != nil || ok {
+		return placeBeyond(last.Place), err
+	}
+	x, err := extent(ctx, s)
+	return placeBeyond(x.Floor), err
+}
+
+// placeBeyond is where the next one stands that comes, as opposed to replies to the one before.
+func placeBeyond(place uint64) uint64 { return place + placeStep - place%placeStep }
