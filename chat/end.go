@@ -15,18 +15,11 @@ import (
 
 // endWhenever ends a reply; if there is no room for that yet, when there is.
 func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why string) error {
-	for {
-		err := k.end(ctx, l, s, why)
-		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
-			return err
-		}
-		if err := dohost.Sleep(ctx, time.Second); err != nil {
-			return err
-		}
-		if l.over {
-			return nil
-		}
+	err := l.whenRoom(ctx, func() error { return k.end(ctx, l, s, why) })
+	if errors.Is(err, ErrReplyOver) {
+		return nil
 	}
+	return err
 }
 
 // errUnstorable says that a message is too large, however it is shortened.

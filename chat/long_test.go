@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,4 +182,61 @@ func TestTrimOfManyMessages(t *testing.T) {
 			return err
 		})
 	}, first, then)
+}
+
+// sends sends chunks of a type, each with members.
+func sends(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
+	for _, members := range list {
+		c, err := chat.NewChunk(members["type"].(string), members)
+		if err = errors.Join(err, r.Send(ctx, c)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What tools have done is not forgotten with what was said, though the disk is full when that is dropped,
+// and the incarnation ends while it waits for room.
+func TestDropOnAFullDisk(t *testing.T) {
+	var disk *objectstore.FS
+	calls, cuts := 0, 0
+	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			if calls++; calls > 1 {
+				return r.Say(ctx, "that was all")
+			}
+			err := sends(ctx, r,
+				map[string]any{"type": "tool-input-available", "toolCallId": "c", "toolName": "pay", "input": 7},
+				map[string]any{"type": "tool-output-available", "toolCallId": "c", "output": "paid"})
+			return errors.Join(err, r.Say(ctx, "nonsense"), dohost.Sleep(ctx, time.Hour))
+		},
+		OnRecovery: func(_ *parrot, ctx context.Context, cut *chat.Cut) (chat.Decision, error) {
+			if cuts++; cuts == 1 {
+				disk.SetFree(0)
+			}
+			return chat.Decision{Drop: true}, dohost.Sleep(ctx, time.Second)
+		},
+	}, nil)
+	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+		disk = fs
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "pay")}, &chat.AskOptions{ID: "one"})
+			return errors.Join(err, dohost.Sleep(ctx, time.Second))
+		})
+		h.Evict(polly, dohost.Fence)
+		left(t, h, "as it was", func(chunks, _ int) bool { return chunks == 5 })
+		time.Sleep(10 * time.Second)
+		h.Evict(polly, dohost.Fence)
+		disk.SetFree(1 << 40)
+		time.Sleep(time.Second)
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			r, _, err := chat.Wait(ctx, p, "one")
+			raw, _ := r.Message.MarshalJSON()
+			if r.Status != chat.Completed || r.Message.PlainText() != "that was all" || !strings.Contains(string(raw), `"output":"paid"`) {
+				t.Errorf("%s after %d decisions: %s", r.Status, cuts, raw)
+			}
+			return err
+		})
+		left(t, h, "then", func(chunks, _ int) bool { return chunks == 0 })
+	}, class)
 }

@@ -127,17 +127,20 @@ func (l *live) addAll(ctx context.Context, list []Chunk) error {
 
 // add writes a chunk to the log, and shows it.
 func (l *live) add(ctx context.Context, c Chunk) error {
-	raw, err := encode(c)
-	if err != nil {
-		return err
-	}
-	row := chunkRow{Reply: l.row.Number, Seq: l.acc.chunks, JSON: raw}
-	for {
-		err := chunkRows.Put(ctx, l.k.store(), row)
-		if err == nil {
-			break
+	return l.whenRoom(ctx, func() error {
+		row, err := l.log(ctx, l.acc.chunks, c) // which others that have the turn meanwhile move
+		if err != nil {
+			return err
 		}
-		if !errors.Is(err, dohost.ErrNoSpace) { // that is not the handler's fault
+		return l.show(ctx, c, row)
+	})
+}
+
+// whenRoom does something for a reply: if there is no room for it, again when there is.
+func (l *live) whenRoom(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
 			return err
 		}
 		if err := dohost.Sleep(ctx, time.Second); err != nil {
@@ -146,8 +149,20 @@ func (l *live) add(ctx context.Context, c Chunk) error {
 		if l.over {
 			return ErrReplyOver
 		}
-		row.Seq = l.acc.chunks // somebody else may have had the turn
 	}
+}
+
+// log writes a chunk to the log.
+func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err error) {
+	row = chunkRow{Reply: l.row.Number, Seq: seq}
+	if row.JSON, err = encode(c); err != nil {
+		return row, err
+	}
+	return row, chunkRows.Put(ctx, l.k.store(), row)
+}
+
+// show adds a chunk of the log to the message, and shows it to clients.
+func (l *live) show(ctx context.Context, c Chunk, row chunkRow) error {
 	l.acc.add(c)
 	if l.quiet {
 		l.quiet = false
@@ -157,7 +172,6 @@ func (l *live) add(ctx context.Context, c Chunk) error {
 	}
 	return l.k.tellAll(ctx, l.row.frame(row, false), l.k.isCatching)
 }
-
 // frame is a chunk on the wire.
 func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 	return responseFrame{

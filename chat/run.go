@@ -181,7 +181,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 // resume decides what becomes of a reply that was cut off, and counts the attempt, durably.
 func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
 	m := l.acc.message()
-	settles, waits := repairs(&m, l.row.clientTool)
+	_, waits := repairs(&m, l.row.clientTool)
 	v, why := l.row.Runs.cut(k.class.options.Recovery, l.acc.chunks, waits, time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
@@ -205,17 +205,9 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 			return context.Cause(ctx)
 		}
 	}
-	if d.Drop {
-		if err := k.drop(ctx, l); err != nil {
-			return err
-		}
-		settles = nil
-	}
-	if err := l.addAll(ctx, settles); err != nil {
-		return err
-	}
-	l.row.Runs.Chunks = l.acc.chunks // which is not the handler's progress
-	if err := replies.Put(ctx, k.store(), l.row); err != nil {
+	if err := l.recast(ctx, d.Drop); l.over {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	switch {
@@ -231,28 +223,66 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	return nil
 }
 
-// drop begins the log anew, with the outcomes of tools alone. Its numbers go on.
-func (k *conversation) drop(ctx context.Context, l *live) error {
-	before, err := k.before(ctx, l.row)
-	if err != nil {
-		return err
-	}
-	var kept []Chunk
-	for _, p := range l.acc.msg.Parts {
+// recast settles the calls of a reply that was cut off with which no model goes on; or it drops what was
+// said, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
+// Transaction, done again while there is no room for it, so no outcome is lost whenever an incarnation ends.
+func (l *live) recast(ctx context.Context, drop bool) error {
+	return l.whenRoom(ctx, func() error {
+		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
+		m := l.acc.message()
+		add, _ := repairs(&m, l.row.clientTool)
+		if drop {
+			before, err := l.k.before(ctx, l.row)
+			if err != nil {
+				return err
+			}
+			add = to.anew(before)
+		}
+		var rows []chunkRow
+		from := to.acc.chunks
+		to.row.Runs.Chunks = from + uint64(len(add)) // which is not the handler's progress
+		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := l.k.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
+				return err
+			}
+			for i, c := range add {
+				row, err := to.log(ctx, from+uint64(i), c)
+				if err != nil {
+					return err
+				}
+				rows = append(rows, row)
+			}
+			return replies.Put(ctx, l.k.store(), to.row)
+		})
+		if err != nil {
+			return err
+		}
+		l.row, l.acc, l.st = to.row, to.acc, to.st
+		for i, c := range add {
+			if err := l.show(ctx, c, rows[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// anew makes a reply one whose log begins behind all that was said, and returns the chunks that it has:
+// the calls that have their outcome.
+func (l *live) anew(before Message) (kept []Chunk) {
+	said, id := l.acc, l.st.id
+	l.row.From = said.chunks
+	l.acc = newAccumulator(before)
+	l.acc.chunks = l.row.From
+	l.st = newStitcher(l.acc, id)
+	l.st.resumed = false
+	kept = []Chunk{l.st.start(newChunk("start"))}
+	for _, p := range said.msg.Parts {
 		if _, older := before.call(p.Text("toolCallId")); isTool(p) && settled(p) && !older {
 			kept = append(kept, told(p)...)
 		}
 	}
-	next, id := l.acc.chunks, l.st.id
-	if err := k.deleteLog(ctx, l.row.Number, l.row.From, next); err != nil {
-		return err
-	}
-	l.row.From = next
-	l.acc = newAccumulator(before)
-	l.acc.chunks = next
-	l.st = newStitcher(l.acc, id)
-	l.st.resumed = false
-	return l.addAll(ctx, append([]Chunk{l.st.start(newChunk("start"))}, kept...))
+	return kept
 }
 
 // called is the chunk that makes a call.
