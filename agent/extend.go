@@ -18,6 +18,9 @@ type Extension[O any] struct {
 	Request func(*O, http.ResponseWriter, *http.Request) (handled bool)
 	// Close is told, once, that a connection has ended, also of one that was turned away.
 	Close func(*O, context.Context, *Conn)
+	// Cancelled is told of a fiber of [StartFiber] that [CancelFiber] ends, in the segment in which that
+	// does. The fiber's method may still run, and may never have begun. If it fails the fiber goes on.
+	Cancelled func(*O, context.Context, FiberInfo) error
 }
 
 // Extend adds an extension. Those that come first see everything first.
@@ -38,6 +41,9 @@ func Extend[O any](e Extension[O]) Entry[O] {
 		if e.Close != nil {
 			x.close = func(self any, ctx context.Context, conn *Conn) { e.Close(self.(*O), ctx, conn) }
 		}
+		if e.Cancelled != nil {
+			x.cancelled = func(self any, ctx context.Context, f FiberInfo) error { return e.Cancelled(self.(*O), ctx, f) }
+		}
 		c.extensions = append(c.extensions, x)
 	}
 }
@@ -48,6 +54,8 @@ type extension struct {
 	message func(self any, ctx context.Context, c *Conn, f dohost.Frame) (handled bool, err error)
 	request func(self any, w http.ResponseWriter, r *http.Request) (handled bool)
 	close   func(self any, ctx context.Context, c *Conn)
+
+	cancelled func(self any, ctx context.Context, f FiberInfo) error
 }
 
 func (c *core) extendedConnect(ctx context.Context, conn *Conn) error {
@@ -89,6 +97,18 @@ func (c *core) extendedClose(ctx context.Context, conn *Conn) {
 			x.close(c.self, ctx, conn)
 		}
 	}
+}
+
+func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
+	for _, x := range c.class.extensions {
+		if x.cancelled == nil {
+			continue
+		}
+		if err := x.cancelled(c.self, ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Mistake makes [dohost.Open] fail with err: what a package that builds on agents has found wrong.

@@ -110,3 +110,42 @@ func TestQuietFibers(t *testing.T) {
 		})
 	}
 }
+
+// An extension is told of a fiber that is cancelled, also before its first step, in the same segment: if
+// that is refused or taken back nothing has happened.
+func TestExtensionIsToldOfCancelledFibers(t *testing.T) {
+	refused := errors.New("not this one")
+	var told []string
+	refuse := false
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+		agent.Extend(agent.Extension[worker]{Cancelled: func(_ *worker, _ context.Context, f agent.FiberInfo) error {
+			told = append(told, f.Name+" "+string(f.Status))
+			if refuse {
+				return refused
+			}
+			return nil
+		}}),
+		agent.OnFiber(job, func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }, nil))
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *worker) error {
+			for _, refuse = range []bool{true, false} {
+				s, err := agent.StartFiber(ctx, w, job, 0, nil)
+				if err != nil {
+					return err
+				}
+				done, err := agent.CancelFiber(ctx, w, s.ID)
+				if errors.Is(err, refused) != refuse || done == refuse {
+					t.Errorf("refused %t: %t, %v", refuse, done, err)
+				}
+			}
+			return nil
+		})
+		h.Advance(2 * time.Minute)
+		do(t, h, func(ctx context.Context, w *worker) error {
+			fs, err := agent.ListFibers(ctx, w, nil)
+			same(t, "fibers", words(len(fs), fs[0].Status, fs[1].Status), "2 cancelled completed")
+			return err
+		})
+		same(t, "told", strings.Join(told, ";"), "job cancelled;job cancelled")
+	})
+}

@@ -171,7 +171,12 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	r := &row.Value
 	if r.Started {
 		c.close(r, FiberCancelled, time.Now().UnixMilli())
-		err = c.putFiber(ctx, *r)
+		err = dohost.Transaction(ctx, func(ctx context.Context) error {
+			if err := c.putFiber(ctx, *r); err != nil {
+				return err
+			}
+			return c.extendedCancelled(ctx, infoOf(r))
+		})
 	} else {
 		_, err = fiberRows.Delete(ctx, c.store(), id)
 	}

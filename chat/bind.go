@@ -115,6 +115,9 @@ const replyKind agent.FiberKind[json.RawMessage] = "chat.reply"
 // nextCallback begins a reply that was to wait for another submission.
 const nextCallback agent.Callback[struct{}] = "chat.next"
 
+// cancelledCallback ends the reply that was the work of a fiber, by the fiber's id.
+const cancelledCallback agent.Callback[string] = "chat.cancelled"
+
 // Bind makes a class of chat agents, like [agent.Bind]; entries are those of any agent. What is wrong
 // with the handlers, options and entries is an error of [dohost.Open].
 func Bind[O, S any, P interface {
@@ -147,6 +150,9 @@ func Bind[O, S any, P interface {
 			},
 			Request: func(o *O, w http.ResponseWriter, r *http.Request) bool { return of(o).serve(w, r) },
 			Close:   func(o *O, _ context.Context, conn *agent.Conn) { of(o).gone(conn) },
+			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
+				return of(o).fiberCancelled(ctx, f)
+			},
 		}),
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 			return of(o).work(ctx, f)
@@ -157,6 +163,9 @@ func Bind[O, S any, P interface {
 		agent.OnFiber(sweepKind, func(o *O, ctx context.Context, f *agent.Fiber[struct{}]) error {
 			return of(o).sweep(ctx, f)
 		}, &agent.KindOptions{MaxRetries: math.MaxInt - 1, KeepCompleted: keepEnded, KeepFailed: keepEnded, Quiet: true}),
+		agent.OnSchedule(cancelledCallback, func(o *O, ctx context.Context, fiber string) error {
+			return of(o).endCancelled(ctx, fiber)
+		}),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}, entries...)
 	if err != nil {

@@ -118,6 +118,72 @@ func TestCancelledFiber(t *testing.T) {
 	})
 }
 
+// So is one that is cancelled before its first step, and whose row is cleared then, whatever ends the
+// incarnation meanwhile; and one whose handler does not listen.
+func TestFiberCancelledBeforeItBegins(t *testing.T) {
+	for name, end := range map[string]func(h *dohosttest.Host){
+		"": func(*dohosttest.Host) {}, "evicted": func(h *dohosttest.Host) { h.Evict(polly, dohost.Fence) },
+		"crashed": (*dohosttest.Host).Crash,
+	} {
+		for _, begins := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s %t", name, begins), func(t *testing.T) {
+				var told []string
+				class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+					Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+						if r.ID == "one" && begins {
+							return dohost.Sleep(context.WithoutCancel(ctx), 30*time.Second)
+						}
+						return r.Say(ctx, r.ID)
+					},
+					OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
+						told = append(told, fmt.Sprintf("%s %s %s", r.ID, r.Status, r.Error))
+						return nil
+					},
+				}, nil)
+				talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+					do := func(f func(ctx context.Context, p *parrot) error) {
+						t.Helper()
+						if err := parrots.Get(h, polly.Name).Do(ctx, f); err != nil {
+							t.Fatal(err)
+						}
+					}
+					ask := func(ctx context.Context, p *parrot) error {
+						for _, id := range []string{"one", "two"} {
+							if _, err := chat.Ask(ctx, p, []chat.Message{chat.Text(id, chat.User, id)}, &chat.AskOptions{ID: id}); err != nil {
+								return err
+							}
+						}
+						return nil
+					}
+					cancel := func(ctx context.Context, p *parrot) error {
+						fs, err := agent.ListFibers(ctx, p, nil)
+						if err != nil || len(fs) != 1 {
+							return fmt.Errorf("%d fibers: %w", len(fs), err)
+						}
+						_, err = agent.CancelFiber(ctx, p, fs[0].ID)
+						return err
+					}
+					if begins {
+						do(ask)
+						h.Advance(time.Second)
+						do(cancel)
+					} else {
+						do(func(ctx context.Context, p *parrot) error { return errors.Join(ask(ctx, p), cancel(ctx, p)) })
+						do(func(ctx context.Context, p *parrot) error {
+							_, err := agent.DeleteFibers(ctx, p, nil)
+							return err
+						})
+					}
+					end(h)
+					h.Advance(time.Minute)
+					wants(t, "said", said(t, h), "user: one", "user: two", "assistant: two")
+					wants(t, "told", told, "one aborted chat: the fiber of the reply was cancelled", "two completed ")
+				})
+			})
+		}
+	}
+}
+
 // What is no message is not stored, whoever has made it.
 func TestMessagesThatAreNone(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

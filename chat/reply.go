@@ -172,6 +172,7 @@ func (l *live) show(ctx context.Context, c Chunk, row chunkRow) error {
 	}
 	return l.k.tellAll(ctx, l.row.frame(row, false), l.k.isCatching)
 }
+
 // frame is a chunk on the wire.
 func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 	return responseFrame{
@@ -183,7 +184,7 @@ func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 type Response struct {
 	ID        string  // of the request
 	Status    Status  // a final one; skipped is told by Wait alone
-	Error     string  // of one that has failed
+	Error     string  // why it has failed; also of one whose fiber was cancelled
 	Message   Message // what was said; without an id if nothing was
 	Continues bool    // it went on in a message that was there before
 }

@@ -28,6 +28,9 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 			return err
 		}
 	}
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return nil // see endCancelled
+	}
 	return k.tell(ctx, row)
 }
 
@@ -77,7 +80,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	case l.over:
 		return l.row, nil
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
-		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, "")
+		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, errCancelled.Error())
 	case ctx.Err() != nil:
 		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
 	case failed == nil:

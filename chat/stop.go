@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -48,6 +49,39 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 	}
 	k.ended(row.ID)
 	return k.tellAll(ctx, row.endFrame(), nil)
+}
+
+// errCancelled is why a reply has ended whose fiber was cancelled.
+var errCancelled = errors.New("chat: the fiber of the reply was cancelled")
+
+// fiberCancelled is told of a fiber that somebody cancels. That may be taken back yet, and what a reply's
+// end stops may not: so the reply ends in an event of its own, which no incarnation forgets.
+func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) error {
+	if f.Name != string(replyKind) {
+		return nil
+	}
+	_, err := agent.Schedule(ctx, k.base, agent.After(0), cancelledCallback, f.ID, nil)
+	return err
+}
+
+// endCancelled ends the reply of a fiber that was cancelled, unless its last run has done that, and tells
+// the class of it, which no run does.
+func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
+	row, ok, err := k.replyOf(ctx, fiber)
+	if err != nil || !ok {
+		return err
+	}
+	if row.Status == Running {
+		l, err := k.liveOf(ctx, row)
+		if err != nil {
+			return err
+		}
+		if err := k.endWhenever(ctx, l, Aborted, errCancelled.Error()); err != nil {
+			return err
+		}
+		row = l.row
+	}
+	return k.tell(ctx, row)
 }
 
 // Clear forgets the conversation, and ends what is being answered or waits for that.

@@ -16,7 +16,7 @@ const (
 	Running   Status = "running"   // it is being answered, perhaps by an incarnation that has ended
 	Completed Status = "completed" // its handler has returned
 	Failed    Status = "error"     // its handler has failed, or it was interrupted too often
-	Aborted   Status = "aborted"   // by the client, or [Cancel]
+	Aborted   Status = "aborted"   // by the client, [Cancel], or whoever has cancelled its fiber
 	Skipped   Status = "skipped"   // another took its place before it began
 )
 
