@@ -240,3 +240,43 @@ func TestDropOnAFullDisk(t *testing.T) {
 		left(t, h, "then", func(chunks, _ int) bool { return chunks == 0 })
 	}, class)
 }
+
+// A handler that waits for a full disk has not stalled, however long that takes; one that sends nothing
+// when there is room has.
+func TestStallOnAFullDisk(t *testing.T) {
+	var disk *objectstore.FS
+	var calls []int
+	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			calls = append(calls, r.Attempt)
+			if r.Attempt > 0 {
+				return r.Say(ctx, "c")
+			}
+			err := r.Say(ctx, "a")
+			disk.SetFree(0)
+			err = errors.Join(err, dohost.Sleep(ctx, 59*time.Second)) // the watch is about to strike
+			err = errors.Join(err, r.Say(ctx, "b"))                   // waits
+			return errors.Join(err, dohost.Sleep(ctx, time.Hour))
+		},
+	}, &chat.Options{Stall: time.Minute})
+	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
+		disk = fs
+		begun := time.Now()
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "say")}, &chat.AskOptions{ID: "one"})
+			return err
+		})
+		time.Sleep(10 * time.Minute)
+		disk.SetFree(1 << 40)
+		polled(t, h, func(ctx context.Context, p *parrot) error {
+			r, _, err := chat.Wait(ctx, p, "one")
+			if took := time.Since(begun).Round(10 * time.Second); r.Message.PlainText() != "abc" || took != 11*time.Minute {
+				t.Errorf("%q after %v", r.Message.PlainText(), took)
+			}
+			if len(calls) != 2 {
+				t.Errorf("the handler was called %d times", len(calls))
+			}
+			return err
+		})
+	}, class)
+}

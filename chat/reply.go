@@ -136,17 +136,23 @@ func (l *live) add(ctx context.Context, c Chunk) error {
 	})
 }
 
-// whenRoom does something for a reply: if there is no room for it, again when there is.
+// whenRoom does something for a reply: if there is no room for it, again when there is. Nobody has stalled
+// meanwhile.
 func (l *live) whenRoom(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, dohost.ErrNoSpace) && !errors.Is(err, dohost.ErrOverloaded) {
 			return err
 		}
-		if err := dohost.Sleep(ctx, time.Second); err != nil {
-			return err
+		watched := l.watch != nil && l.watch.Stop()
+		err = dohost.Sleep(ctx, time.Second)
+		if watched {
+			l.watch.Reset(l.k.class.options.Stall)
 		}
-		if l.over {
+		switch {
+		case err != nil:
+			return err
+		case l.over:
 			return ErrReplyOver
 		}
 	}
