@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/dohost/dohost"
@@ -42,12 +41,6 @@ type responseFrame struct {
 	MessageIDs     []string `json:"messageIds,omitempty"`
 }
 
-type messagesFrame struct {
-	Type     string            `json:"type"`
-	Messages []json.RawMessage `json:"messages"`
-	Connect  bool              `json:"connect,omitempty"` // clients keep what they are about to send
-}
-
 type updatedFrame struct {
 	Type    string  `json:"type"`
 	Message Message `json:"message"`
@@ -78,6 +71,10 @@ func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error 
 	if err != nil {
 		return err
 	}
+	return k.sendFrame(ctx, conn, f)
+}
+
+func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost.Frame) error {
 	if err := conn.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
 		return err
 	}
@@ -107,12 +104,23 @@ func (k *conversation) listeners(except func(*agent.Conn) bool) (to []*agent.Con
 	return to
 }
 
+// transcriptFrame is the conversation. With connect clients keep what they are about to send.
+func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohost.Frame, error) {
+	after := "}"
+	if connect {
+		after = `,"connect":true}`
+	}
+	data, err := k.transcript(ctx, `{"type":"`+frameMessages+`","messages":`, after)
+	return dohost.Frame{Text: true, Data: data}, err
+}
+
 // showTo sends the conversation to one connection.
-func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, f messagesFrame) (err error) {
-	if f.Messages, err = k.transcript(ctx); err != nil {
+func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, connect bool) error {
+	f, err := k.transcriptFrame(ctx, connect)
+	if err != nil {
 		return err
 	}
-	return k.send(ctx, conn, f)
+	return k.sendFrame(ctx, conn, f)
 }
 
 // showTranscript sends the conversation to all connections but some.
@@ -121,11 +129,7 @@ func (k *conversation) showTranscript(ctx context.Context, except func(*agent.Co
 	if len(to) == 0 {
 		return nil
 	}
-	all, err := k.transcript(ctx)
-	if err != nil {
-		return err
-	}
-	f, err := frameOf(messagesFrame{Type: frameMessages, Messages: all})
+	f, err := k.transcriptFrame(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,11 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
 )
+
+// reads is what hosts of long have read.
+var reads objectstore.Reads
 
 // long is a host of parrots without clients, on a disk that can be full. It opens once for each class.
 func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.FS), classes ...dohost.Class) {
@@ -21,7 +25,7 @@ func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.F
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
 		for _, class := range classes {
-			h, err := dohost.Open("data", &dohost.Options{FS: fs}, class)
+			h, err := dohost.Open("data", &dohost.Options{FS: fs, Tune: func(o *runtime.Options) { o.Store.Reads = &reads }}, class)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,4 +283,25 @@ func TestStallOnAFullDisk(t *testing.T) {
 			return err
 		})
 	}, class)
+}
+
+// An agent that wakes reads nothing of the conversation, and a message that comes reads nothing of the others,
+// also if one goes for it. An entry here is one that an iterator comes upon.
+func TestALongConversationIsNotRead(t *testing.T) {
+	const most = 3000
+	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
+		polled(t, h, func(ctx context.Context, p *parrot) error { return fill(ctx, p, 0, most) })
+		for what, f := range map[string]func(ctx context.Context, p *parrot) error{
+			"waking":     func(context.Context, *parrot) error { return nil },
+			"a message":  func(ctx context.Context, p *parrot) error { return fill(ctx, p, most, most+1) },
+			"the newest": func(ctx context.Context, p *parrot) error { _, err := chat.Messages(ctx, p, 10); return err },
+		} {
+			h.Evict(polly, dohost.Fence)
+			before := reads.Steps.Load()
+			polled(t, h, f)
+			if n := reads.Steps.Load() - before; n > 60 {
+				t.Errorf("%s: %d entries are read", what, n)
+			}
+		}
+	}, parrotClass(&cage{}, &chat.Options{MaxMessages: most}))
 }

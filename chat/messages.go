@@ -2,23 +2,25 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/dohost/dohost"
 )
 
-// transcript is the conversation, as it is on the wire.
-func (k *conversation) transcript(ctx context.Context) ([]json.RawMessage, error) {
-	all := []json.RawMessage{}
+// transcript is the conversation, as it is on the wire, between two texts. It may be large, and rows are
+// JSON as it is to be, so nothing parses them.
+func (k *conversation) transcript(ctx context.Context, before, after string) ([]byte, error) {
+	all := append([]byte(before), '[')
+	sep := ""
 	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, row.Value.JSON)
+		all = append(append(all, sep...), row.Value.JSON...)
+		sep = ","
 	}
-	return all, nil
+	return append(append(all, ']'), after...), nil
 }
 
 // stored are the messages that a query selects.

@@ -1,6 +1,11 @@
 package chat
 
-import "strings"
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // reconcile brings what a client sends together with what is stored: the result is what is to be stored
 // of it, in the client's order. A client may know less than is stored, since its tab slept, and knows an
@@ -115,26 +120,65 @@ func keepCalls(m, old *Message) {
 	}
 }
 
+// differing are the messages that a client sends and that are not stored as they are, and what is stored
+// that they may be. Clients send all that they know, and most of that is what they were sent: comparing it
+// is cheaper than bringing it together with itself. But with a message of an assistant's that has another
+// id all counts: it may be any that no other is; and with one that comes twice, since the last counts.
+func differing(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
+	own, seen := false, map[string]bool{}
+	for _, m := range sent {
+		row, ok := rows[m.ID]
+		own = own || seen[m.ID]
+		seen[m.ID] = true
+		if !ok || string(row.JSON) != string(mustEncode(m)) {
+			changed = append(changed, m)
+			own = own || !ok && m.Role == Assistant
+		}
+	}
+	if own {
+		changed = sent
+		for _, id := range slices.SortedFunc(maps.Keys(rows), func(a, b string) int {
+			return cmp.Compare(rows[a].Place, rows[b].Place)
+		}) {
+			row := rows[id]
+			m, err := row.message()
+			if err != nil {
+				return nil, nil, err
+			}
+			stored = append(stored, m)
+		}
+		return stored, changed, nil
+	}
+	for _, c := range changed {
+		if row, ok := rows[c.ID]; ok {
+			m, err := row.message()
+			if err != nil {
+				return nil, nil, err
+			}
+			stored = append(stored, m)
+		}
+	}
+	return stored, changed, nil
+}
+
 // deletes says which stored messages a request of a client removes: those that it does not have, if it
 // knows all that it has. A list with a message that nobody has stored is one that may not know of others,
 // and removes nothing; nor does an empty one.
-func deletes(stored, sent []Message) (ids []string) {
+func deletes(rows map[string]messageRow, sent []Message) (ids []string) {
 	if len(sent) == 0 {
 		return nil
 	}
-	known, has := map[string]bool{}, map[string]bool{}
-	for _, m := range stored {
-		known[m.ID] = true
-	}
+	has := map[string]bool{}
 	for _, m := range sent {
-		if has[m.ID] = true; !known[m.ID] {
+		if has[m.ID] = true; rows[m.ID].Place == 0 {
 			return nil
 		}
 	}
-	for _, m := range stored {
-		if !has[m.ID] {
-			ids = append(ids, m.ID)
+	for id := range rows {
+		if !has[id] {
+			ids = append(ids, id)
 		}
 	}
+	slices.Sort(ids) // the order of the map would have chaos strike elsewhere in every run
 	return ids
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,11 @@ func TestReconcile(t *testing.T) {
 			before := jsonOf(t, stored) + jsonOf(t, sent)
 			got := reconcile(stored, sent)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
+			against, changed, err := differing(rowsOf(stored), sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameJSON(t, "of what differs", byID(stored, reconcile(against, changed)), byID(stored, got))
 			sameJSON(t, "and again", jsonOf(t, reconcile(got, got)), jsonOf(t, got))
 			for _, m := range got {
 				for _, p := range m.Parts {
@@ -85,13 +91,49 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// rowsOf are the rows of messages.
+func rowsOf(ms []Message) map[string]messageRow {
+	rows := map[string]messageRow{}
+	for i, m := range ms {
+		rows[m.ID] = messageRow{ID: m.ID, Place: uint64(i + 1), JSON: mustEncode(m)}
+	}
+	return rows
+}
+
+// byID is what is stored when some of it is put over the rest.
+func byID(stored, put []Message) string {
+	all := map[string]Message{}
+	for _, m := range append(slices.Clone(stored), put...) {
+		all[m.ID] = m
+	}
+	return string(mustEncode(all))
+}
+
+// A client sends all that it knows: what is stored as it is needs nothing.
+func TestDiffering(t *testing.T) {
+	long := "user u1 " + hello + "\nassistant a1 " + sure + "\nuser u2 " + hello + "\nassistant a2 " + callDone
+	for sent, want := range map[string]string{
+		long:                             "0 0",
+		long + "\nuser u3 " + hello:      "0 1",
+		long + "\nassistant a1 " + sure:  "4 5", // twice
+		long + "\nassistant own " + sure: "4 5",
+		"user u1 " + sure:                "1 1",
+		"":                               "0 0",
+	} {
+		stored, changed, err := differing(rowsOf(listOf(t, long)), listOf(t, sent))
+		if got := fmt.Sprint(len(stored), len(changed)); err != nil || got != want {
+			t.Errorf("%s: %s, want %s; %v", sent, got, want, err)
+		}
+	}
+}
+
 // TestDeletes is of lists that are shorter than what is stored.
 func TestDeletes(t *testing.T) {
-	stored := listOf(t, "user u1 "+hello+"\nassistant a1 "+sure+"\nuser u2 "+hello+"\nassistant a2 "+sure)
+	stored := rowsOf(listOf(t, "user u1 "+hello+"\nassistant a1 "+sure+"\nuser u2 "+hello+"\nassistant a2 "+sure))
 	for ids, want := range map[string]string{
 		"u1 a1 u2 a2": "",
 		"u1 a1 u2":    "a2",
-		"u1":          "a1 u2 a2",
+		"u1":          "a1 a2 u2",
 		"u1 a1 u3":    "", // it may not know u2 and a2
 		"":            "",
 	} {

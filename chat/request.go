@@ -177,7 +177,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		k.asker[row.ID] = conn
 	}
 	if dropped {
-		if err := k.showTo(ctx, conn, messagesFrame{Type: frameMessages}); err != nil {
+		if err := k.showTo(ctx, conn, false); err != nil {
 			return err
 		}
 		row.Status = Skipped
@@ -191,12 +191,7 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasSuffix(r.URL.Path, "/get-messages") {
 		return false
 	}
-	all, err := k.transcript(r.Context())
-	if err != nil {
-		dohost.WriteError(w, err)
-		return true
-	}
-	body, err := encode(all)
+	body, err := k.transcript(r.Context(), "", "")
 	if err != nil {
 		dohost.WriteError(w, err)
 		return true

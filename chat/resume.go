@@ -97,7 +97,7 @@ func (k *conversation) showMissed(ctx context.Context, conn *agent.Conn) error {
 	if err != nil || len(last) == 0 {
 		return err
 	}
-	return k.showTo(ctx, conn, messagesFrame{Type: frameMessages, Connect: true})
+	return k.showTo(ctx, conn, true)
 }
 
 func (k *conversation) tellStanding(ctx context.Context, conn *agent.Conn, a streamFrame) error {

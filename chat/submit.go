@@ -107,16 +107,9 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if len(sent) == 0 {
 		return nil
 	}
-	rows, stored := map[string]messageRow{}, []Message{}
-	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
-		if err != nil {
-			return err
-		}
-		m, err := row.Value.message()
-		if err != nil {
-			return err
-		}
-		rows[m.ID], stored = row.Value, append(stored, m)
+	rows, err := k.rowsOf(ctx)
+	if err != nil {
+		return err
 	}
 	being, ok, err := k.running(ctx)
 	if err != nil {
@@ -124,19 +117,34 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	}
 	if ok {
 		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == being.Message })
-		stored = slices.DeleteFunc(stored, func(m Message) bool { return m.ID == being.Message })
+		delete(rows, being.Message)
 	}
-	for _, m := range reconcile(stored, sent) {
+	stored, changed, err := differing(rows, sent)
+	if err != nil {
+		return err
+	}
+	for _, m := range reconcile(stored, changed) {
 		if err := k.putOver(ctx, rows[m.ID], m, 0); err != nil {
 			return err
 		}
 	}
 	if mayDelete {
-		if err := messages.Delete(ctx, k.store(), deletes(stored, sent)...); err != nil {
+		if err := messages.Delete(ctx, k.store(), deletes(rows, sent)...); err != nil {
 			return err
 		}
 	}
 	return k.trim(ctx)
+}
+
+func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {
+	rows := map[string]messageRow{}
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
+		if err != nil {
+			return nil, err
+		}
+		rows[row.Key] = row.Value
+	}
+	return rows, nil
 }
 
 // setMessages stores the list that a client has made of the conversation.
