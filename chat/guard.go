@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/dohost/dohost"
 )
 
 const (
@@ -23,22 +25,28 @@ const (
 
 // guard makes a message fit into a row. Of an assistant's the outputs of tools give way first, and are
 // listed in the metadata as compactedToolOutputs; then, of any, the texts, the oldest first, as
-// compactedTextParts. ok is false if that was not enough.
-func guard(m Message) (_ Message, ok bool) {
-	if sizeOf(&m) <= maxMessage {
-		return m, true
+// compactedTextParts. It returns the message's JSON.
+//
+// Errors: a [*dohost.LimitError] if that was not enough.
+func guard(m Message) (json.RawMessage, error) {
+	raw := mustEncode(m)
+	if len(raw) <= maxMessage {
+		return raw, nil
 	}
 	m = m.Clone()
 	if m.Role == Assistant {
 		shrinkOutputs(&m)
+		raw = mustEncode(m)
 	}
-	if sizeOf(&m) > maxMessage {
-		shrinkTexts(&m)
+	if len(raw) > maxMessage {
+		shrinkTexts(&m, len(raw))
+		raw = mustEncode(m)
 	}
-	return m, sizeOf(&m) <= maxMessage
+	if len(raw) > maxMessage {
+		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}
+	}
+	return raw, nil
 }
-
-func sizeOf(m *Message) int { return len(mustEncode(*m)) }
 
 func shrinkOutputs(m *Message) {
 	var shrunk []string
@@ -56,9 +64,10 @@ func shrinkOutputs(m *Message) {
 	m.note("compactedToolOutputs", shrunk)
 }
 
-func shrinkTexts(m *Message) {
+// shrinkTexts shortens texts of a message of so many bytes.
+func shrinkTexts(m *Message, size int) {
 	var shrunk []int
-	for size, i := sizeOf(m), 0; i < len(m.Parts) && size > maxMessage; i++ {
+	for i := 0; i < len(m.Parts) && size > maxMessage; i++ {
 		p := m.Parts[i]
 		s := p.Text("text")
 		if p.Type() != "text" || units(s) <= maxOutput {

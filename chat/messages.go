@@ -72,11 +72,10 @@ func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, p
 			return fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
 		}
 	}
-	m, ok := guard(m)
-	if !ok {
-		return &dohost.LimitError{What: "message", Size: sizeOf(&m), Limit: maxMessage}
+	row := messageRow{ID: m.ID, Place: place}
+	if row.JSON, err = guard(m); err != nil {
+		return err
 	}
-	row := messageRow{ID: m.ID, Place: place, JSON: mustEncode(m)}
 	if place == 0 {
 		row.Place = old.Place
 	}

@@ -17,7 +17,7 @@ type standing struct {
 	owner     string // id of the connection that has asked for it
 	owned     bool   // which is there
 	next      string // id of one that waits
-	failed    string // id of the last one, if it has failed and nobody has asked since
+	failed    string // id of the last one that has begun, if it has failed
 }
 
 // answer is what a client is told that asks whether there is something to catch up with. Every one is

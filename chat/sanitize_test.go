@@ -2,10 +2,12 @@ package chat
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -117,7 +119,7 @@ func TestAGuardedMessageFits(t *testing.T) {
 				meta = `,"metadata":{"own":1}`
 			}
 			m := messageOf(t, `{"id":"a","role":"`+c.role+`","parts":[`+c.parts+`]`+meta+`}`)
-			g, ok := guard(m)
+			g, ok := guarded(t, m)
 			if size := len(jsonOf(t, g)); ok != c.fits || ok != (size <= maxMessage) {
 				t.Errorf("it fits: %v, want %v, with %d bytes", ok, c.fits, size)
 			}
@@ -128,7 +130,7 @@ func TestAGuardedMessageFits(t *testing.T) {
 			} else {
 				sameJSON(t, "metadata", string(g.Metadata), c.meta)
 			}
-			if again, ok := guard(g); ok != c.fits || jsonOf(t, again) != jsonOf(t, g) {
+			if again, ok := guarded(t, g); ok != c.fits || jsonOf(t, again) != jsonOf(t, g) {
 				t.Error("guarded again it is another")
 			}
 			for i, p := range g.Parts {
@@ -142,6 +144,19 @@ func TestAGuardedMessageFits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// guarded is what is stored of a message, or the message if it does not fit.
+func guarded(t failer, m Message) (_ Message, ok bool) {
+	t.Helper()
+	raw, err := guard(m)
+	if err != nil {
+		if large, ok := errors.AsType[*dohost.LimitError](err); !ok || large.Size <= large.Limit {
+			t.Fatal(err)
+		}
+		return m, false
+	}
+	return messageOf(t, string(raw)), true
 }
 
 // TestWhatIsShrunkSaysSo shows what is left of outputs.
@@ -166,7 +181,7 @@ func TestAGuardedMessageOfManyTexts(t *testing.T) {
 	for range 6000 {
 		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
 	}
-	g, ok := guard(messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
+	g, ok := guarded(t, messageOf(t, `{"id":"a","role":"user","parts":[`+parts.String()[1:]+`]}`))
 	if size := len(jsonOf(t, g)); ok != (size <= maxMessage) {
 		t.Errorf("%t, %d bytes", ok, size)
 	}

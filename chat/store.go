@@ -101,7 +101,7 @@ type noteRow struct {
 // The names of notes.
 const (
 	requestNote  = "request"  // Body and Tools of the last request
-	terminalNote = "terminal" // Reply that has failed, and Text that says why, until there is another
+	terminalNote = "terminal" // Reply that has failed, and Text that says why, until another begins
 	numberNote   = "number"   // Count of requests
 	extentNote   = "extent"   // Count of messages, and their Floor
 	sweepNote    = "sweep"    // Fiber that was the last to sweep

@@ -85,9 +85,6 @@ func (k *conversation) accept(ctx context.Context, row replyRow, sent []Message,
 		if err := k.merge(ctx, sent, mayDelete); err != nil {
 			return err
 		}
-		if _, err := notes.Delete(ctx, k.store(), terminalNote); err != nil {
-			return err
-		}
 		if err := notes.Put(ctx, k.store(), noteRow{Name: requestNote, Body: row.Body, Tools: row.Tools}); err != nil {
 			return err
 		}
