@@ -63,6 +63,9 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	if o.gone {
 		o.mu.Unlock()
 		o.host().calmer(&o.host().active)
+		if ev.only != nil {
+			return ErrFenced // as below: the life has ended, and there is no other to look up
+		}
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {

@@ -143,7 +143,7 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 // becomes of a Transaction that this is part of. What it does leaves the object after what this
 // segment writes.
 //
-// Errors: those of Go, and ErrClosed.
+// Errors: those of Go, ErrClosed, and ErrFenced.
 func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error { return s.life().obj.enqueue(ev, true) })
 }

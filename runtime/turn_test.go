@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -456,6 +457,23 @@ func TestTasksOfAnObjectAreBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A task of a life that ends while it is begun, and whose object has left memory by then, is refused like
+// one of any ended life.
+func TestATaskOfAnObjectThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{})})
+		var s *State
+		if err := do(t.Context(), h, "a", "look", func(_ context.Context, c *counter) error { s = c.s; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		o := s.life().obj
+		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.life()}, true); !o.gone || !errors.Is(err, ErrFenced) {
+			t.Errorf("gone: %t; %v", o.gone, err)
+		}
+	})
 }
 
 // TestATaskThatBeginsAtOnce runs while the disk is busy with what was written before it. What
