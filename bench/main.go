@@ -59,6 +59,7 @@ var experiments = []experiment{
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
 	{"P13", "SIGKILL with 10,000 interrupted fibers: to the last recovery hook of the next process", interrupted},
 	{"P14", "eviction recovery of an agent mid-fiber: to the resumed fiber's first step", resumedFibers},
+	{"P15", "chat: 1,000 replies that stream at once, to a client each, to nobody (P15a) and at a pace (P15b, P15c)", streaming},
 	{"C", "ways to keep a fiber's checkpoint: what they cost, and what a kill costs with them (C0 to C4c)", stashing},
 	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", fanningOut},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},

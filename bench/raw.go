@@ -61,6 +61,8 @@ type raw struct {
 	callers int // each with objects of its own, and one synced commit after the other, or
 	depth   int // one goroutine with so many commits in flight
 	appends bool
+	size    int           // bytes of a batch, at least; 0: as few as there are
+	pace    time.Duration // between the commits of a caller; 0: as fast as can be
 
 	dir    string
 	fs     countingFS
@@ -138,8 +140,15 @@ func (r *raw) batch(object int) (*pebble.Batch, error) {
 func (r *raw) set(b *pebble.Batch, object int) error {
 	r.counts[object]++
 	n := r.counts[object]
-	return b.Set(r.key(object, n), value(n), nil)
+	key, v := r.key(object, n), value(n)
+	if more := r.size - b.Len() - len(key) - len(v) - batchEntry; more > 0 {
+		v = append(v, make([]byte, more)...)
+	}
+	return b.Set(key, v, nil)
 }
+
+// batchEntry is what a batch has of a key and a value beside them, if both are short.
+const batchEntry = 3
 
 // work has each caller go round its own objects: every so many-th. So the numbers of one
 // object are committed in order, and verify knows the last.
@@ -147,10 +156,16 @@ func (r *raw) work(ctx context.Context, m *meter) error {
 	if r.depth > 0 {
 		return r.pipeline(m)
 	}
+	first := time.Now()
 	return m.each(r.callers, func(caller int, w *worker) error {
+		next := first.Add(r.pace * time.Duration(caller) / time.Duration(r.callers))
 		for i := caller; !w.over() && ctx.Err() == nil; i += r.callers {
 			if i >= r.objects {
 				i = caller
+			}
+			if r.pace > 0 {
+				time.Sleep(time.Until(next))
+				next = next.Add(r.pace)
 			}
 			began := time.Now()
 			b, err := r.batch(i)

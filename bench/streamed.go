@@ -1,0 +1,382 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/sockettest"
+	"github.com/dohost/dohost/objectstore"
+)
+
+const (
+	// streams is how many agents answer at once.
+	streams = 1000
+	// wordsOfAReply is how many chunks each answers with, beside those of the beginning and the end.
+	wordsOfAReply = 100
+)
+
+// reciter is a chat agent that answers with words, each a chunk and a segment of its own.
+type reciter struct {
+	*chat.Agent[struct{}]
+	r *reciting
+}
+
+const reciters dohost.Namespace[reciter] = "reciter"
+
+// answer sends words, each with the time and the number of syncs then.
+func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
+	next := make(chan int, 1)
+	for counted := 0; counted < a.r.words || time.Now().Before(a.r.until); {
+		next <- counted
+		if _, _, err := dohost.Recv(ctx, next); err != nil { // what was said goes on its way to the disk
+			return err
+		}
+		if err := dohost.Sleep(ctx, a.r.pace); err != nil {
+			return err
+		}
+		at := time.Now()
+		if err := r.Say(ctx, fmt.Sprintf("%016x.%08x ", int64(at.Sub(a.r.zero)), a.r.fs.Syncs())); err != nil {
+			return err
+		}
+		if at.After(a.r.from) {
+			counted++
+		}
+	}
+	return nil
+}
+
+// ask has the agent answer, and returns what it has said.
+func (a *reciter) ask(ctx context.Context, id string) (string, error) {
+	m := chat.Text("u-"+id, chat.User, "recite")
+	if _, err := chat.Ask(ctx, a, []chat.Message{m}, &chat.AskOptions{ID: id}); err != nil {
+		return "", err
+	}
+	r, _, err := chat.Wait(ctx, a, id)
+	if err == nil && r.Status != chat.Completed {
+		err = fmt.Errorf("%s is %s: %s", id, r.Status, r.Error)
+	}
+	return r.Message.PlainText(), err
+}
+
+// last is what was said last.
+func (a *reciter) last(ctx context.Context, _ int) (string, error) {
+	list, err := chat.Messages(ctx, a, 1)
+	if err != nil || len(list) == 0 || list[0].Role != chat.Assistant {
+		return "", errors.Join(err, fmt.Errorf("%d messages", len(list)))
+	}
+	return list[0].PlainText(), nil
+}
+
+// reciting is a side whose agents answer again and again, all at once, each with a client, or with
+// nobody who hears it.
+type reciting struct {
+	*dohost.Host
+	dir   string
+	fs    *objectstore.FS
+	zero  time.Time
+	words int       // of a reply, that count
+	heard []hearing // of each agent
+	warm  int64     // chunks that were counted before the first round
+
+	// pace is between the words of a stream. window is for how long words count, or longer if those are
+	// fewer than words: once all streams have begun, one after the other, in as long. Zero: all of them do.
+	pace, window time.Duration
+	from, until  time.Time
+}
+
+// hearing is what a client has heard.
+type hearing struct {
+	ws      *websocket.Conn // nil: the program asks
+	replies int
+	words   int    // of all of them
+	counted int64  // of those
+	last    string // reply
+	syncs   []int  // how many chunks came so many syncs after they were sent
+}
+
+// mostSyncs is how many are told apart.
+const mostSyncs = 64
+
+func (b *bench) openReciting(ctx context.Context, n int, clients bool) (r *reciting, err error) {
+	r = &reciting{zero: time.Now(), words: wordsOfAReply, heard: make([]hearing, n)}
+	if r.dir, err = b.room(); err != nil {
+		return nil, err
+	}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	for i := range r.heard {
+		r.heard[i].syncs = make([]int, mostSyncs+1)
+		if !clients {
+			continue
+		}
+		id := reciters.Get(r, name(i)).ID()
+		serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.ServeObject(w, q, id) })
+		if r.heard[i].ws, _, err = sockettest.Dial(ctx, serve, "/"); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+	}
+	return r, nil
+}
+
+func (r *reciting) open() (err error) {
+	r.fs = objectstore.DiskFS()
+	class := chat.Bind(reciters, func(_ context.Context, a *chat.Agent[struct{}]) (*reciter, error) {
+		return &reciter{a, r}, nil
+	}, chat.Handlers[reciter]{Reply: (*reciter).answer}, &chat.Options{MaxMessages: 2})
+	r.Host, err = dohost.Open(r.dir, &dohost.Options{FS: r.fs, IdleAfter: -1}, class)
+	return err
+}
+
+// work has each agent answer until the time is over.
+func (r *reciting) work(ctx context.Context, m *meter) error {
+	r.from = time.Now().Add(r.window)
+	r.until = r.from.Add(r.window)
+	return m.each(len(r.heard), func(i int, w *worker) (err error) {
+		time.Sleep(r.window * time.Duration(i) / time.Duration(len(r.heard)))
+		h := &r.heard[i]
+		for again := true; err == nil && again && ctx.Err() == nil; again = r.pace == 0 && !w.over() {
+			h.replies++
+			id := strconv.Itoa(h.replies)
+			if h.ws != nil {
+				err = r.hear(ctx, h, id, w)
+			} else {
+				err = r.wait(ctx, i, id, w)
+			}
+		}
+		return err
+	})
+}
+
+// wait has the program ask, and wait for the whole.
+func (r *reciting) wait(ctx context.Context, i int, id string, w *worker) (err error) {
+	h := &r.heard[i]
+	if h.last, err = dohost.Call(ctx, reciters.Get(r, name(i)), (*reciter).ask, id); err != nil {
+		return err
+	}
+	for word := range strings.FieldsSeq(h.last) {
+		if _, _, err := stamp(word); err != nil {
+			return err
+		}
+		h.words++
+		h.counted++
+		w.ops++
+	}
+	return nil
+}
+
+// hear has the client ask, and takes the chunks, which are numbered without a gap, until the end.
+func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) error {
+	ask := fmt.Sprintf(`{"type":"cf_agent_use_chat_request","id":%q,"init":{"method":"POST","body":`+
+		`"{\"messages\":[{\"id\":\"u-%s\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"recite\"}]}]}"}}`, id, id)
+	if err := h.ws.Write(ctx, websocket.MessageText, []byte(ask)); err != nil {
+		return err
+	}
+	var said strings.Builder
+	for next := 0; ; {
+		_, data, err := h.ws.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(data, []byte(`{"type":"cf_agent_use_chat_response"`)) {
+			continue
+		}
+		if bytes.Contains(data, []byte(`"done":true`)) {
+			if h.last = said.String(); !bytes.Contains(data, []byte(`"outcome":"completed"`)) {
+				return fmt.Errorf("reply %s ends with %s", id, data)
+			}
+			return nil
+		}
+		if seq, ok := member(data, `"seq":`, ",}"); !ok || seq != strconv.Itoa(next) {
+			return fmt.Errorf("chunk %q of %s, want %d", seq, id, next)
+		}
+		next++
+		word, ok := member(data, `\"delta\":\"`, `\`)
+		if !ok {
+			continue
+		}
+		sent, syncs, err := stamp(strings.TrimSpace(word))
+		if err != nil {
+			return err
+		}
+		said.WriteString(word)
+		h.words++
+		if at := r.zero.Add(sent); at.After(r.from) {
+			w.did(at)
+			h.counted++
+			h.syncs[min(mostSyncs, max(0, int(r.fs.Syncs())-syncs))]++
+		}
+	}
+}
+
+// member is what stands between a name and one of some characters.
+func member(data []byte, name, end string) (string, bool) {
+	_, after, ok := bytes.Cut(data, []byte(name))
+	if i := bytes.IndexAny(after, end); ok && i >= 0 {
+		return string(after[:i]), true
+	}
+	return "", false
+}
+
+// stamp is when a word was sent, and how many syncs there had been.
+func stamp(word string) (sent time.Duration, syncs int, err error) {
+	at, n, _ := strings.Cut(word, ".")
+	ns, err := strconv.ParseInt(at, 16, 64)
+	count, err2 := strconv.ParseInt(n, 16, 64)
+	return time.Duration(ns), int(count), errors.Join(err, err2)
+}
+
+// verify asks each client for what it has heard, and finds the last reply of each on the disk.
+func (r *reciting) verify(ctx context.Context, done int64) error {
+	r.hangUp()
+	if err := errors.Join(r.Close(), r.open()); err != nil {
+		return err
+	}
+	counted := -r.warm
+	for i := range r.heard {
+		h := &r.heard[i]
+		counted += h.counted
+		stored, err := dohost.Call(ctx, reciters.Get(r, name(i)), (*reciter).last, 0)
+		if err != nil {
+			return err
+		}
+		if stored != h.last || h.words < h.replies*r.words || r.pace == 0 && h.words > h.replies*r.words {
+			return fmt.Errorf("%s: %d chunks of %d replies were heard, want %d each; the last is stored as heard: %t",
+				name(i), h.words, h.replies, r.words, stored == h.last)
+		}
+	}
+	if counted != done {
+		return fmt.Errorf("%d chunks were heard, %d counted", counted, done)
+	}
+	return nil
+}
+
+func (r *reciting) hangUp() {
+	for i := range r.heard {
+		if ws := r.heard[i].ws; ws != nil {
+			_ = ws.CloseNow() // the host may have been first
+			r.heard[i].ws = nil
+		}
+	}
+}
+
+func (r *reciting) syncs() int64 { return r.fs.Syncs() }
+
+func (r *reciting) close() error {
+	r.hangUp()
+	return r.Close()
+}
+
+// behind is how many syncs after it was sent a chunk came, for so many of a hundred.
+func (r *reciting) behind(percent int) int {
+	all := make([]int, mostSyncs+1)
+	total := 0
+	for _, h := range r.heard {
+		for n, count := range h.syncs {
+			all[n] += count
+			total += count
+		}
+	}
+	upTo := 0
+	return max(0, slices.IndexFunc(all, func(count int) bool {
+		upTo += count
+		return upTo*100 >= total*percent
+	}))
+}
+
+// streaming measures what a chunk of a reply costs, and how long it takes to its client.
+func streaming(ctx context.Context, b *bench) error {
+	n := min(streams, b.objects/10)
+	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks at once, ", n, wordsOfAReply)
+	heard, err := b.stream(ctx, Row{
+		ID: "P15", Unit: "chunks/s", What: what + "each to a client",
+		Target: Target{Text: "≥ 0.3 of the limit", Beside: limit, Least: 0.3},
+	}, n, true, 0)
+	if err != nil {
+		return err
+	}
+	b.add(heard)
+	alone, err := b.stream(ctx, Row{ID: "P15a", Unit: "chunks/s", What: what + "and nobody is connected"}, n, false, 0)
+	if err != nil {
+		return err
+	}
+	b.add(alone)
+	pace := time.Duration(float64(n) / (heard.Sides[0].Value / 4) * float64(time.Second))
+	pace = min(pace, b.duration/4) // so that each stream has some that count
+	paced, err := b.stream(ctx, Row{
+		ID: "P15c", Unit: "µs",
+		What: fmt.Sprintf("a chunk, from its Send to its client, while %d agents stream at a pace: %s chunks/s in all, a quarter of P15",
+			n, number(float64(n)/pace.Seconds())),
+	}, n, true, pace)
+	if err != nil {
+		return err
+	}
+	for i := range paced.Sides {
+		f := &paced.Sides[i]
+		f.Value, f.Rounds = float64(f.P50)/float64(time.Microsecond), nil
+	}
+	b.add(paced)
+	return nil
+}
+
+// stream compares streams with commits of as many bytes by as many callers.
+func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace time.Duration) (Row, error) {
+	streamed, err := b.openReciting(ctx, n, clients)
+	if err != nil {
+		return r, err
+	}
+	if pace > 0 {
+		streamed.words, streamed.pace, streamed.window = 1, pace, b.duration
+	}
+	warm := &meter{}
+	if err := streamed.work(ctx, warm); err != nil { // to know the bytes
+		return r, errors.Join(err, streamed.close())
+	}
+	streamed.warm = warm.ops()
+	wrote := streamed.Stats()
+	commits := &raw{objects: n, callers: n, appends: true, pace: pace, size: int(wrote.Bytes / wrote.Segments)}
+	if err := commits.open(b); err != nil {
+		return r, errors.Join(err, streamed.close())
+	}
+	if r.Sides, err = b.compare(ctx, named{ours, streamed}, named{limit, commits}); err != nil {
+		return r, err
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("limit: synced commits by %d callers, of batches of %d bytes, which is the mean of a segment "+
+		"with a chunk, a question, or the beginning or end of a reply", n, commits.size))
+	if pace == 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%.2f segments a chunk", float64(wrote.Segments)/float64(warm.ops())))
+	}
+	if clients {
+		r.Notes = append(r.Notes, "p50 and p99 are from a chunk's Send to its client, which is in the process, behind a pipe; of the limit, "+
+			"of a commit")
+	}
+	if pace > 0 {
+		b.add(streamed.groups(r.Sides[0].Checked))
+	}
+	return r, nil
+}
+
+// groups says how many group commits a chunk waits for.
+func (r *reciting) groups(checked int64) Row {
+	most := float64(r.behind(99))
+	return Row{
+		ID: "P15b", Unit: "syncs", What: "of the log, that end between a chunk's Send and its client's having it, in P15c: of 99 in 100 no more",
+		Sides:  []Figure{{Side: ours, Value: most, Rounds: []float64{most}, Checked: checked}},
+		Target: Target{Text: "≤ 2", ValueMost: 2},
+		Notes: []string{
+			fmt.Sprintf("%d at the median", r.behind(50)),
+			"one is under way when a chunk is sent, as a rule, and the next is that of its group commit",
+		},
+	}
+}
