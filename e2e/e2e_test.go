@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "rewrite "+golden)
+	update = flag.Bool("update", false, "rewrite the recordings in testdata")
 	shots  = flag.String("shots", "", "folder for pictures of the pages")
 )
 

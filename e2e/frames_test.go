@@ -6,8 +6,12 @@ import (
 	"testing"
 )
 
-// golden holds what was recorded on the wire.
-const golden = "testdata/frames.json"
+// golden holds what was recorded on the wire, and goldenChat what clients send in a conversation, by their
+// generation, sorted: how often, and when, is not the same each time.
+const (
+	golden     = "testdata/frames.json"
+	goldenChat = "testdata/chat.json"
+)
 
 // exchange is an HTTP request and its answer. If that is a WebSocket it goes on with frames,
 // each direction for itself: how they lie in time is not the same each time.
@@ -29,12 +33,17 @@ type recording struct {
 
 func readGolden(t *testing.T) (all []recording) {
 	t.Helper()
-	text, err := os.ReadFile(golden)
+	readJSON(t, golden, &all)
+	return all
+}
+
+func readJSON(t *testing.T, path string, to any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err := json.Unmarshal(text, to); err != nil {
 		t.Fatal(err)
 	}
-	return all
 }

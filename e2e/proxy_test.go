@@ -136,7 +136,7 @@ func (p *patient) Write(b []byte) (int, error) {
 }
 
 // longest is how much of a message is noted.
-const longest = 1000
+const longest = 10_000
 
 // The kinds of frames.
 const (

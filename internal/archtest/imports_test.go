@@ -52,6 +52,7 @@ var mayImport = map[string][]string{
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
 	"internal/providertest":  {".", "chat", "dohosttest"},
+	"internal/transcript":    {},
 }
 
 // testsMayImport is what test files may import beyond their package's row, in
