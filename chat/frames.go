@@ -52,6 +52,8 @@ type streamFrame struct {
 	ID      string `json:"id,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	ProbeID string `json:"probeId,omitempty"`
+
+	ended bool // and is not going on
 }
 
 type recoveringFrame struct {

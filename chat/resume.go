@@ -31,7 +31,7 @@ func (s standing) answer(conn, probe string) streamFrame {
 	case s.next != "":
 		return streamFrame{Type: framePending, ID: s.next, ProbeID: probe}
 	case s.failed != "":
-		return streamFrame{Type: frameResuming, ID: s.failed, ProbeID: probe}
+		return streamFrame{Type: frameResuming, ID: s.failed, ProbeID: probe, ended: true}
 	}
 	return streamFrame{Type: frameNone, Reason: "idle", ProbeID: probe}
 }
@@ -104,10 +104,11 @@ func (k *conversation) tellStanding(ctx context.Context, conn *agent.Conn, a str
 	if err := k.send(ctx, conn, a); err != nil {
 		return err
 	}
-	switch a.Type {
-	case framePending:
+	switch {
+	case a.ended: // what comes next is not what it asks for
+	case a.Type == framePending:
 		k.waiting = append(without(k.waiting, conn), conn)
-	case frameResuming:
+	case a.Type == frameResuming:
 		k.catching = append(without(k.catching, conn), conn)
 		if k.live != nil && k.live.quiet {
 			return k.send(ctx, conn, recoveringFrame{frameRecovering, true, k.live.row.ID})
