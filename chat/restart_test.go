@@ -1,0 +1,82 @@
+package chat_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// What the last request said beside its messages, and the tools of its client, are those of a reply that
+// goes on after the end of the process, of what goes on because a tool's result came after that, and of
+// what the program asks then.
+func TestBodyAndToolsOutliveTheProcess(t *testing.T) {
+	ends := map[string]func(*dohosttest.Host) error{
+		"restart":   func(h *dohosttest.Host) error { return h.Restart() },
+		"kill":      func(h *dohosttest.Host) error { h.Kill(); return nil },
+		"power cut": func(h *dohosttest.Host) error { h.Crash(); return nil },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+				got = append(got, fmt.Sprintf("%s %s", r.Body(), r.Tools()))
+				m := r.Partial()
+				switch {
+				case len(got) == 1:
+					if err := r.Say(ctx, "wait "); err != nil {
+						return err
+					}
+					return dohost.Sleep(ctx, time.Hour)
+				case len(m.Parts) == 0 || done(m):
+					return r.Say(ctx, "done")
+				}
+				return r.Send(ctx, chunk("tool-input-available", map[string]any{"toolCallId": "call", "toolName": "ask", "input": 1}))
+			}}, nil)
+			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := come(t, h, "r")
+				over := func() {
+					h.Advance(time.Second) // what was written is on the disk
+					if err := end(h); err != nil {
+						t.Fatal(err)
+					}
+					for r.ws != nil {
+						if _, _, err := r.hear(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := r.connect(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.ask(ctx, "one", "ask me", map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}, "city": "Bern"})
+				over()
+				r.end(t, "one")
+				over()
+				r.say(ctx, map[string]any{
+					"type": "cf_agent_tool_result", "toolCallId": "call", "toolName": "ask", "output": "yes", "autoContinue": true,
+				})
+				r.hears(t, func(f frame) bool { return f.Done && f.ID != "one" })
+				over()
+				err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+					id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "again")}, nil)
+					if err != nil {
+						return err
+					}
+					_, _, err = chat.Wait(ctx, p, id)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.leave()
+				const each = `{"city":"Bern"} [{"name":"ask"}]`
+				wants(t, "body and tools", got, each, each, each, each)
+			})
+		})
+	}
+}
