@@ -27,6 +27,10 @@ type reader struct {
 	ws   *websocket.Conn // nil: none
 	slow time.Duration   // before it asks for what was said
 
+	// drops says that what was said may vanish: the log begins anew then, with another start, and with the
+	// outcomes of tools, and what is said after that is said by a later call of the handler.
+	drops bool
+
 	seen     map[string]*view // by request
 	order    []string         // requests, as they came
 	replaced *view            // what a replay has shown so far; nil outside of one
@@ -37,10 +41,14 @@ type reader struct {
 
 // view is what a reply looks like to a reader.
 type view struct {
-	message string // id
-	text    string
-	next    uint64 // number of the chunk that comes next
-	tools   map[string]string
+	message  string // id
+	text     string
+	next     uint64 // number of the chunk that comes next
+	tools    map[string]string
+	drops    bool     // see reader
+	from     uint64   // number of its start
+	vanished int      // how often what was said has
+	kept     []string // calls whose outcomes are to come again after that
 }
 
 // page is a message of a transcript.
@@ -197,7 +205,7 @@ func (r *reader) take(ctx context.Context, f frame) error {
 				return fmt.Errorf("message %s is there twice", m.ID)
 			}
 			for _, v := range r.seen {
-				if v.message == m.ID && !strings.HasPrefix(m.text(), v.text) {
+				if v.message == m.ID && !r.grows(v.text, m.text()) {
 					return fmt.Errorf("the transcript says %q of what was seen as %q", m.text(), v.text)
 				}
 			}
@@ -236,7 +244,7 @@ func (r *reader) isStored(ctx context.Context, v *view) error {
 			continue
 		}
 		for _, m := range list {
-			if m.ID == v.message && strings.HasPrefix(m.text(), v.text) {
+			if m.ID == v.message && r.grows(v.text, m.text()) {
 				return nil
 			}
 		}
@@ -266,9 +274,14 @@ func (r *reader) takeResponse(f frame) error {
 	switch {
 	case f.ReplayComplete:
 		if r.replaced == nil {
-			r.replaced = &view{}
+			r.replaced = &view{drops: r.drops}
 		}
-		if known && !strings.HasPrefix(r.replaced.text, v.text) {
+		if known && r.replaced.from > v.from {
+			r.replaced.vanished = v.vanished + 1
+			if err := r.replaced.has(v.outcomes()); err != nil {
+				return err
+			}
+		} else if known && (r.replaced.from < v.from || !strings.HasPrefix(r.replaced.text, v.text)) {
 			return fmt.Errorf("a replay says %q of what was seen as %q", r.replaced.text, v.text)
 		}
 		if known && v.message != "" && r.replaced.message != v.message {
@@ -277,10 +290,13 @@ func (r *reader) takeResponse(f frame) error {
 		r.seen[f.ID], r.replaced = r.replaced, nil
 	case f.Done:
 		r.ended[f.ID], r.replaced = f, nil
+		if known {
+			return v.has(v.kept)
+		}
 		return nil
 	case f.Replay:
 		if r.replaced == nil {
-			r.replaced = &view{}
+			r.replaced = &view{drops: r.drops}
 		}
 		return r.replaced.add(f)
 	default:
@@ -288,11 +304,54 @@ func (r *reader) takeResponse(f frame) error {
 			return errors.New("it goes on after its end")
 		}
 		if !known {
-			v = &view{}
+			v = &view{drops: r.drops}
 			r.seen[f.ID] = v
 			r.order = append(r.order, f.ID)
 		}
 		return v.add(f)
+	}
+	return nil
+}
+
+// grows says that a text goes on in another, or that it has vanished, and the other was said later.
+func (r *reader) grows(text, other string) bool {
+	if strings.HasPrefix(other, text) {
+		return true
+	}
+	return r.drops && (other == "" || callOf(other) > callOf(text[strings.LastIndex(strings.TrimSpace(text), " ")+1:]))
+}
+
+// callOf is in which call of the handler the first word of a text was said.
+func callOf(text string) (call int) {
+	_, _ = fmt.Sscanf(text, "%d.", &call) // none has said what is no word
+	return call
+}
+
+// beginAnew has the log begin anew: what was said has vanished.
+func (v *view) beginAnew(from uint64) {
+	v.kept = v.outcomes()
+	if v.next > 0 {
+		v.vanished++
+	}
+	v.from, v.next, v.text, v.tools = from, from, "", nil
+}
+
+// outcomes are the calls that have theirs.
+func (v *view) outcomes() (calls []string) {
+	for id, state := range v.tools {
+		if strings.HasPrefix(state, "output") {
+			calls = append(calls, id)
+		}
+	}
+	return calls
+}
+
+// has says which of some calls have lost their outcomes.
+func (v *view) has(calls []string) error {
+	for _, id := range calls {
+		if !strings.HasPrefix(v.tools[id], "output") {
+			return fmt.Errorf("tool call %s has lost its outcome", id)
+		}
 	}
 	return nil
 }
@@ -304,6 +363,13 @@ func (v *view) add(f frame) error {
 	if err := json.Unmarshal([]byte(f.Body), &c); err != nil {
 		return err
 	}
+	if v.drops && c.Type == "start" && *f.Seq > 0 && (f.Replay && v.next == 0 || !f.Replay && *f.Seq == v.next) {
+		v.beginAnew(*f.Seq)
+	} else if !strings.HasPrefix(c.Type, "tool-") {
+		if err := v.has(v.kept); err != nil {
+			return err
+		}
+	}
 	if f.Replay && f.Seq != nil && *f.Seq > v.next && c.Type == "text-delta" {
 		v.next = *f.Seq // of many chunks that are one there
 	}
@@ -313,7 +379,7 @@ func (v *view) add(f frame) error {
 	v.next++
 	switch c.Type {
 	case "start":
-		if *f.Seq != 0 {
+		if *f.Seq != v.from {
 			return errors.New("it starts again")
 		}
 		v.message = c.MessageID

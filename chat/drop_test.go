@@ -1,0 +1,132 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// forgetting is a class of parrots that run a tool, count, and are cut off once at least. What they have
+// said then is dropped.
+func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
+	return parrotClassOf(c, chat.Handlers[parrot]{
+		Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+			if call := c.calls.Load() + 1; !done(r.Partial()) {
+				members := map[string]any{"toolCallId": fmt.Sprintf("call-%d", call), "toolName": "stamp", "input": 1}
+				if err := r.Send(ctx, chunk("tool-input-available", members)); err != nil {
+					return err
+				}
+				if err := dohost.Sleep(ctx, 50*time.Millisecond); err != nil {
+					return err
+				}
+				if err := dohost.Add(ctx, p.Storage(), "stamps", 1); err != nil {
+					return err
+				}
+				delete(members, "input")
+				members["output"] = "stamped"
+				if err := r.Send(ctx, chunk("tool-output-available", members)); err != nil {
+					return err
+				}
+			}
+			return p.reply(ctx, r)
+		},
+		OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+			cuts.Add(1)
+			return d, nil
+		},
+	}, nil)
+}
+
+// dropping is a scenario in which what was said is dropped, as d says, while two clients look on.
+func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker *reader, last chat.Message) error) dohosttest.Scenario {
+	c := &cage{words: 3}
+	var cuts atomic.Int64
+	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
+		if i == 2 && c.calls.Load() == 1 {
+			return p.Object().Abort(ctx, errors.New("enough"), nil)
+		}
+		return nil
+	}
+	all := &crowd{cage: c}
+	s := scenario(c, all, forgetting(c, &cuts, d))
+	reset := s.Reset
+	s.Reset = func() {
+		reset()
+		cuts.Store(0)
+	}
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
+		asker, late := all.join(h, "asker"), all.join(h, "late")
+		asker.drops, late.drops = true, true
+		other := h.Client(func(ctx context.Context) error {
+			time.Sleep(120 * time.Millisecond)
+			return late.asks(ctx, "one") // which is asked already
+		})
+		return errors.Join(asker.asks(ctx, "one"), other.Wait())
+	}
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			list, err := chat.Messages(ctx, p, 0)
+			if err != nil {
+				return err
+			}
+			last := chat.Message{Role: chat.Assistant}
+			if len(list) == 2 {
+				last = list[1]
+			}
+			if len(list) == 0 || len(list) > 2 || list[0].Role != chat.User || last.Role != chat.Assistant {
+				return fmt.Errorf("%d messages", len(list))
+			}
+			stamps, _, err := dohost.Get[int](ctx, p.Storage(), "stamps")
+			if n := outputs(last); err != nil || n != stamps {
+				return fmt.Errorf("the tool ran %d times, and %d outputs are there: %w", stamps, n, err)
+			}
+			for _, r := range all.readers {
+				v := r.seen["one"]
+				if v == nil {
+					continue
+				}
+				if v.message != "" && last.ID != "" && v.message != last.ID || !r.grows(v.text, last.PlainText()) || int64(v.vanished) > cuts.Load() {
+					return fmt.Errorf("%s has seen %+v, %d cuts, and %s is stored as %q", r.name, v, cuts.Load(), last.ID, last.PlainText())
+				}
+			}
+			return errors.Join(check(ctx, p, all.readers[0], last), p.Idle(ctx))
+		})
+	}
+	return s
+}
+
+// What was said vanishes, and is said anew; the tool does not run again whose outcome is there.
+func TestDropAtEveryPoint(t *testing.T) {
+	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
+		if end := asker.ended["one"]; end.Outcome != "completed" {
+			return fmt.Errorf("%+v", end)
+		}
+		text := last.PlainText()
+		first := strings.Fields(text)
+		if err := counted(text, 3); err != nil {
+			return err
+		}
+		if callOf(first[0]) != callOf(first[2]) {
+			return fmt.Errorf("%q was not said anew", text)
+		}
+		return nil
+	}))
+}
+
+// What was said vanishes, and nothing follows.
+func TestDropAllAtEveryPoint(t *testing.T) {
+	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true, Stop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
+		if end := asker.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {
+			return fmt.Errorf("%+v, %q", end, last.PlainText())
+		}
+		return nil
+	}))
+}
