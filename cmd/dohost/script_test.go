@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"dohost": main,
 		"lab":    func() { cli.Main(lab(), quarry(), probing()) },
+		"forum":  func() { cli.Main(speaking()...) },
 		"req":    req,
 	})
 }

@@ -14,28 +14,49 @@ import (
 	"github.com/coder/websocket"
 )
 
-// listener is a client of the assistant. What it is shown of an answer is made of frames alone.
+// listener is a client of a chat agent. What it is shown of an answer is made of frames alone.
 type listener struct {
 	t       *testing.T
+	at      string // class and name of the agent
 	ws      *websocket.Conn
+	of      string // request whose answer is shown
 	text    string
 	message string
 	next    uint64
 	asked   bool // for what was said, over this connection
 	caught  bool // has been shown it
 	replay  strings.Builder
-	done    string // the outcome
+	done    string // the outcome of that which has ended last
+
+	ends       map[string]ending // by request
+	call       string            // of a tool, the last
+	replayed   int               // chunks that were shown again
+	recovering int               // how often it was told that an answer is being recovered
+	runs       int               // of the handler, as the processes have logged
+}
+
+// ending is what a client is told of the end of an answer.
+type ending struct {
+	Outcome, Body string
+	MessageIDs    []string
+}
+
+// assistantA is the agent that is asked.
+const assistantA = "assistant/a"
+
+func newListener(t *testing.T, at string) *listener {
+	return &listener{t: t, at: at, ends: map[string]ending{}}
 }
 
 const question = "What happens to an object when it is evicted, and what survives?"
 
-// listen connects to the assistant, and asks whether there is something to catch up with.
+// listen connects to the agent, and asks whether there is something to catch up with.
 func listen(t *testing.T, v *victim, l *listener) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var err error
-	if l.ws, _, err = websocket.Dial(ctx, strings.Replace(v.objects, "http", "ws", 1)+"/agents/assistant/a", nil); err != nil {
+	if l.ws, _, err = websocket.Dial(ctx, strings.Replace(v.objects, "http", "ws", 1)+"/agents/"+l.at, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.ws.CloseNow() })
@@ -54,9 +75,9 @@ func (l *listener) say(f map[string]any) {
 	}
 }
 
-func (l *listener) ask(id string) {
+func (l *listener) ask(id, text, more string) {
 	l.t.Helper()
-	body := fmt.Sprintf(`{"messages":[{"id":"u-%s","role":"user","parts":[{"type":"text","text":%q}]}]}`, id, question)
+	body := fmt.Sprintf(`{"messages":[{"id":"u-%s","role":"user","parts":[{"type":"text","text":%q}]}]%s}`, id, text, more)
 	l.say(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
 }
 
@@ -70,26 +91,32 @@ func (l *listener) hear() {
 		l.t.Fatal(err)
 	}
 	var f struct {
-		Type, ID, Body, Outcome      string
-		Done, Replay, ReplayComplete bool
-		Seq                          *uint64
+		ending
+		Type, ID                                 string
+		Done, Replay, ReplayComplete, Recovering bool
+		Seq                                      *uint64
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
 		return // of another type
+	}
+	if f.Type == "cf_agent_use_chat_response" && !f.Done && f.ID != l.of {
+		l.of, l.text, l.message, l.next = f.ID, "", "", 0
 	}
 	switch {
 	case f.Type == "cf_agent_stream_resuming" && !l.asked: // it is told so when it comes, and when it asks
 		l.asked = true
 		l.replay.Reset()
 		l.say(map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
+	case f.Type == "cf_agent_chat_recovering" && f.Recovering:
+		l.recovering++
 	case f.Type != "cf_agent_use_chat_response":
+	case f.Done:
+		l.done, l.ends[f.ID] = f.Outcome, f.ending
 	case f.ReplayComplete:
 		if !strings.HasPrefix(l.replay.String(), l.text) {
 			l.t.Fatalf("a replay says %q of %q", l.replay.String(), l.text)
 		}
 		l.text, l.caught = l.replay.String(), true
-	case f.Done:
-		l.done = f.Outcome
 	default:
 		l.chunk(f.Body, f.Replay, *f.Seq)
 	}
@@ -97,7 +124,7 @@ func (l *listener) hear() {
 
 func (l *listener) chunk(body string, replay bool, seq uint64) {
 	l.t.Helper()
-	var c struct{ Type, Delta, MessageID string }
+	var c struct{ Type, Delta, MessageID, ToolCallID string }
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
 		l.t.Fatal(err)
 	}
@@ -111,7 +138,11 @@ func (l *listener) chunk(body string, replay bool, seq uint64) {
 		l.t.Fatalf("chunk %d instead of %d", seq, l.next)
 	}
 	l.next = seq + 1
+	if c.ToolCallID != "" {
+		l.call = c.ToolCallID
+	}
 	if replay {
+		l.replayed++
 		l.replay.WriteString(c.Delta)
 	} else {
 		l.text += c.Delta
@@ -119,9 +150,9 @@ func (l *listener) chunk(body string, replay bool, seq uint64) {
 }
 
 // transcript is what a page fetches: role and text of each message.
-func transcript(t *testing.T, v *victim) (lines []string) {
+func transcript(t *testing.T, v *victim, at string) (lines []string) {
 	t.Helper()
-	res, err := v.client.Get(v.objects + "/agents/assistant/a/get-messages")
+	res, err := v.client.Get(v.objects + "/agents/" + at + "/get-messages")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +189,11 @@ func TestAnAnswerGoesOnAfterSIGKILL(t *testing.T) {
 			if got != whole {
 				t.Errorf("got  %q\nwant %q", got, whole)
 			}
-			t.Logf("%d kills, %d chunks in the log", len(words), l.next)
+			t.Logf("%d kills, %d runs of the handler, %d chunks in the log, %d frames that showed them again",
+				len(words), l.runs, l.next, l.replayed)
+			if l.runs != len(words)+1 {
+				t.Errorf("%d runs of the handler", l.runs)
+			}
 		})
 	}
 }
@@ -168,14 +203,14 @@ func answered(t *testing.T, words []int) (*listener, string) {
 	t.Helper()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
 	v := serveVictim(t, bin, data)
-	l, late := &listener{t: t}, &listener{t: t}
+	l, late := newListener(t, assistantA), newListener(t, assistantA)
 	listen(t, v, l)
-	l.ask("one")
+	l.ask("one", question, "")
 	for i, n := range words {
 		for before := len(strings.Fields(l.text)); len(strings.Fields(l.text)) < before+n || n == 0 && l.message == ""; {
 			l.hear()
 		}
-		killed(t, v)
+		l.runs += strings.Count(killed(t, v), "chat:interrupted")
 		v = serveVictim(t, bin, data)
 		listen(t, v, l)
 		if i == len(words)-1 {
@@ -196,20 +231,22 @@ func answered(t *testing.T, words []int) (*listener, string) {
 			t.Errorf("the one who came late has heard %q, not %q", late.text, l.text)
 		}
 	}
-	lines := transcript(t, v)
+	lines := transcript(t, v, assistantA)
 	if len(lines) != 2 || lines[0] != "user:"+question || lines[1] != "assistant:"+l.text || l.done != "completed" {
 		t.Errorf("%q, %s; heard %q", lines, l.done, l.text)
 	}
-	killed(t, v)
+	l.runs += 1 + strings.Count(killed(t, v), "chat:interrupted")
 	wantSound(t, bin, data)
 	return l, l.text
 }
 
-// killed ends the process as a power cut would, but for what the system still has.
-func killed(t *testing.T, v *victim) {
+// killed ends the process as a power cut would, but for what the system still has, and returns its log.
+func killed(t *testing.T, v *victim) (log string) {
 	t.Helper()
 	if err := v.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	log = v.logged()
 	_ = v.cmd.Wait() // "signal: killed"
+	return log
 }

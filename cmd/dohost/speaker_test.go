@@ -1,0 +1,123 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+)
+
+// speaker is a chat agent that counts, and writes what it does into a file, which knows what really
+// happened. It is told "count 5"; "hold 5", with which it waits for another file before each word;
+// "ask 5", with which a tool of the client is called first; "fetch 5", which a provider goes on with, and
+// has under a name.
+type speaker struct {
+	*chat.Agent[struct{}]
+	file string
+}
+
+// speaking are classes of speakers that differ in what becomes of an answer that is cut off.
+func speaking() (all []dohost.Class) {
+	for name, of := range map[string]struct {
+		rules chat.Recovery
+		d     chat.Decision
+	}{
+		"speaker": {},
+		"counted": {rules: chat.Recovery{Strict: true}},
+		"fragile": {rules: chat.Recovery{Off: true}},
+		"stopper": {d: chat.Decision{Stop: true}},
+		"dropper": {d: chat.Decision{Drop: true, Stop: true}},
+	} {
+		all = append(all, chat.Bind(dohost.Namespace[speaker](name), func(_ context.Context, a *chat.Agent[struct{}]) (*speaker, error) {
+			return &speaker{a, os.Getenv("PROBE_FILE")}, nil
+		}, chat.Handlers[speaker]{
+			Reply: (*speaker).reply,
+			OnRecovery: func(s *speaker, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+				var kept string
+				_, err := c.Stashed(&kept)
+				return of.d, errors.Join(err, s.happened("cut %s, attempt %d, with %q", c.ID, c.Attempt, kept))
+			},
+		}, &chat.Options{Recovery: of.rules}))
+	}
+	return all
+}
+
+func (s *speaker) happened(format string, args ...any) error {
+	return (&probe{file: s.file}).happened(format, args...)
+}
+
+func (s *speaker) reply(ctx context.Context, r *chat.Reply) error {
+	err := s.happened("run of %s, attempt %d, body %s, tools %s", r.ID, r.Attempt, r.Body(), r.Tools())
+	if err == nil && r.Attempt == 0 {
+		err = r.Stash(ctx, "kept by "+r.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return chat.Answer(ctx, r, &speech{s, r.Attempt}, nil)
+}
+
+// speech is the model of one run: each word says in which.
+type speech struct {
+	s   *speaker
+	run int
+}
+
+// Stream is part of chat.Model.
+func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		var what string
+		var n int
+		for _, msg := range p.Messages {
+			if msg.Role == chat.User {
+				_, _ = fmt.Sscanf(msg.PlainText(), "%s %d", &what, &n) // else it counts to nothing
+			}
+		}
+		if err := m.ask(p, what == "fetch"); err != nil {
+			yield(chat.Chunk{}, err)
+			return
+		}
+		answered := false
+		for _, part := range p.Partial.Parts {
+			answered = answered || part.Text("state") == "output-available"
+		}
+		if what == "ask" && !answered {
+			yield(chat.NewChunk("tool-input-available", map[string]any{"toolCallId": "call-" + p.Partial.ID, "toolName": "ask", "input": map[string]any{}}))
+			return
+		}
+		for i := len(strings.Fields(p.Partial.PlainText())); i < n; i++ {
+			for again := true; again && ctx.Err() == nil; {
+				select {
+				case <-time.After(20 * time.Millisecond):
+				case <-ctx.Done():
+				}
+				_, err := os.Stat(m.s.file + ".go")
+				again = what == "hold" && err != nil
+			}
+			if c, err := chat.NewChunk("text-delta", map[string]any{"id": "t", "delta": fmt.Sprintf("%d.%d ", m.run, i)}); ctx.Err() != nil || !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// ask takes note of a call, or that what a provider has under a name was fetched.
+func (m *speech) ask(p *chat.Prompt, named bool) error {
+	var name string
+	ok, err := p.Kept(&name)
+	if err != nil {
+		return err
+	}
+	if named && ok && m.run > 0 {
+		return m.s.happened("fetched what was %s", name)
+	}
+	return m.s.happened("model")
+}
