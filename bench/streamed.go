@@ -37,7 +37,7 @@ const reciters dohost.Namespace[reciter] = "reciter"
 // answer sends words, each with the time and the number of syncs then.
 func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
 	next := make(chan int, 1)
-	for counted := 0; counted < a.r.words || time.Now().Before(a.r.until); {
+	for counted := 0; counted < a.r.words || time.Now().Before(a.r.over); {
 		next <- counted
 		if _, _, err := dohost.Recv(ctx, next); err != nil { // what was said goes on its way to the disk
 			return err
@@ -89,10 +89,10 @@ type reciting struct {
 	heard []hearing // of each agent
 	warm  int64     // chunks that were counted before the first round
 
-	// pace is between the words of a stream. window is for how long words count, or longer if those are
-	// fewer than words: once all streams have begun, one after the other, in as long. Zero: all of them do.
-	pace, window time.Duration
-	from, until  time.Time
+	// pace is between the words of a stream. window is for how long words count: once all streams have begun,
+	// one after the other, in as long, and before any ends; of each at least one does. Zero: all of them do.
+	pace, window      time.Duration
+	from, until, over time.Time
 }
 
 // hearing is what a client has heard.
@@ -143,6 +143,7 @@ func (r *reciting) open() (err error) {
 func (r *reciting) work(ctx context.Context, m *meter) error {
 	r.from = time.Now().Add(r.window)
 	r.until = r.from.Add(r.window)
+	r.over = r.until.Add(r.window / 4)
 	return m.each(len(r.heard), func(i int, w *worker) (err error) {
 		time.Sleep(r.window * time.Duration(i) / time.Duration(len(r.heard)))
 		h := &r.heard[i]
@@ -184,6 +185,7 @@ func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) e
 		return err
 	}
 	var said strings.Builder
+	before := h.counted
 	for next := 0; ; {
 		_, data, err := h.ws.Read(ctx)
 		if err != nil {
@@ -212,7 +214,7 @@ func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) e
 		}
 		said.WriteString(word)
 		h.words++
-		if at := r.zero.Add(sent); at.After(r.from) {
+		if at := r.zero.Add(sent); at.After(r.from) && (r.pace == 0 || h.counted == before || at.Before(r.until)) {
 			w.did(at)
 			h.counted++
 			h.syncs[min(mostSyncs, max(0, int(r.fs.Syncs())-syncs))]++
