@@ -31,8 +31,11 @@ func ephemeral(a providertest.Asked) (chat.Model, error) {
 	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a), Ephemeral: true})
 }
 
-// few are where one life of a reply differs from another; the tests with all places are of what keeps most.
-var few = []string{"handed", "awaited", "durable"}
+// few are where one life of a reply differs from another, and most are those of what keeps most.
+var (
+	few  = []string{"handed", "awaited", "durable"}
+	most = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}
+)
 
 func TestCompletionsBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, completions)
@@ -55,7 +58,7 @@ func TestResponsesAreFetched(t *testing.T) {
 }
 
 func TestResponsesAreFetchedWithATool(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true}, responses)
+	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true, Places: most}, responses)
 }
 
 func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {

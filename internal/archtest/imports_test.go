@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/crowd":         {},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
 	"internal/mutants":       {},
-	"internal/providertest":  {".", "chat", "dohosttest"},
+	"internal/providertest":  {".", "chat", "dohosttest", "internal/sockettest"},
 	"internal/transcript":    {},
 }
 

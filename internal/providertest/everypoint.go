@@ -46,12 +46,17 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var runs, joined, fetched, tools int
+	var runs, joined, fetched, tools, frames int
+	w := &watcher{}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{Class(model, nil, func() { tools++ })},
 		Places:  c.Places,
+		Pairs:   20,
 		Reset:   func() { d.Reset(); runs++; tools = 0 },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			ctx, stop := context.WithCancel(ctx)
+			defer stop()
+			h.Client(func(context.Context) error { return w.watch(ctx, h, "a") })
 			r, err := Ask(ctx, h, "a", "one")
 			if err == nil && r.Status != chat.Completed {
 				err = fmt.Errorf("it is %s: %s", r.Status, r.Error)
@@ -66,13 +71,17 @@ func EveryPoint(t *testing.T, c Case, make New) {
 			if refused := d.Refused(); len(refused) > 0 || len(list) != 2 {
 				return fmt.Errorf("%d messages; refused: %q", len(list), refused)
 			}
+			if seen := w.texts["one"]; !strings.HasPrefix(list[1].PlainText(), seen) {
+				return fmt.Errorf("%q was shown of %q", seen, list[1].PlainText())
+			}
+			frames += w.frames
 			n, err := c.check(d, &list[1], words, tools)
 			joined += n
 			fetched += d.Fetched()
 			return err
 		},
 	})
-	t.Logf("%d runs: %d texts of more than one generation, %d times an answer was fetched", runs, joined, fetched)
+	t.Logf("%d runs, %d frames: %d texts of more than one generation, %d times an answer was fetched", runs, frames, joined, fetched)
 	if !c.Once && joined == 0 || c.Once && fetched == 0 {
 		t.Error("no ending was in the middle of an answer")
 	}
