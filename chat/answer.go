@@ -24,12 +24,6 @@ type answerFrame struct {
 	Tools        json.RawMessage `json:"clientTools"`
 }
 
-// consent is an answer to a call whose reply is still being made, for which the stream has no chunk.
-type consent struct {
-	Call     string
-	Approved bool
-}
-
 // apply brings a call on, as its answer says, and says whether that has changed anything: what has its
 // outcome keeps it.
 func (f *answerFrame) apply(p Part) bool {
@@ -37,7 +31,7 @@ func (f *answerFrame) apply(p Part) bool {
 		return false
 	}
 	if f.Approved != nil {
-		consent{f.CallID, *f.Approved}.apply(p)
+		consent(p, f.CallID, *f.Approved)
 		return true
 	}
 	if f.State == outputError {
@@ -50,18 +44,19 @@ func (f *answerFrame) apply(p Part) bool {
 	return true
 }
 
-func (c consent) apply(p Part) {
+// consent notes in a call whether it may run.
+func consent(p Part, call string, approved bool) {
 	var approval map[string]json.RawMessage
 	if json.Unmarshal(orNull(p.Member("approval")), &approval) != nil || approval == nil {
 		approval = map[string]json.RawMessage{}
 	}
 	if _, ok := approval["id"]; !ok {
-		approval["id"] = mustEncode(c.Call)
+		approval["id"] = mustEncode(call)
 	}
-	approval["approved"] = mustEncode(c.Approved)
+	approval["approved"] = mustEncode(approved)
 	p.set("approval", mustEncode(approval))
 	state := outputDenied
-	if c.Approved {
+	if approved {
 		state = approvalResponded
 	}
 	p.set("state", state)
@@ -167,7 +162,7 @@ func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 		}
 	} else {
 		row := l.row
-		row.Consents = append(slices.Clone(row.Consents), consent{f.CallID, true})
+		row.Allowed = append(slices.Clone(row.Allowed), f.CallID)
 		if err := replies.Put(ctx, l.k.store(), row); err != nil {
 			return err
 		}

@@ -96,7 +96,8 @@ type Options struct {
 	// Recovery says how far a reply is gone on with that was cut off.
 	Recovery Recovery
 	// Stall is for how long a handler may send nothing before it is cut off, and gone on with like one
-	// whose incarnation has ended. The time for which it waits for a full disk does not count. Zero means without bound; negative is an error.
+	// whose incarnation has ended. The time for which it waits for a full disk does not count. Zero means
+	// without bound; negative is an error.
 	Stall time.Duration
 	// Policy says what becomes of a submission that comes while another request is open. Empty means
 	// [Queue].

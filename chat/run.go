@@ -144,9 +144,9 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range row.Consents {
-		if p, ok := acc.msg.call(c.Call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
-			c.apply(p)
+	for _, call := range row.Allowed {
+		if p, ok := acc.msg.call(call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
+			consent(p, call, true)
 		}
 	}
 	return &live{k: k, row: row, acc: acc, st: newStitcher(acc, told)}, nil

@@ -45,11 +45,11 @@ type replyRow struct {
 	From      uint64          // number of the first chunk of its log
 	Fiber     string
 	Runs      runs
-	Clients   []string  // tools of the server's that a client runs, of those that were called
-	Consents  []consent // of the client, to calls of the reply that is being made
-	Submits   bool      // is a client's submission: see Policy
-	Due       int64     // it does not begin before
-	Answers   bool      // goes on because something was answered, or the program wants it: else skipped
+	Clients   []string // tools of the server's that a client runs, of those that were called
+	Allowed   []string // calls of the reply that is being made, for which the stream has no chunk
+	Submits   bool     // is a client's submission: see Policy
+	Due       int64    // it does not begin before
+	Answers   bool     // goes on because something was answered, or the program wants it: else skipped
 	Error     string
 	Created   int64
 	Ended     int64
