@@ -37,8 +37,18 @@ func viewOf(sn *objectstore.Snapshot, id ID) (*View, error) {
 //
 // Errors: a [*NameError], [ErrFormat], [ErrFenced].
 func (c *Collection[T]) Durable(v *View, index string) iter.Seq2[Row[T], error] {
+	return c.durable(v, index, false)
+}
+
+// DurableBackward is Durable from the last row to the first: who wants the newest few of many reads no
+// others.
+func (c *Collection[T]) DurableBackward(v *View, index string) iter.Seq2[Row[T], error] {
+	return c.durable(v, index, true)
+}
+
+func (c *Collection[T]) durable(v *View, index string, backward bool) iter.Seq2[Row[T], error] {
 	return func(yield func(Row[T], error) bool) {
-		for r, err := range v.sn.Rows(v.id, c.Name, index) {
+		for r, err := range v.sn.Rows(v.id, c.Name, index, backward) {
 			var row Row[T]
 			if err == nil {
 				row, err = rowOf[T](r)
@@ -56,6 +66,8 @@ type Detail struct {
 	ID    string `json:"id"`              // unlike that of any other of its kind
 	State string `json:"state,omitempty"` // in a word
 	Text  string `json:"text,omitempty"`  // the rest, in a line
+	// Counts are numbers of it by their names, for programs: Text has them in words.
+	Counts map[string]int64 `json:"counts,omitempty"`
 	// Can is what [Host.Operate] may be asked to do with it.
 	Can []Action `json:"can,omitempty"`
 	// Fault says what must not be: [CheckStore] reports it.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"iter"
 	"net/http"
 
 	"github.com/dohost/dohost"
@@ -21,12 +22,14 @@ type Extension[O any] struct {
 	// Cancelled is told of a fiber of [StartFiber] that [CancelFiber] ends, in the segment in which that
 	// does. The fiber's method may still run, and may never have begun. If it fails the fiber goes on.
 	Cancelled func(*O, context.Context, FiberInfo) error
+	// Look tells operators what it keeps in an agent, behind what every agent has: see [dohost.OnLook].
+	Look func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error]
 }
 
 // Extend adds an extension. Those that come first see everything first.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return func(c *class) {
-		x := extension{}
+		x := extension{look: e.Look}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -56,6 +59,7 @@ type extension struct {
 	close   func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
+	look      func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error]
 }
 
 func (c *core) extendedConnect(ctx context.Context, conn *Conn) error {
@@ -109,6 +113,21 @@ func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
 		}
 	}
 	return nil
+}
+
+// extendedLook tells operators what the extensions keep, and says whether more is wanted.
+func (c *class) extendedLook(ctx context.Context, v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+	for _, x := range c.extensions {
+		if x.look == nil {
+			continue
+		}
+		for d, err := range x.look(ctx, v) {
+			if !yield(d, err) || err != nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Mistake makes [dohost.Open] fail with err: what a package that builds on agents has found wrong.

@@ -21,13 +21,14 @@ const (
 
 // look tells operators what an agent has. Its own alarm is the only one of an agent, so what has
 // none will never go on: that is a fault.
-func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+func (c *class) look(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 	return func(yield func(dohost.Detail, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
 			details(v, &jobs, byDue, jobDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
 			details(v, &deadItems, byDeath, deadDetail, yield) &&
-			details(v, &subRows, "", subDetail, yield)
+			details(v, &subRows, "", subDetail, yield) &&
+			c.extendedLook(ctx, v, yield)
 	}
 }
 

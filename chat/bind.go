@@ -154,6 +154,7 @@ func Bind[O, S any, P interface {
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},
+			Look: look,
 		}),
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 			return of(o).work(ctx, f)

@@ -335,9 +335,10 @@ func (m *shelfModel) onDisk(t *rapid.T) {
 	}
 	defer sn.Close()
 	for name := range m.now.rows {
-		for _, index := range []string{"", "shelf", "words"} {
+		for i, index := range []string{"", "shelf", "words", "", "shelf", "words"} {
 			var got []place
-			for r, err := range sn.Rows(ID{Class: "c", Name: "a"}, name, index) {
+			backward := i >= 3
+			for r, err := range sn.Rows(ID{Class: "c", Name: "a"}, name, index, backward) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -350,8 +351,8 @@ func (m *shelfModel) onDisk(t *rapid.T) {
 				}
 				got = append(got, place{string(at), string(r.Key)})
 			}
-			if want := m.now.find(name, RowQuery{Index: index}); !slices.Equal(got, want) {
-				t.Fatalf("%s has %q in %q, want %q", name, got, index, want)
+			if want := m.now.find(name, RowQuery{Index: index, Reverse: backward}); !slices.Equal(got, want) {
+				t.Fatalf("%s has %q in %q, want %q; backward: %t", name, got, index, want, backward)
 			}
 		}
 	}

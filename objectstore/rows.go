@@ -8,11 +8,11 @@ import (
 )
 
 // Rows yields the durable rows of an object's collection: in the order of their keys, or, of those
-// that have an entry in it, of an index. A row with several entries there comes as often.
+// that have an entry in it, of an index; backward, the last one first. A row with several entries there comes as often.
 // What a row holds is good until the next.
 //
 // Errors: *NameError, ErrFormat, ErrFenced.
-func (sn *Snapshot) Rows(id ID, collection, index string) iter.Seq2[CollectionRow, error] {
+func (sn *Snapshot) Rows(id ID, collection, index string, backward bool) iter.Seq2[CollectionRow, error] {
 	return func(yield func(CollectionRow, error) bool) {
 		base := keyBase(kindRow, 0, collection)
 		err := validateName("collection", collection, MaxCollectionName)
@@ -33,8 +33,12 @@ func (sn *Snapshot) Rows(id ID, collection, index string) iter.Seq2[CollectionRo
 			return
 		}
 		defer w.close()
-		ok, err := w.step((*pebble.Iterator).First, w)
-		for ; ok && err == nil; ok, err = w.next() {
+		first, next := (*pebble.Iterator).First, nextRow
+		if backward {
+			first, next = (*pebble.Iterator).Last, (*pebble.Iterator).Prev
+		}
+		ok, err := w.step(first, w)
+		for ; ok && err == nil; ok, err = w.step(next, w) {
 			row, err := sn.rowAt(id, collection, index != "", w.key[len(prefix):], w.value)
 			if !yield(row, err) || err != nil {
 				return

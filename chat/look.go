@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// The kinds of what operators are shown of a conversation.
+const (
+	detailRequest = "request"
+	detailMessage = "message"
+)
+
+const (
+	// shownRequests is how many requests that have ended are shown, the newest.
+	shownRequests = 20
+	// shownMessages is how many messages are shown, the newest.
+	shownMessages = 20
+)
+
+// look tells operators what a conversation has: the requests that are open, and the newest of those that
+// have ended and of the messages, the newest first.
+func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+	ended := func(*replyRow) bool { return true }
+	return func(yield func(dohost.Detail, error) bool) {
+		_ = lookAtOpen(v, yield) &&
+			newestOf(&replies, v, "ended", shownRequests, ended, requestDetail, yield) &&
+			lookAtMessages(v, yield)
+	}
+}
+
+// lookAtOpen yields the requests that are open, and says whether more is wanted. The first of them is being
+// answered, or waits for its time: see the package's comment.
+func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+	first := true
+	for row, err := range replies.Durable(v, "open") {
+		if err != nil {
+			yield(dohost.Detail{}, err)
+			return false
+		}
+		r := &row.Value
+		d := requestDetail(r)
+		if r.Status == Running {
+			n, err := logged(v, r)
+			if err != nil {
+				yield(dohost.Detail{}, err)
+				return false
+			}
+			d.Counts["chunks"] = n
+			d.Text += fmt.Sprintf(", %d chunks", n)
+		} else if first && r.Due == 0 {
+			d.Fault = "it waits, and none is being answered"
+		}
+		if first = false; !yield(d, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// logged is how many chunks the log of the reply has that is being made. Others that are left are of those
+// before it.
+func logged(v *dohost.View, r *replyRow) (int64, error) {
+	for row, err := range chunkRows.DurableBackward(v, "") {
+		if err != nil || row.Value.Reply != r.Number || row.Value.Seq < r.From {
+			return 0, err
+		}
+		return int64(row.Value.Seq-r.From) + 1, nil
+	}
+	return 0, nil
+}
+
+// lookAtMessages yields the newest messages that are not forgotten, and says whether more is wanted.
+func lookAtMessages(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+	var floor uint64
+	for row, err := range notes.Durable(v, "") {
+		if err != nil {
+			yield(dohost.Detail{}, err)
+			return false
+		}
+		if row.Value.Name == extentNote {
+			floor = row.Value.Floor
+		}
+	}
+	kept := func(r *messageRow) bool { return r.Place >= floor }
+	return newestOf(&messages.rows, v, "place", shownMessages, kept, messageDetail, yield)
+}
+
+// newestOf yields the last n rows of an index, the last one first, as far as they are wanted, and says whether
+// more of others is.
+func newestOf[T any](
+	of *dohost.Collection[T], v *dohost.View, index string, n int, wanted func(*T) bool,
+	detail func(*T) dohost.Detail, yield func(dohost.Detail, error) bool,
+) bool {
+	for row, err := range of.DurableBackward(v, index) {
+		switch {
+		case err != nil:
+			yield(dohost.Detail{}, err)
+			return false
+		case n == 0 || !wanted(&row.Value):
+			return true
+		case !yield(detail(&row.Value), nil):
+			return false
+		}
+		n--
+	}
+	return true
+}
+
+// requestDetail is a request. Its counts are what its reply has cost: how often the handler was begun (runs),
+// how often of those to go on with what was cut off (recoveries), and how many of the last of these have
+// added nothing (idle).
+func requestDetail(r *replyRow) dohost.Detail {
+	d := dohost.Detail{Kind: detailRequest, ID: r.ID, State: string(r.Status)}
+	recoveries := max(0, r.Runs.Begun-1)
+	d.Counts = map[string]int64{"runs": int64(r.Runs.Begun), "recoveries": int64(recoveries), "idle": int64(r.Runs.Idle)}
+	text := []string{"since " + timeText(r.Created)}
+	add := func(ok bool, format string, args ...any) {
+		if ok {
+			text = append(text, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Ended != 0, "ended %s", timeText(r.Ended))
+	add(r.Due != 0 && r.Status == Queued, "not before %s", timeText(r.Due))
+	add(r.Runs.Begun > 0, "%d runs", r.Runs.Begun)
+	add(r.Runs.Idle > 1, "the last %d from the same chunk", r.Runs.Idle)
+	add(r.Continues, "goes on in message %s", r.Message)
+	add(r.Error != "", "%q", strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], ""))
+	d.Text = strings.Join(text, ", ")
+	return d
+}
+
+func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+// messageDetail is a message: whose it is, and how large.
+func messageDetail(r *messageRow) dohost.Detail {
+	var m struct {
+		Role Role `json:"role"`
+	}
+	d := dohost.Detail{Kind: detailMessage, ID: r.ID, Counts: map[string]int64{"bytes": int64(len(r.JSON))}}
+	if err := json.Unmarshal(r.JSON, &m); err != nil {
+		d.Fault = err.Error()
+	}
+	d.Text = fmt.Sprintf("%s, %d bytes", m.Role, len(r.JSON))
+	return d
+}
