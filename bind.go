@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"slices"
 
 	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/internal/socket"
@@ -23,7 +24,8 @@ type Class struct {
 	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.
 	sockets *socket.Handlers
-	err     error // the first mistake in Bind, reported by Open
+	speaks  []string // see Protocols
+	err     error    // the first mistake in Bind, reported by Open
 }
 
 func (c *Class) mistake(format string, args ...any) {
@@ -38,6 +40,9 @@ func (c Class) Name() string { return c.rt.Name }
 // ServesHTTP says whether the class has an [OnHTTP].
 func (c Class) ServesHTTP() bool { return c.http != nil }
 
+// Speaks says whether [Protocols] names a protocol.
+func (c Class) Speaks(protocol string) bool { return slices.Contains(c.speaks, protocol) }
+
 // Methods returns the names of the exposed methods, in no order.
 func (c Class) Methods() []string {
 	var names []string
@@ -50,6 +55,12 @@ func (c Class) Methods() []string {
 // Entry is one thing, besides the constructor, by which an object of type O can be
 // entered.
 type Entry[O any] func(*Class)
+
+// Protocols names what objects speak over their WebSockets, for programs that list classes. Those of package
+// agent speak "agent", and those of package chat "chat" too.
+func Protocols[O any](names ...string) Entry[O] {
+	return func(c *Class) { c.speaks = append(c.speaks, names...) }
+}
 
 // Bind makes a class of a namespace and a constructor. The constructor runs when an
 // object wakes, before any event, and holds the object's turn; if it fails, the

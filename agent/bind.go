@@ -177,7 +177,7 @@ func Bind[O, S any, P interface {
 		return of(o).ring(ctx, info)
 	}), dohost.OnOperate(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 		return of(o).operate(ctx, a, kind, id)
-	}), dohost.OnLook[O](c.look), dohost.Private[O](func(name string) bool {
+	}), dohost.OnLook[O](c.look), dohost.Protocols[O](c.protocols()...), dohost.Private[O](func(name string) bool {
 		return strings.HasPrefix(name, subPrefix)
 	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
 }

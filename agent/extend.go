@@ -11,6 +11,8 @@ import (
 // Extension is what a package that builds on agents adds to a class: package chat is one. It sees what
 // comes before the class's own hooks do. Fields that are nil see nothing.
 type Extension[O any] struct {
+	// Protocol is what its frames are called: see [dohost.Protocols]. Empty for none of its own.
+	Protocol string
 	// Connect is told of a connection before the frames of the wire are sent to it.
 	Connect func(*O, context.Context, *Conn) error
 	// Message has what is not a frame of the agent's own wire, and says whether it was its.
@@ -29,7 +31,7 @@ type Extension[O any] struct {
 // Extend adds an extension. Those that come first see everything first.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return func(c *class) {
-		x := extension{look: e.Look}
+		x := extension{protocol: e.Protocol, look: e.Look}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -53,6 +55,8 @@ func Extend[O any](e Extension[O]) Entry[O] {
 
 // extension is an Extension of whatever struct.
 type extension struct {
+	protocol string
+
 	connect func(self any, ctx context.Context, c *Conn) error
 	message func(self any, ctx context.Context, c *Conn, f dohost.Frame) (handled bool, err error)
 	request func(self any, w http.ResponseWriter, r *http.Request) (handled bool)
@@ -128,6 +132,17 @@ func (c *class) extendedLook(ctx context.Context, v *dohost.View, yield func(doh
 		}
 	}
 	return true
+}
+
+// protocols are what agents of the class speak.
+func (c *class) protocols() []string {
+	all := []string{"agent"}
+	for _, x := range c.extensions {
+		if x.protocol != "" {
+			all = append(all, x.protocol)
+		}
+	}
+	return all
 }
 
 // Mistake makes [dohost.Open] fail with err: what a package that builds on agents has found wrong.

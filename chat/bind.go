@@ -145,7 +145,8 @@ func Bind[O, S any, P interface {
 	of := func(o *O) *conversation { return P(o).talk() }
 	all := append([]agent.Entry[O]{
 		agent.Extend(agent.Extension[O]{
-			Connect: func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
+			Protocol: "chat",
+			Connect:  func(o *O, ctx context.Context, conn *agent.Conn) error { return of(o).connect(ctx, conn) },
 			Message: func(o *O, ctx context.Context, conn *agent.Conn, f dohost.Frame) (bool, error) {
 				return of(o).receive(ctx, conn, f)
 			},

@@ -40,7 +40,12 @@ type commands struct {
 type App struct {
 	Classes  []dohost.Class
 	Commands []Command
+	// Questions are what the page of dohost serve suggests to ask the agents of a class, by its name.
+	Questions map[string][]string
 }
+
+// questions are an App's.
+type questions map[string][]string
 
 // Command is a command that a program adds.
 type Command struct {
@@ -77,7 +82,7 @@ func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
 		kong.Writers(std.out, std.err), kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(std.out, (*io.Writer)(nil)),
-		kong.Bind(a.Classes), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Bind(a.Classes), kong.Bind(questions(a.Questions)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}
 	for _, c := range a.Commands {
 		options = append(options, kong.DynamicCommand(c.Name, c.Help, "", c.Value))

@@ -31,6 +31,7 @@ type serveCmd struct {
 	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
 	TimeScale  float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
 	Grace      time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
+	Supervise  bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a process of its own, and start it again when that is killed or fails."`
 	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"text, json or off; debug, info, warn or error (${default})."`
 
 	accessFlags
@@ -38,13 +39,26 @@ type serveCmd struct {
 }
 
 // Run is the command.
-func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, std streams) error {
-	s := &server{std: std, served: make(chan error, 2)}
+func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, ask questions, std streams) error {
+	supervised := isSupervised()
+	if c.Supervise && !supervised {
+		if err := c.sensible(); err != nil {
+			return err
+		}
+		return c.supervise(ctx, std)
+	}
+	s := &server{std: std, ask: ask, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
 		return errors.Join(err, s.closeListeners())
 	}
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if supervised {
+		signal.Ignore(os.Interrupt)
+		signal.Notify(signals, syscall.SIGTERM)
+		go hearSupervisor(std.in, signals)
+	} else {
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	}
 	defer signal.Stop(signals)
 	s.start()
 	return s.wait(ctx, signals)
@@ -72,7 +86,11 @@ func (c *serveCmd) sensible() error {
 
 // server is a host with its two listeners.
 type server struct {
-	std      streams
+	std streams
+	ask questions
+	// supervised says that another process starts this one again.
+	supervised bool
+
 	log      *slog.Logger
 	host     *dohost.Host
 	public   *http.Server
@@ -120,9 +138,12 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if chaos.Active() {
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
-	s.public = s.newServer(web.Handler(s.host, &web.Options{Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Logger: s.log, Metrics: metrics}))
+	s.public = s.newServer(web.Handler(s.host, &web.Options{Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask), Logger: s.log, Metrics: metrics}))
 	if s.adminAt != nil {
-		o := &web.AdminOptions{Metrics: metrics, Ready: s.ready, Logger: s.log}
+		o := &web.AdminOptions{
+			Metrics: metrics, Ready: s.ready, Logger: s.log,
+			Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.ask),
+		}
 		if !isLoopback(c.Admin) {
 			o.Tokens, o.AnyHost = tokens, true
 		}
@@ -170,10 +191,13 @@ func (s *server) ready() error {
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
 	fmt.Fprintf(s.std.out, "objects http://%s\n", s.publicAt.Addr())
+	page := s.publicAt.Addr()
 	if s.admin != nil {
 		go s.serve(s.admin, s.adminAt)
 		fmt.Fprintf(s.std.out, "admin   http://%s\n", s.adminAt.Addr())
+		page = s.adminAt.Addr()
 	}
+	fmt.Fprintf(s.std.out, "page    http://%s/\n", page)
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {

@@ -2,12 +2,14 @@ package web
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dohost/dohost"
@@ -27,6 +29,12 @@ type AdminOptions struct {
 	AnyHost bool
 	// Tokens are those of which a caller must present one. None: nobody has to.
 	Tokens []string
+	// Kill ends the process as a power cut would, for the page's button. Nil: nobody can.
+	Kill func() error
+	// Supervised says that the process is started again when it was killed. The page tells.
+	Supervised bool
+	// Questions are what the page suggests to ask agents.
+	Questions Questions
 	// Logger gets a line for each change. Nil discards them.
 	Logger *slog.Logger
 }
@@ -45,6 +53,9 @@ type AdminOptions struct {
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
 //	GET    .../export                              and POST .../import
 //	POST   /v1/backup {"dir": path}                on the machine of the host
+//	POST   /v1/kill                                end the process at once, with AdminOptions.Kill
+//	GET    /                                       the page: talk to agents, and see their objects
+//	ANY    /agents/{class}/{name}/{rest...}        as on the public side, for the page
 //
 // Looking neither wakes an object nor prolongs its life; changing an alarm and
 // operating on what it has wake it.
@@ -71,8 +82,21 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /v1/objects", a.list)
 	mux.HandleFunc("POST /v1/backup", a.backup)
+	if a.opts.Kill != nil {
+		mux.HandleFunc("POST /v1/kill", a.kill)
+	}
+	p := &public{host: h, opts: (*Options)(nil).withDefaults()}
+	agents := newAgents(p)
+	toAgents := p.watch(agents, agents)
+	facts := pageFacts{Agents: p.opts.AgentsPrefix, Operator: true, Kill: a.opts.Kill != nil, Supervised: a.opts.Supervised}
+	page := newPages(h, facts, a.opts.Tokens, a.opts.Questions)
+	mux.Handle("GET "+hostPath, page)
 	objects := http.HandlerFunc(a.object)
-	return a.guard(authorize(a.opts.Tokens, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return a.guard(page.before(authorize(a.opts.Tokens, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := agents.matches(r); ok {
+			toAgents.ServeHTTP(w, r)
+			return
+		}
 		if strings.HasPrefix(r.URL.Path, "/v1/objects/") {
 			objects(w, r) // past the mux, which would clean the names in the path
 			return
@@ -82,7 +106,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	})))
+	}))))
 }
 
 func noRoute(w http.ResponseWriter, r *http.Request) {
@@ -108,7 +132,7 @@ func (a *admin) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusForbidden, "foreign_host", "this listener is not called "+r.Host)
 			return
 		}
-		if !ownOrigin(r) {
+		if !ownOrigin(r) && !isVisit(r) {
 			refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
 			return
 		}
@@ -138,6 +162,20 @@ func ownOrigin(r *http.Request) bool {
 		return true
 	}
 	return false
+}
+
+// kill answers POST /v1/kill, and ends the process when the answer is on its way.
+func (a *admin) kill(w http.ResponseWriter, _ *http.Request) {
+	a.opts.Logger.Warn("admin", "op", "kill")
+	const answer = "{\"killed\":true}\n"
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	w.Header().Set("Connection", "close")
+	_, _ = io.WriteString(w, answer) // whoever has gone wanted it all the same
+	_ = http.NewResponseController(w).Flush()
+	if err := a.opts.Kill(); err != nil {
+		a.opts.Logger.Error("admin", "op", "kill", "err", err)
+	}
 }
 
 func (a *admin) health(w http.ResponseWriter, _ *http.Request) {

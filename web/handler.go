@@ -5,6 +5,7 @@
 //	POST /objects/{class}/{name}/{method}       calls an exposed method; argument and result are JSON
 //	ANY  /objects/{class}/{name}/http/{rest...} reaches the object's own handler, at the path /{rest...}
 //	ANY  /agents/{class}/{name}/{rest...}       the same, as clients of the Agents SDK have it
+//	GET  /                                      a page to talk to chat agents, with Options.Page
 //
 // Class and name are percent-encoded, so that a name may contain a slash; a method
 // that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody]. In the
@@ -50,6 +51,10 @@ type Options struct {
 	CORS bool
 	// AgentsPrefix is what the paths of agents begin with. Empty means /agents.
 	AgentsPrefix string
+	// Page serves the page at /, for conversations with chat agents.
+	Page bool
+	// Questions are what the page suggests.
+	Questions Questions
 	// Logger gets a line per request. Nil discards them.
 	Logger *slog.Logger
 	// Metrics count the responses. Nil counts nothing.
@@ -97,13 +102,25 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	if opts.CORS {
 		toAgents = shared(authorize(opts.Tokens, a))
 	}
-	return p.watch(a, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	route := func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := a.matches(r); ok {
 			toAgents.ServeHTTP(w, r)
 		} else {
 			objects.ServeHTTP(w, r)
 		}
-	}))
+	}
+	if !opts.Page {
+		return p.watch(a, http.HandlerFunc(route))
+	}
+	page := newPages(h, pageFacts{Agents: opts.AgentsPrefix}, opts.Tokens, opts.Questions)
+	facts := authorize(opts.Tokens, guard.Handler(page))
+	return p.watch(a, page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == hostPath {
+			facts.ServeHTTP(w, r)
+		} else {
+			route(w, r)
+		}
+	})))
 }
 
 // public is the public handler.

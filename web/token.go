@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 )
 
 // ReadTokens reads a file of tokens, one a line; empty lines and those that begin
@@ -34,7 +35,7 @@ func ReadTokens(path string) ([]string, error) {
 	return tokens, nil
 }
 
-// authorize lets through who presents one of tokens, or everybody if there are none.
+// authorize lets through who presents one of tokens, or a ticket for a WebSocket, or everybody if there are none.
 func authorize(tokens []string, next http.Handler) http.Handler {
 	if len(tokens) == 0 {
 		return next
@@ -44,6 +45,10 @@ func authorize(tokens []string, next http.Handler) http.Handler {
 		sums = append(sums, sha256.Sum256([]byte(t)))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if takeTicket(r, tokens, time.Now()) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
 		known := 0

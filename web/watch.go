@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,8 @@ func routeOf(a *agents, r *http.Request) string {
 	}
 	segments, _, ok := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
 	switch {
+	case r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"):
+		return "page"
 	case !ok:
 		return "none"
 	case segments[2] == "http":

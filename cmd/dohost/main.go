@@ -26,6 +26,12 @@ func main() {
 		Commands: []cli.Command{{
 			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
 		}, simCommand, benchCommand},
+		Questions: map[string][]string{string(assistant.Assistants): {
+			"What happens to an object when it is evicted?",
+			"How does a reply go on after a crash?",
+			"When does an alarm fire?",
+			"What keeps an object in memory?",
+		}},
 	}.Main()
 }
 

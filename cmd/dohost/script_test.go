@@ -90,7 +90,7 @@ func server(ts *testscript.TestScript, name string) *running {
 	return s
 }
 
-var listens = regexp.MustCompile(`^(objects|admin) +(http://\S+)$`)
+var listens = regexp.MustCompile(`^(objects|admin|page) +(http://\S+)$`)
 
 func start(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -124,7 +124,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 		_ = cmd.Wait()
 	})
 	out := bufio.NewScanner(stdout)
-	for range 2 {
+	for range 3 {
 		if !out.Scan() {
 			rest, _ := io.ReadAll(s.logs)
 			ts.Fatalf("%s did not start: %s", args[1], rest)
@@ -133,7 +133,7 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 		if m == nil {
 			ts.Fatalf("%s printed %q", args[1], out.Text())
 		}
-		ts.Setenv(map[string]string{"objects": "OBJECTS", "admin": "DOHOST_ADMIN"}[m[1]], strings.TrimPrefix(m[2], "http://"))
+		ts.Setenv(map[string]string{"objects": "OBJECTS", "admin": "DOHOST_ADMIN", "page": "PAGE"}[m[1]], strings.TrimPrefix(m[2], "http://"))
 	}
 }
 

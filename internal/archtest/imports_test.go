@@ -30,8 +30,9 @@ var mayImport = map[string][]string{
 
 	"chat/internal/provider": {"chat"},
 
-	"web": {"."},
-	"cli": {"web", "agent", "chat", "."},
+	"web":      {"web/page", "."},
+	"web/page": {},
+	"cli":      {"web", "agent", "chat", "."},
 
 	"dohosttest":   {".", "runtime", "objectstore", "internal/..."},
 	"docs":         {},

@@ -1,0 +1,362 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/dohost/dohost/web"
+)
+
+// casesOfPage is how many there are, on all screens, so that none is lost unnoticed.
+const casesOfPage = 22
+
+// screen is what the page is seen on.
+type screen struct {
+	name          string
+	dark, phone   bool
+	width, height int
+}
+
+var (
+	desktop   = screen{"desktop, light", false, false, 1200, 800}
+	nightDesk = screen{"desktop, dark", true, false, 1200, 800}
+	phone     = screen{"phone, dark", true, true, 360, 740}
+	dayPhone  = screen{"phone, light", false, true, 360, 740}
+)
+
+// pageCase is something that somebody does with the page, in a conversation of its own. Others go on in the
+// same process beside it, unless it is alone.
+type pageCase struct {
+	name    string
+	screens []screen
+	alone   bool
+	do      func(t *testing.T, v *visit)
+}
+
+const question = "What happens to an object when it is evicted?"
+
+// speaks asks, and returns when some words of the answer are there.
+const speaks = `await until("it is connected", () => the("#link").dataset.state === "open"); type("` + question + `"); await until("it speaks", () => words() > 6);`
+
+// ends waits until the answer has ended.
+const ends = `await idle();`
+
+// evicted is a case in which a button ends the incarnation in mid-sentence.
+func evicted(button, said string) func(t *testing.T, v *visit) {
+	return func(t *testing.T, v *visit) {
+		v.do(t, speaks+`await press("`+button+`"); const before = words();
+			await until("it is cut off", () => the('article[data-state="cut"]') || words() > before + 3);
+			await until("it goes on", () => words() > before + 3);`)
+		v.picture(t, button)
+		v.do(t, ends+`await until("the page says so", () => the("#history").innerText.includes("`+said+`")
+			|| (the("#history").offsetParent === null && the("#history").textContent.includes("`+said+`")));
+			await until("the bill says so", () => the("#bill").textContent.includes("Recoveries1"));
+			await until("the panel says so", () => the("#bill").textContent.includes("Replycomplete") && the("#facts").textContent.includes("Fibersnone"));
+			if (!the(".foot:not([hidden])").textContent.includes("Cut off")) throw new Error("nothing is said below the answer");`)
+		v.picture(t, button+" over")
+		v.isStored(t, 1)
+	}
+}
+
+var pageCases = []pageCase{
+	{"asks", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+		v.do(t, `await until("it suggests something", () => the(".question"));`)
+		v.picture(t, "start")
+		v.do(t, `the(".question").click(); await until("it speaks", () => words() > 6);`+ends)
+		v.isStored(t, 1)
+	}},
+	{"evicts in mid-sentence", []screen{desktop, nightDesk, phone, dayPhone}, false, evicted("evict", "Evict was pressed")},
+	{"restarts in mid-sentence", []screen{desktop, phone}, false, evicted("restart", "Restart was pressed")},
+	{"crashes in mid-sentence", []screen{desktop, phone}, false, evicted("crash", "Crash was pressed")},
+	{"evicts again and again", []screen{desktop}, false, func(t *testing.T, v *visit) {
+		v.do(t, speaks+`for (let i = 0; i < 4; i++) { const before = words(); await press("evict");
+			await until("it goes on", () => words() > before + 4 || the("#stop").hidden); }`+ends)
+		v.isStored(t, 1)
+	}},
+	{"kills the process in mid-sentence", []screen{desktop, phone}, true, func(t *testing.T, v *visit) {
+		v.do(t, speaks+`await press("kill"); await until("the page says so", () => the("#banner").innerText.includes("is being started again"));`)
+		v.picture(t, "killed")
+		v.do(t, `const before = words(); await until("it goes on", () => words() > before + 3);`+ends)
+		v.do(t, `await until("the page says so", () => the("#history").textContent.includes("Another process answers"));`)
+		v.picture(t, "killed over")
+		v.isStored(t, 1)
+	}},
+	{"is loaded again in mid-sentence", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+		v.do(t, speaks)
+		v.load(t, "Page.reload", nil)
+		v.do(t, `await until("it goes on", () => words() > 6);`+ends)
+		v.isStored(t, 1)
+	}},
+	{"is open twice", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+		v.do(t, `await until("it is connected", () => the("#link").dataset.state === "open");`)
+		other := v.again(t)
+		other.do(t, `await until("it is connected", () => the("#link").dataset.state === "open");`)
+		v.do(t, speaks+`await press("evict");`)
+		other.do(t, `await until("it speaks here too", () => words() > 6);`)
+		v.do(t, ends)
+		other.do(t, ends)
+		v.isStored(t, 1)
+		other.isStored(t, 1)
+	}},
+	{"stops, and clears", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+		v.do(t, speaks+`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
+			const n = words();`+ends+`if (words() > n + 8) throw new Error("it did not stop");`)
+		v.isStored(t, 1)
+		v.do(t, `type("When does an alarm fire?"); await until("it speaks again", () => answers().length === 2);`+ends)
+		v.isStored(t, 2)
+		v.do(t, `seen.cleared = true; await press("clear"); await until("all has gone", () => answers().length === 0 && the(".question").offsetParent);`)
+	}},
+	{"is public, without an operator", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+		v.do(t, speaks)
+		if err := v.server.evict(t.Context(), v.agent); err != nil {
+			t.Error(err)
+		}
+		v.do(t, ends+`if (the("#object").offsetParent) throw new Error("there are buttons");`)
+		v.picture(t, "public")
+		v.isStored(t, 1)
+	}},
+	{"shows a long conversation", []screen{desktop}, false, longConversation},
+}
+
+// longConversation has 3,000 messages stored, of which few are on the screen.
+func longConversation(t *testing.T, v *visit) {
+	v.do(t, `const ws = new WebSocket(location.origin.replace("http", "ws") + "/agents/assistant/`+v.agent+`?_pk=filler");
+		await new Promise((r) => (ws.onopen = r));
+		const list = Array.from({length: 3000}, (_, i) => ({id: "m" + String(i).padStart(5, "0"), role: i % 2 ? "assistant" : "user",
+			parts: [{type: "text", text: "Message " + i}, ...(i === 2999 ? [{type: "tool-deploy", toolCallId: "c1", state: "approval-requested",
+				input: {to: "production"}, approval: {id: "a1"}}, {type: "data-chart", data: {x: 1}}, {type: "novelty"}] : [])]}));
+		ws.send(JSON.stringify({type: "cf_agent_chat_messages", messages: list}));
+		await until("all are there", () => document.querySelectorAll("article").length >= 60 && document.body.innerText.includes("Message 2999"));
+		if (document.querySelectorAll("article").length > 60) throw new Error("all are on the screen");
+		await until("a call wants approval", () => the(".tool button"));`)
+	v.picture(t, "long")
+	v.do(t, `await press("earlier"); await until("more are there", () => document.querySelectorAll("article").length === 120);
+		the(".tool button").click(); await until("it is answered", () => the(".tool").dataset.state !== "approval-requested");`)
+	v.do(t, `const n = answers().length;`+`type("`+question+`"); await until("it speaks", () => words() > 6);`+ends)
+}
+
+// TestPage has somebody use the page that dohost serves, in a browser, and looks at every frame.
+func TestPage(t *testing.T) {
+	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
+	bin := filepath.Join(t.TempDir(), "dohost")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../cmd/dohost").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	c := startChrome(t, browser)
+	shared := serveHost(t, bin)
+	var ran atomic.Int64
+	t.Run("page", func(t *testing.T) {
+		for _, pc := range pageCases {
+			for _, s := range pc.screens {
+				t.Run(pc.name+", "+s.name, func(t *testing.T) {
+					t.Parallel()
+					h := shared
+					if pc.alone {
+						h = serveHost(t, bin)
+					}
+					v := h.visit(t, c, s, fmt.Sprintf("a%d", ran.Add(1)), strings.Contains(pc.name, "public"))
+					pc.do(t, v)
+				})
+			}
+		}
+	})
+	if n := ran.Load(); n != casesOfPage {
+		t.Errorf("%d cases, want %d", n, casesOfPage)
+	}
+	t.Logf("%d cases", ran.Load())
+}
+
+// pageHost is a supervised dohost serve.
+type pageHost struct{ objects, admin string }
+
+func serveHost(t *testing.T, bin string) *pageHost {
+	t.Helper()
+	cmd := exec.Command(bin, "serve", "--supervise", "--data", filepath.Join(t.TempDir(), "data"),
+		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "off")
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the host ends with %v", err)
+		}
+	})
+	h := &pageHost{}
+	out := bufio.NewScanner(stdout)
+	for h.admin == "" && out.Scan() {
+		m := regexp.MustCompile(`^(objects|admin) +http://(\S+)$`).FindStringSubmatch(out.Text())
+		switch {
+		case m == nil:
+			t.Fatalf("dohost printed %q", out.Text())
+		case m[1] == "objects":
+			h.objects = m[2]
+		default:
+			h.admin = m[2]
+		}
+	}
+	go func() {
+		for out.Scan() { // of processes that come later
+		}
+	}()
+	return h
+}
+
+func (h *pageHost) evict(ctx context.Context, agent string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+h.admin+"/v1/objects/assistant/"+agent+"/evict", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	var did web.Evicted
+	if err := json.NewDecoder(res.Body).Decode(&did); err != nil || !did.Evicted {
+		return fmt.Errorf("evict: %v, %w", did, err)
+	}
+	return nil
+}
+
+// visit is a page that somebody has open.
+type visit struct {
+	server *pageHost
+	chrome *chrome
+	screen screen
+	agent  string
+	url    string
+	tab    *tab
+}
+
+func (h *pageHost) visit(t *testing.T, c *chrome, s screen, agent string, public bool) *visit {
+	t.Helper()
+	at := h.admin
+	if public {
+		at = h.objects
+	}
+	v := &visit{h, c, s, agent, "http://" + at + "/#assistant/" + agent, nil}
+	v.open(t)
+	return v
+}
+
+// again opens the page once more.
+func (v *visit) again(t *testing.T) *visit {
+	t.Helper()
+	other := *v
+	other.open(t)
+	return &other
+}
+
+func (v *visit) open(t *testing.T) {
+	t.Helper()
+	var err error
+	if v.tab, err = v.chrome.open("about:blank"); err != nil {
+		t.Fatal(err)
+	}
+	page := v.tab
+	t.Cleanup(func() {
+		if err := page.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	sampler, err := os.ReadFile("js/sample.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := "light"
+	if v.screen.dark {
+		scheme = "dark"
+	}
+	for _, c := range []struct {
+		method string
+		params map[string]any
+	}{
+		{"Page.enable", nil},
+		{"Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": string(sampler)}},
+		{"Emulation.setDeviceMetricsOverride", map[string]any{
+			"width": v.screen.width, "height": v.screen.height, "deviceScaleFactor": 1, "mobile": v.screen.phone,
+		}},
+		{"Emulation.setEmulatedMedia", map[string]any{
+			"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}},
+		}},
+	} {
+		if _, err := v.chrome.do(page.SessionID, c.method, c.params); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v.load(t, "Page.navigate", map[string]any{"url": v.url})
+}
+
+// load loads the page, by a command of the browser.
+func (v *visit) load(t *testing.T, method string, params map[string]any) {
+	t.Helper()
+	if _, err := v.chrome.do(v.tab.SessionID, method, params); err != nil {
+		t.Fatal(err)
+	}
+	loaded := `window.until ? until("it is loaded", () => document.readyState === "complete") : Promise.reject(new Error("nobody looks"))`
+	if err := v.tab.run(loaded); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do runs something in the page, and says what was wrong with what was painted until then.
+func (v *visit) do(t *testing.T, code string) {
+	t.Helper()
+	if err := v.tab.run("(async () => {" + code + "})()"); err != nil {
+		v.picture(t, "failed")
+		t.Fatal(err)
+	}
+	if err := v.tab.run(`if (seen.wrong.length) throw new Error(seen.wrong.slice(0, 3).join("\n"))`); err != nil {
+		t.Fatal(err)
+	}
+	large := `const d = document.documentElement;
+		if (d.scrollWidth > innerWidth || d.scrollHeight > innerHeight) throw new Error("the page is larger than its screen")`
+	if err := v.tab.run("{" + large + "}"); err != nil {
+		t.Error(err)
+	}
+}
+
+// isStored compares what is painted with what is stored.
+func (v *visit) isStored(t *testing.T, answers int) {
+	t.Helper()
+	v.do(t, fmt.Sprintf(`const list = await (await fetch("/agents/assistant/%s/get-messages")).json();
+		const bare = (s) => s.replace(/\s+/g, "");
+		const stored = list.filter((m) => m.role === "assistant").map((m) => bare(m.parts.filter((p) => p.type === "text").map((p) => p.text).join("")));
+		const painted = window.answers().map(bare);
+		if (JSON.stringify(painted) !== JSON.stringify(stored)) throw new Error("painted " + JSON.stringify(painted) + ", stored " + JSON.stringify(stored));
+		if (painted.length !== %d || seen.frames < 20 || seen.changes < 3) throw new Error(painted.length + " answers, " + seen.frames + " frames, " + seen.changes + " changes");`,
+		v.agent, answers))
+}
+
+func (v *visit) picture(t *testing.T, name string) {
+	t.Helper()
+	if *shots == "" {
+		return
+	}
+	name = strings.NewReplacer(" ", "-", ",", "").Replace(name + " " + v.screen.name)
+	if err := v.tab.picture(filepath.Join(*shots, "page-"+name+".png")); err != nil {
+		t.Error(err)
+	}
+}
+

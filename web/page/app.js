@@ -1,0 +1,284 @@
+// The page: a conversation with an agent and, for operators, the object that it is.
+import { Announcer } from './announce.js'
+import { Bills } from './bill.js'
+import { by, newID, setText } from './dom.js'
+import { Operator } from './operate.js'
+import { markCuts } from './paint.js'
+import { busy, empty, shown, take, unsent } from './talk.js'
+import { Thread } from './view.js'
+import { Host, Wire } from './wire.js'
+
+const host = new Host()
+const announcer = new Announcer(by('said'))
+const thread = new Thread(by('items'), by('earlier'), (kind, ...args) => kind === 'approve' && approve(...args))
+const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, bill: (id) => bills.get(id) })
+
+let facts = null // of the host
+let chosen = null // {class, name, of}: of is the class's facts
+let wire = null
+let talk = empty
+let bills = new Bills()
+let request = '' // that was seen last
+let replies = new Map() // request by its message
+let cuts = [] // {message, at}
+let drawn = false
+let link = 'connecting'
+
+// choose opens a conversation.
+function choose(className, name) {
+  const of = facts.classes.find((c) => c.name === className) ?? facts.classes.find((c) => c.chat) ?? facts.classes[0]
+  if (!of) return banner('This host has no class to show.')
+  chosen = { class: of.name, name: objectName(name), of }
+  wire?.close()
+  wire = null
+  talk = { ...empty, known: !of.chat }
+  bills = new Bills()
+  cuts = []
+  replies = new Map()
+  request = ''
+  thread.fresh()
+  by('class').value = of.name
+  by('name').value = chosen.name
+  const hash = `#${of.name}/${chosen.name}`
+  if (location.hash !== hash) history.replaceState(null, '', hash)
+  document.title = `${of.name}/${chosen.name} · dohost`
+  suggestions(of)
+  if (facts.operator) operator.open(chosen)
+  by('ask').hidden = !of.chat
+  if (of.chat) {
+    wire = new Wire(host, `${facts.agents}/${of.url}/${chosen.name}`, { facts: learn, frame, state: linkState })
+  } else {
+    linkState('none')
+  }
+  draw()
+}
+
+// objectName is a name as an agent has it: it is taken from the URL as it stands there.
+function objectName(text) {
+  const name = text.trim().replace(/[^\w.~!$&'()*+,;=:@%-]/g, encodeURIComponent)
+  return name === '' || name === '.' || name === '..' ? 'me' : name
+}
+
+function suggestions(of) {
+  setText(by('hint'), !of.chat ? `${of.name} is no chat agent: here is its object alone.`
+    : facts.operator ? 'Then press Evict while it speaks. The sentence goes on.' : 'It goes on where it was, whatever happens to its process.')
+  by('start').querySelector('h2').textContent = of.chat ? 'Ask something' : 'Nothing to talk to'
+  by('questions').replaceChildren(...(of.questions ?? []).map((q) => {
+    const b = document.createElement('button')
+    b.type = 'button'
+    b.className = 'question'
+    b.textContent = q
+    b.addEventListener('click', () => ask(q))
+    return b
+  }))
+}
+
+// learn takes the facts of the process that answers now.
+function learn(f) {
+  if (facts && f.process !== facts.process) operator.process()
+  facts = f
+}
+
+function linkState(state, detail) {
+  const cut = talk.reply && link === 'open' && state !== 'open'
+  link = state
+  const words = { connecting: 'connecting', open: 'connected', away: 'cut off', gone: 'host is gone', none: 'no chat', refused: 'refused', denied: 'no token' }
+  if (state !== 'connecting' || by('link').dataset.state === 'connecting') {
+    by('link').dataset.state = state
+    setText(by('link'), words[state])
+  }
+  if (state === 'open') {
+    talk = take(talk, { type: 'back' })
+    for (const a of unsent(talk)) send(a)
+    banner('')
+  } else if (state !== 'connecting') {
+    talk = take(talk, { type: 'away' })
+  }
+  if (cut && bills.cut(talk.reply.id)) {
+    const m = talk.reply.acc.message.id
+    const root = thread.root(m)?.querySelector('.parts')
+    if (root) cuts.push({ message: m, at: root.textContent.length })
+    operator.happened('cut', `Cut off at chunk ${talk.reply.acc.next}`)
+  }
+  if (state === 'gone') banner(goneText())
+  if (state === 'refused') banner(`The agent has closed the connection: ${detail}. Reload the page to try again.`)
+  if (state === 'denied') askToken(detail)
+  operator.look()
+  draw()
+}
+
+function goneText() {
+  if (facts?.supervised) return 'The process is gone. It is being started again…'
+  if (facts?.operator) return 'The process is gone. Start it again: dohost serve. This page comes back by itself.'
+  return 'The server is gone. This page comes back by itself when it does.'
+}
+
+function banner(text) {
+  by('banner').hidden = text === ''
+  setText(by('banner'), text)
+}
+
+function frame(f) {
+  if (f.type === 'cf_agent_use_chat_response' && !f.done && !f.replayComplete) {
+    request = f.id
+    const gap = bills.chunk(f.id, f)
+    if (gap) operator.happened('recovered', `The next word, after ${(gap / 1000).toFixed(2)} s`)
+  }
+  const before = talk.reply
+  talk = take(talk, f)
+  if (before && talk.reply?.id === before.id) bills.grew(before.id, textOf(before), textOf(talk.reply))
+  if (talk.reply) replies.set(talk.reply.acc.message.id, talk.reply.id)
+  if (f.type === 'cf_agent_chat_clear') cuts = []
+  if (f.done) setTimeout(() => operator.look(), 150) // when its fiber has ended
+  draw()
+}
+
+const textOf = (reply) => plainText(reply.acc.message)
+const plainText = (m) => m.parts.filter((p) => p.type === 'text').map((p) => p.text).join('\n')
+
+// draw paints what is known, at most once a frame.
+function draw() {
+  if (drawn) return
+  drawn = true
+  requestAnimationFrame(() => {
+    drawn = false
+    paintAll()
+  })
+}
+
+function paintAll() {
+  const items = shown(talk)
+  const box = by('thread')
+  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60
+  const notes = new Map()
+  for (const [message, of] of replies) notes.set(message, bills.line(of))
+  thread.render(items, notes, link !== 'open' || talk.recovering)
+  markCuts(cuts.map((c) => ({ root: thread.root(c.message)?.querySelector('.parts'), at: c.at })).filter((c) => c.root))
+  by('start').hidden = items.length > 0 || !talk.known
+  by('failure').hidden = !talk.failure
+  setText(by('failure'), talk.failure)
+  const id = busy(talk)
+  by('stop').hidden = !id
+  by('clear').hidden = items.length === 0
+  if (atEnd) box.scrollTop = box.scrollHeight
+  by('newest').hidden = box.scrollHeight - box.scrollTop - box.clientHeight < 200
+  const last = items.findLast((i) => i.message.role === 'assistant')
+  if (last) {
+    announcer.follow(last.message.id, plainText(last.message), !last.live)
+  }
+  operator.bill()
+}
+
+function send(a) {
+  wire?.send({
+    type: 'cf_agent_use_chat_request', id: a.id,
+    init: { method: 'POST', body: JSON.stringify({ messages: [a.message], trigger: 'submit-message' }) },
+  })
+}
+
+// ask asks; without a connection as soon as there is one.
+function ask(text) {
+  const a = { id: newID('req-'), message: { id: newID('user-'), role: 'user', parts: [{ type: 'text', text }] } }
+  talk = take(talk, { type: 'asked', ...a })
+  if (link === 'open') send(a)
+  else wire.now()
+  draw()
+  requestAnimationFrame(() => (by('thread').scrollTop = by('thread').scrollHeight))
+}
+
+function stop() {
+  const id = busy(talk)
+  if (id) wire?.send({ type: 'cf_agent_chat_request_cancel', id })
+}
+
+function approve(toolCallId, approved) {
+  wire?.send({ type: 'cf_agent_tool_approval', toolCallId, approved, autoContinue: true })
+}
+
+function askToken(why) {
+  const dialog = by('token')
+  if (why) setText(by('token-why'), `${why}. It is kept for as long as this tab is open.`)
+  if (!dialog.open) dialog.showModal()
+}
+
+function submit() {
+  const box = by('question')
+  if (!box.value.trim() || !wire) return // it stays there until it can be asked
+  ask(box.value)
+  box.value = ''
+  fit()
+}
+
+function fit() {
+  const box = by('question')
+  box.style.height = 'auto'
+  box.style.height = Math.min(box.scrollHeight + 2, 180) + 'px'
+}
+
+function listen() {
+  by('ask').addEventListener('submit', (e) => {
+    e.preventDefault()
+    submit()
+  })
+  by('question').addEventListener('input', fit)
+  by('question').addEventListener('keydown', (e) => {
+    if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
+      e.preventDefault()
+      submit()
+    }
+  })
+  document.addEventListener('keydown', (e) => {
+    if (e.key === 'Escape' && !document.querySelector('dialog[open]')) stop()
+  })
+  by('stop').addEventListener('click', () => {
+    stop()
+    by('question').focus()
+  })
+  by('clear').addEventListener('click', () => {
+    if (!wire?.send({ type: 'cf_agent_chat_clear' })) return
+    talk = { ...empty, known: true, connected: true }
+    cuts = []
+    draw()
+    by('question').focus()
+  })
+  by('newest').addEventListener('click', () => (by('thread').scrollTop = by('thread').scrollHeight))
+  by('thread').addEventListener('scroll', () => draw(), { passive: true })
+  by('choose').addEventListener('submit', (e) => e.preventDefault())
+  for (const id of ['class', 'name']) by(id).addEventListener('change', () => choose(by('class').value, by('name').value))
+  addEventListener('hashchange', fromHash)
+  addEventListener('online', () => wire?.now())
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) return
+    wire?.now()
+    operator.look()
+  })
+  by('token').addEventListener('close', () => {
+    host.token = by('token-text').value.trim()
+    by('token-text').value = ''
+    begin()
+  })
+}
+
+function fromHash() {
+  const [className, ...name] = decodeURI(location.hash.slice(1)).split('/')
+  choose(className, name.join('/') || 'me')
+}
+
+// begin learns what the host is, when it answers.
+async function begin() {
+  try {
+    facts = await host.facts()
+  } catch (err) {
+    if (err.status === 401) return askToken(err.message)
+    banner(goneText())
+    return setTimeout(begin, 1000)
+  }
+  banner('')
+  document.body.dataset.operator = String(Boolean(facts.operator))
+  by('class').replaceChildren(...facts.classes.map((c) => new Option(c.name, c.name)))
+  operator.facts(facts)
+  fromHash()
+}
+
+listen()
+begin()

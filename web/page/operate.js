@@ -1,0 +1,112 @@
+// What operators do, and see, beside the conversation.
+import { by, setText } from './dom.js'
+import { note, render, renderBill } from './panel.js'
+import { changes, Watch } from './watch.js'
+
+const done = { fence: 'Evict', restart: 'Restart', crash: 'Crash' }
+
+// Operator is the object's side of the page. talk has busy(), request() and bill(id) of the conversation.
+export class Operator {
+  #host
+  #talk
+  #watch = null
+  #facts = null
+  #seen = null
+  #epoch = ''
+
+  constructor(host, talk) {
+    this.#host = host
+    this.#talk = talk
+    for (const button of document.querySelectorAll('[data-style]')) {
+      button.addEventListener('click', () => this.#there() && this.#evict(button.dataset.style))
+    }
+    by('kill').addEventListener('click', () => this.#there() && (this.#facts.supervised ? this.#kill() : by('sure').showModal()))
+    by('sure').addEventListener('close', () => by('sure').returnValue === 'yes' && this.#kill())
+    by('more').addEventListener('click', () => {
+      const open = by('object').toggleAttribute('data-open')
+      by('more').setAttribute('aria-expanded', String(open))
+      setText(by('more'), open ? 'Close' : 'Details')
+    })
+    setInterval(() => this.#seen && !document.hidden && render(this.#seen, Date.now()), 250) // the alarm's countdown
+  }
+
+  // there says whether there is a host to do something.
+  #there() {
+    return by('object').dataset.state !== 'gone'
+  }
+
+  facts(f) {
+    this.#facts = f
+    by('object').hidden = !f.operator
+    by('kill').hidden = !f.kill
+  }
+
+  // open looks at another object.
+  open(id) {
+    this.#watch?.end()
+    this.#seen = null
+    this.#epoch = ''
+    by('history').replaceChildren()
+    by('object').setAttribute('aria-label', `The object ${id.class}/${id.name}`)
+    this.#watch = new Watch(this.#host, id, this.#talk.busy, (look) => this.#look(look))
+    this.#names(id)
+  }
+
+  // names suggests objects that there are.
+  async #names(id) {
+    try {
+      const list = await this.#host.ask('GET', `/v1/objects?limit=50&class=${encodeURIComponent(id.class)}`)
+      by('names').replaceChildren(...list.objects.map((o) => new Option(o.id.slice(id.class.length + 1))))
+    } catch {
+      // the page does without
+    }
+  }
+
+  look() {
+    this.#watch?.look()
+  }
+
+  #look(look) {
+    for (const c of changes(this.#seen, look, this.#epoch)) note(c.kind, c.text)
+    if (look.object?.live) this.#epoch = look.object.epoch
+    this.#seen = look.object || !this.#seen ? look : { ...this.#seen, ...look, object: this.#seen.object }
+    render(this.#seen, Date.now())
+    this.bill()
+  }
+
+  // bill shows what the reply that was seen last has cost.
+  bill() {
+    const id = this.#talk.request()
+    const list = (this.#seen?.details ?? []).filter((d) => d.kind === 'request')
+    renderBill(id ? list.find((d) => d.id === id) : list[0], id ? this.#talk.bill(id) : null)
+  }
+
+  happened(kind, text) {
+    if (this.#facts?.operator) note(kind, text)
+  }
+
+  process() {
+    this.happened('back', 'Another process answers')
+  }
+
+  async #evict(style) {
+    note(style, `${done[style]} was pressed`)
+    try {
+      const { evicted } = await this.#host.ask('POST', `${this.#watch.path}/evict?style=${style}`)
+      if (!evicted) note('cold', 'There was nothing in memory to end')
+    } catch (err) {
+      note('failed', `${done[style]}: ${err.message}`)
+    }
+    this.look()
+  }
+
+  async #kill() {
+    note('kill', 'Kill was pressed: SIGKILL')
+    try {
+      await this.#host.ask('POST', '/v1/kill')
+    } catch (err) {
+      if (err.status !== undefined) note('failed', `Kill: ${err.message}`)
+    }
+    this.look()
+  }
+}

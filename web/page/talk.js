@@ -1,0 +1,126 @@
+// A conversation, as frames make it: take is a pure function of what was known and what has come.
+import { add, begin } from './chunks.js'
+
+// empty is a conversation of which nothing is known.
+export const empty = {
+  known: false, // the transcript was seen
+  messages: [], // of the transcript
+  asked: [], // what was asked and is not in the transcript yet: {id, message, refused}
+  reply: null, // that is being made: {id, acc, continues, users}
+  replay: null, // what is being shown again of it, which takes its place when it is complete
+  waits: '', // id of a request that waits
+  recovering: false, // the reply was cut off, and has not said anything since
+  connected: false,
+  failure: '', // of the last reply
+  failed: '', // request of that
+}
+
+// take takes a frame of the wire, or what the page has done: asked, away.
+export function take(s, f) {
+  switch (f.type) {
+    case 'asked':
+      return { ...s, asked: [...s.asked, { id: f.id, message: f.message, refused: '' }], failure: '', failed: '' }
+    case 'away':
+      return { ...s, connected: false, replay: null, waits: '' }
+    case 'back':
+      return { ...s, connected: true }
+    case 'cf_agent_chat_messages':
+      return transcript(s, f.messages)
+    case 'cf_agent_message_updated':
+      return f.message?.id ? { ...s, messages: s.messages.map((m) => (m.id === f.message.id ? f.message : m)) } : s
+    case 'cf_agent_chat_clear':
+      return { ...empty, known: true, connected: s.connected }
+    case 'cf_agent_stream_pending':
+      return { ...s, waits: f.id }
+    case 'cf_agent_stream_resume_none':
+      return f.reason === 'idle' ? { ...s, reply: null, replay: null, waits: '', recovering: false } : s
+    case 'cf_agent_chat_recovering':
+      return { ...s, recovering: Boolean(f.recovering) }
+    case 'cf_agent_use_chat_response':
+      return response(s, f)
+  }
+  return s
+}
+
+const isMessage = (m) => m && typeof m.id === 'string' && Array.isArray(m.parts)
+
+function transcript(s, list) {
+  if (!Array.isArray(list)) return s
+  const messages = list.filter(isMessage)
+  const has = new Set(messages.map((m) => m.id))
+  return { ...s, known: true, messages, asked: s.asked.filter((a) => !has.has(a.message.id)) }
+}
+
+function response(s, f) {
+  if (f.done) return ended(s, f)
+  if (f.replayComplete) {
+    if (s.replay?.id !== f.id) return { ...s, replay: null }
+    return { ...s, reply: s.replay, replay: null, waits: '' }
+  }
+  let chunk
+  try {
+    chunk = JSON.parse(f.body)
+  } catch {
+    return s
+  }
+  const slot = f.replay ? 'replay' : 'reply'
+  let of = s[slot]?.id === f.id ? s[slot] : newReply(s, f)
+  if (typeof f.seq === 'number' && f.seq < of.acc.next) return s // it was seen
+  of = { ...of, acc: { ...add(of.acc, chunk), next: (f.seq ?? of.acc.next) + 1 } }
+  const next = { ...s, [slot]: of }
+  return f.replay ? next : { ...settle(next, f.id), waits: '', recovering: false, failure: '', failed: '' }
+}
+
+function newReply(s, f) {
+  const older = f.continuation ? s.messages.findLast((m) => m.role === 'assistant') : null
+  const asked = s.asked.find((a) => a.id === f.id)
+  return { id: f.id, continues: Boolean(older), after: asked?.message.id ?? (s.reply?.id === f.id ? s.reply.after : undefined), acc: begin(older) }
+}
+
+// settle moves what was asked into the transcript: its answer says that it has come.
+function settle(s, id) {
+  const a = s.asked.find((x) => x.id === id)
+  if (!a) return s
+  const known = s.messages.some((m) => m.id === a.message.id)
+  return { ...s, messages: known ? s.messages : [...s.messages, a.message], asked: s.asked.filter((x) => x !== a) }
+}
+
+function ended(s, f) {
+  const refused = f.error && !f.messageIds && s.asked.some((a) => a.id === f.id)
+  if (refused) {
+    return { ...s, asked: s.asked.map((a) => (a.id === f.id ? { ...a, refused: f.body || 'refused' } : a)) }
+  }
+  s = settle(s, f.id)
+  if (s.reply?.id === f.id) s = { ...s, messages: withReply(s), reply: null, recovering: false }
+  if (s.replay?.id === f.id) s = { ...s, replay: null }
+  if (s.waits === f.id) s = { ...s, waits: '' }
+  return f.error ? { ...s, failure: f.body || 'the reply has failed', failed: f.id } : s
+}
+
+// withReply are the messages with the one that is being made, where it belongs. What the transcript has of
+// it is all of it, unless it went on in an older message.
+function withReply(s) {
+  const m = s.reply?.acc.message
+  if (!m || m.parts.length === 0) return s.messages
+  const at = s.messages.findIndex((x) => x.id === m.id)
+  if (at >= 0) return s.reply.continues ? s.messages.with(at, m) : s.messages
+  const after = s.messages.findIndex((x) => x.id === s.reply.after)
+  return after < 0 ? [...s.messages, m] : s.messages.toSpliced(after + 1, 0, m)
+}
+
+// shown is what a reader sees, in order: {message, live, refused, waiting}.
+export function shown(s) {
+  const live = s.reply?.acc.message.id
+  const items = withReply(s).map((message) => ({
+    message, live: message.id === live && (s.reply.continues || !s.messages.some((m) => m.id === live)),
+  }))
+  return [...items, ...s.asked.map((a) => ({ message: a.message, refused: a.refused, waiting: !a.refused }))]
+}
+
+// busy is the id of what a stop would end, or nothing.
+export function busy(s) {
+  return s.reply?.id || s.asked.findLast((a) => !a.refused)?.id || s.waits || ''
+}
+
+// unsent are the questions that may not have come: to be asked again, which does no harm.
+export const unsent = (s) => s.asked.filter((a) => !a.refused)

@@ -1,0 +1,90 @@
+// What an operator sees of an object: it is asked for again and again, which does not wake it.
+
+const soon = 350 // ms, while something happens
+const seldom = 1500
+
+// Watch looks at an object while the page can be seen. on gets a look: {reached, object, details, error}.
+export class Watch {
+  #host
+  #path
+  #on
+  #busy
+  #timer = 0
+  #ended = false
+  #looking = false
+
+  constructor(host, id, busy, on) {
+    this.#host = host
+    this.#path = `/v1/objects/${encodeURIComponent(id.class)}/${encodeURIComponent(id.name)}`
+    this.#busy = busy
+    this.#on = on
+    this.look()
+  }
+
+  get path() {
+    return this.#path
+  }
+
+  end() {
+    this.#ended = true
+    clearTimeout(this.#timer)
+  }
+
+  // look looks now.
+  async look() {
+    clearTimeout(this.#timer)
+    if (this.#ended || this.#looking) return
+    if (!document.hidden) {
+      this.#looking = true
+      let seen
+      try {
+        const [object, details] = await Promise.all([
+          this.#host.ask('GET', this.#path, 4000), this.#host.ask('GET', this.#path + '/details?limit=60', 4000),
+        ])
+        seen = { reached: true, at: Date.now(), object, details: details.details }
+      } catch (err) {
+        seen = { reached: err.status !== undefined, at: Date.now(), error: err.message }
+      }
+      this.#looking = false
+      if (this.#ended) return
+      this.#on(seen)
+    }
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.look(), this.#busy() ? soon : seldom)
+  }
+}
+
+const requests = (look) => new Map((look?.details ?? []).filter((d) => d.kind === 'request').map((d) => [d.id, d]))
+
+const ends = { completed: 'The reply is complete', aborted: 'The reply was stopped', error: 'The reply has failed', skipped: 'A request was skipped' }
+
+// changes says what has happened between two looks: [{kind, text}]. epoch is the last that was seen before.
+export function changes(before, now, epoch) {
+  if (!before) return []
+  if (before.reached && !now.reached) return [{ kind: 'gone', text: 'The process is gone' }]
+  const list = []
+  if (!before.reached && now.reached) list.push({ kind: 'back', text: 'The host answers again' })
+  if (!now.object) return list
+  const live = now.object.live
+  if (live && epoch && now.object.epoch !== epoch) {
+    list.push({ kind: 'epoch', text: `Another incarnation: epoch ${epoch} → ${now.object.epoch}` })
+  } else if (live && before.object && !before.object.live) {
+    list.push({ kind: 'live', text: `In memory, epoch ${now.object.epoch}` })
+  }
+  if (!live && before.object?.live) list.push({ kind: 'cold', text: `Epoch ${before.object.epoch} has ended: not in memory` })
+  const old = requests(before)
+  for (const [id, d] of requests(now)) {
+    const was = old.get(id)
+    if (!was && d.state === 'running' && before.object) list.push({ kind: 'begun', text: 'A reply begins' })
+    if (was && d.counts?.runs > was.counts?.runs && was.counts.runs > 0) {
+      list.push({ kind: 'recovered', text: `The reply goes on: its handler was begun for the ${ordinal(d.counts.runs)} time` })
+    }
+    if (was && was.state !== d.state && ends[d.state]) list.push({ kind: d.state, text: ends[d.state] })
+  }
+  return list
+}
+
+function ordinal(n) {
+  const end = n % 10 === 1 && n % 100 !== 11 ? 'st' : n % 10 === 2 && n % 100 !== 12 ? 'nd' : n % 10 === 3 && n % 100 !== 13 ? 'rd' : 'th'
+  return n + end
+}

@@ -1,0 +1,147 @@
+// The connection with an agent: it comes back by itself, asks what it has missed, and shows its owner the
+// frames in an order that makes sense: the transcript first.
+import { newID } from './dom.js'
+
+const firstPause = 50
+const longestPause = 3000
+
+// Host is where the page comes from.
+export class Host {
+  #token = sessionStorage.getItem('dohost.token') ?? ''
+
+  set token(t) {
+    this.#token = t
+    sessionStorage.setItem('dohost.token', t) // for as long as the tab
+  }
+
+  // ask sends a request, and throws what is wrong: with a status if the host has answered.
+  async ask(method, path, timeout = 8000) {
+    const headers = this.#token ? { Authorization: 'Bearer ' + this.#token } : {}
+    const res = await fetch(path, { method, headers, signal: AbortSignal.timeout(timeout), cache: 'no-store' })
+    if (res.ok) return res.json()
+    const text = await res.text()
+    let message = text.trim()
+    try {
+      message = JSON.parse(text).message ?? message
+    } catch {
+      // it is no JSON
+    }
+    throw Object.assign(new Error(message || res.statusText), { status: res.status })
+  }
+
+  // facts are what the host tells of itself.
+  facts() {
+    return this.ask('GET', '/page/host.json', 4000)
+  }
+}
+
+// Wire is a connection with an agent. on has facts(f), frame(f), state(name, detail): connecting, open, gone,
+// denied, refused.
+export class Wire {
+  #host
+  #path
+  #on
+  #id = newID('page-')
+  #ws = null
+  #closed = false
+  #acked = new Set()
+  #timer = 0
+  #pause = firstPause
+
+  constructor(host, path, on) {
+    this.#host = host
+    this.#path = path
+    this.#on = on
+    this.#connect()
+  }
+
+  close() {
+    this.#closed = true
+    clearTimeout(this.#timer)
+    this.#ws?.close()
+  }
+
+  // now tries at once, if it waits.
+  now() {
+    if (this.#closed || this.#ws) return
+    clearTimeout(this.#timer)
+    this.#pause = firstPause
+    this.#connect()
+  }
+
+  // send sends a frame, and says whether there is a connection.
+  send(frame) {
+    if (this.#ws?.readyState !== WebSocket.OPEN) return false
+    this.#ws.send(JSON.stringify(frame))
+    return true
+  }
+
+  async #connect() {
+    this.#on.state('connecting')
+    let facts
+    try {
+      facts = await this.#host.facts()
+    } catch (err) {
+      if (this.#closed) return
+      if (err.status === 401) return this.#on.state('denied', err.message)
+      this.#on.state('gone', err.message)
+      return this.#later()
+    }
+    if (this.#closed) return
+    this.#on.facts(facts)
+    const query = new URLSearchParams({ _pk: this.#id })
+    if (facts.ticket) query.set('ticket', facts.ticket)
+    const ws = new WebSocket(location.origin.replace(/^http/, 'ws') + this.#path + '?' + query)
+    this.#ws = ws
+    this.#acked.clear()
+    let early = [] // frames that have come before the transcript
+    ws.onopen = async () => {
+      this.#pause = firstPause
+      this.send({ type: 'cf_agent_stream_resume_request', probeId: this.#id })
+      try {
+        const messages = await this.#host.ask('GET', this.#path + '/get-messages', 30000)
+        if (this.#ws !== ws) return
+        this.#on.frame({ type: 'cf_agent_chat_messages', messages })
+      } catch (err) {
+        if (this.#ws === ws) ws.close() // it is tried again
+        return
+      }
+      const list = early
+      early = null
+      for (const f of list) this.#take(f)
+      this.#on.state('open')
+    }
+    ws.onmessage = (e) => {
+      let f = null
+      try {
+        f = JSON.parse(e.data)
+      } catch {
+        // the agent's own: not for this page
+      }
+      if (typeof f?.type !== 'string' || this.#ws !== ws) return
+      if (early) early.push(f)
+      else this.#take(f)
+    }
+    ws.onclose = (e) => {
+      if (this.#ws !== ws) return
+      this.#ws = null
+      if (this.#closed) return
+      if (e.code === 1008 || (e.code >= 4000 && e.code < 5000)) return this.#on.state('refused', e.reason || `closed with ${e.code}`)
+      this.#on.state('away', e.reason)
+      this.#later()
+    }
+  }
+
+  #take(f) {
+    if (f.type === 'cf_agent_stream_resuming' && !this.#acked.has(f.id)) {
+      this.#acked.add(f.id) // the host tells it when one comes and when one asks
+      this.send({ type: 'cf_agent_stream_resume_ack', id: f.id })
+    }
+    this.#on.frame(f)
+  }
+
+  #later() {
+    this.#timer = setTimeout(() => this.#connect(), this.#pause)
+    this.#pause = Math.min(this.#pause * 1.7, longestPause)
+  }
+}
