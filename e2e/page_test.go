@@ -359,4 +359,3 @@ func (v *visit) picture(t *testing.T, name string) {
 		t.Error(err)
 	}
 }
-

@@ -112,7 +112,7 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	if !opts.Page {
 		return p.watch(a, http.HandlerFunc(route))
 	}
-	page := newPages(h, pageFacts{Agents: opts.AgentsPrefix}, opts.Tokens, opts.Questions)
+	page := newPages(h, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Tokens, opts.Questions)
 	facts := authorize(opts.Tokens, guard.Handler(page))
 	return p.watch(a, page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == hostPath {

@@ -120,6 +120,7 @@ function banner(text) {
 
 function frame(f) {
   if (f.type === 'cf_agent_use_chat_response' && !f.done && !f.replayComplete) {
+    if (request !== f.id && !f.replay) operator.happened('begun', 'A reply begins')
     request = f.id
     const gap = bills.chunk(f.id, f)
     if (gap) operator.happened('recovered', `The next word, after ${(gap / 1000).toFixed(2)} s`)
@@ -182,6 +183,7 @@ function ask(text) {
   talk = take(talk, { type: 'asked', ...a })
   if (link === 'open') send(a)
   else wire.now()
+  operator.look()
   draw()
   requestAnimationFrame(() => (by('thread').scrollTop = by('thread').scrollHeight))
 }

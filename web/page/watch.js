@@ -67,24 +67,18 @@ export function changes(before, now, epoch) {
   if (!now.object) return list
   const live = now.object.live
   if (live && epoch && now.object.epoch !== epoch) {
-    list.push({ kind: 'epoch', text: `Another incarnation: epoch ${epoch} → ${now.object.epoch}` })
+    list.push({ kind: 'epoch', text: `Epoch ${epoch} → ${now.object.epoch}` })
   } else if (live && before.object && !before.object.live) {
     list.push({ kind: 'live', text: `In memory, epoch ${now.object.epoch}` })
   }
-  if (!live && before.object?.live) list.push({ kind: 'cold', text: `Epoch ${before.object.epoch} has ended: not in memory` })
+  if (!live && before.object?.live) list.push({ kind: 'cold', text: `Epoch ${before.object.epoch} has ended` })
   const old = requests(before)
   for (const [id, d] of requests(now)) {
     const was = old.get(id)
-    if (!was && d.state === 'running' && before.object) list.push({ kind: 'begun', text: 'A reply begins' })
     if (was && d.counts?.runs > was.counts?.runs && was.counts.runs > 0) {
-      list.push({ kind: 'recovered', text: `The reply goes on: its handler was begun for the ${ordinal(d.counts.runs)} time` })
+      list.push({ kind: 'recovered', text: `Its handler was begun again: run ${d.counts.runs}` })
     }
     if (was && was.state !== d.state && ends[d.state]) list.push({ kind: d.state, text: ends[d.state] })
   }
   return list
-}
-
-function ordinal(n) {
-  const end = n % 10 === 1 && n % 100 !== 11 ? 'st' : n % 10 === 2 && n % 100 !== 12 ? 'nd' : n % 10 === 3 && n % 100 !== 13 ? 'rd' : 'th'
-  return n + end
 }

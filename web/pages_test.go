@@ -1,0 +1,259 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+	"github.com/dohost/dohost/web/page"
+)
+
+// facts are what the page is told, as it reads them.
+type facts struct {
+	Process, Agents, Ticket    string
+	Operator, Kill, Supervised bool
+	Classes                    []struct {
+		Name, URL string
+		Chat      bool
+		Questions []string
+	}
+}
+
+// talker is a class whose sockets are said to speak what a chat agent's do.
+var talkerClass = dohost.Bind(dohost.Namespace[room]("SmallTalk"), func(_ context.Context, st *dohost.State) (*room, error) {
+	return &room{st}, nil
+}, dohost.OnHTTP((*room).join), dohost.OnSocket(dohost.SocketEvents[room]{Message: (*room).say}),
+	dohost.Protocols[room]("agent", "chat"))
+
+func (s *server) text(path string) (string, *http.Response) {
+	s.t.Helper()
+	res := s.do("GET", path, "")
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b), res
+}
+
+// TestThePageIsServed looks at each file on both listeners, with the headers that keep others out.
+func TestThePageIsServed(t *testing.T) {
+	h := openClasses(t, talkerClass, class())
+	for name, handler := range map[string]http.Handler{
+		"public": web.Handler(h, &web.Options{Page: true}), "admin": web.Admin(h, nil),
+	} {
+		s := start(t, handler)
+		files := 0
+		err := fs.WalkDir(page.Files, ".", func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			files++
+			at := map[bool]string{true: "/", false: "/page/" + file}[file == "index.html"]
+			want, err := fs.ReadFile(page.Files, file)
+			if err != nil {
+				return err
+			}
+			got, res := s.text(at)
+			kind := map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}[path.Ext(file)]
+			csp := res.Header.Get("Content-Security-Policy")
+			if res.StatusCode != 200 || got != string(want) || !strings.HasPrefix(res.Header.Get("Content-Type"), kind) ||
+				res.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(csp, "default-src 'self'") ||
+				!strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+				t.Errorf("%s: %s: %d, %v", name, at, res.StatusCode, res.Header)
+			}
+			s.header.Set("If-None-Match", res.Header.Get("ETag"))
+			if again := s.do("GET", at, ""); again.StatusCode != http.StatusNotModified || res.Header.Get("Cache-Control") != "no-cache" {
+				t.Errorf("%s: %s again: %d, %v", name, at, again.StatusCode, res.Header)
+			}
+			s.header.Del("If-None-Match")
+			return nil
+		})
+		if err != nil || files < 10 {
+			t.Errorf("%s: %d files, %v", name, files, err)
+		}
+		s.wantError("POST", "/", "x", 404, "no_route")
+		s.wantError("GET", "/page/nothing.js", "", 404, "no_route")
+	}
+	s := start(t, web.Handler(h, nil))
+	s.wantError("GET", "/", "", 404, "no_route")
+	s.wantError("GET", "/page/host.json", "", 404, "no_route")
+}
+
+var (
+	inline    = regexp.MustCompile(`(?i)<script>|<style|\son\w+=|\sstyle=|javascript:`)
+	unsafe    = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function`)
+	reference = regexp.MustCompile(`(?:src|href)="(/page/[^"]+)"|from '\./([^']+)'`)
+)
+
+// TestThePageIsPlainFiles reads them: nothing that its policy forbids, nothing that takes a text for HTML,
+// nothing from elsewhere, and all that they name is there.
+func TestThePageIsPlainFiles(t *testing.T) {
+	names, err := fs.Glob(page.Files, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	references := 0
+	for _, name := range names {
+		data, err := fs.ReadFile(page.Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := bytes.Count(data, []byte("\n")); lines > 400 {
+			t.Errorf("%s: %d lines", name, lines)
+		}
+		if name == "index.html" && inline.Match(data) {
+			t.Errorf("%s: %s", name, inline.Find(data))
+		}
+		if unsafe.Match(data) {
+			t.Errorf("%s: %s", name, unsafe.Find(data))
+		}
+		for _, m := range reference.FindAllSubmatch(data, -1) {
+			file := strings.TrimPrefix(string(m[1])+string(m[2]), "/page/")
+			if _, err := fs.Stat(page.Files, file); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			references++
+		}
+	}
+	if references < 15 {
+		t.Errorf("%d references", references)
+	}
+}
+
+// TestThePageIsToldWhatTheHostIs asks both listeners: the public one tells of conversations alone.
+func TestThePageIsToldWhatTheHostIs(t *testing.T) {
+	h := openClasses(t, talkerClass, mirrorClass, class())
+	ask := web.Questions{"SmallTalk": {"Nice weather?"}}
+	public := getJSON[facts](start(t, web.Handler(h, &web.Options{Page: true, Questions: ask, AgentsPrefix: "/x//y/"})), "GET", "/page/host.json", "")
+	if got := fmt.Sprintf("%+v", public.Classes); got != "[{Name:SmallTalk URL:small-talk Chat:true Questions:[Nice weather?]}]" {
+		t.Error(got)
+	}
+	if public.Operator || public.Kill || public.Supervised || public.Agents != "/x/y" || public.Ticket != "" {
+		t.Errorf("%+v", public)
+	}
+	nobody := func() error { return nil }
+	admin := getJSON[facts](start(t, web.Admin(h, &web.AdminOptions{Kill: nobody, Supervised: true})), "GET", "/page/host.json", "")
+	if len(admin.Classes) != 3 || !admin.Operator || !admin.Kill || !admin.Supervised || admin.Agents != "/agents" {
+		t.Errorf("%+v", admin)
+	}
+	other := getJSON[facts](start(t, web.Admin(h, nil)), "GET", "/page/host.json", "")
+	if other.Process == admin.Process || other.Process == "" || other.Kill || other.Supervised {
+		t.Errorf("%+v", other)
+	}
+}
+
+// TestTheAdminListenerReachesAgents has the page's sockets on the operators' listener, for its own pages alone.
+func TestTheAdminListenerReachesAgents(t *testing.T) {
+	h := openClasses(t, talkerClass, mirrorClass)
+	s := start(t, web.Admin(h, nil))
+	s.want("POST", "//agents/big-mirror/a/x?q=1", "body", 200, "POST BigMirror/a/x?q=1 body")
+	if body, res := s.text("/agents/nobody/a"); res.StatusCode != 400 || body != "Invalid request\n" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	url := strings.Replace(s.url, "http", "ws", 1) + "/agents/small-talk/a"
+	for origin, want := range map[string]int{"": 101, s.url: 101, "https://evil.example": 403, "http://127.0.0.1:1": 403} {
+		ws, res, err := websocket.Dial(t.Context(), url, &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {origin}}})
+		if res == nil || res.StatusCode != want {
+			t.Errorf("origin %q: %v", origin, err)
+		}
+		if err == nil {
+			ws.CloseNow()
+		}
+	}
+	s.header.Set("Host", "evil.example")
+	s.wantError("POST", "/agents/big-mirror/a", "x", 403, "foreign_host")
+	s.wantError("GET", "/", "", 403, "foreign_host")
+	s.wantError("GET", "/page/app.js", "", 403, "foreign_host")
+}
+
+// TestALinkOpensThePageAndNothingElse comes from a page of another origin.
+func TestALinkOpensThePageAndNothingElse(t *testing.T) {
+	s := start(t, web.Admin(openClasses(t, talkerClass), nil))
+	s.header.Set("Sec-Fetch-Site", "cross-site")
+	s.header.Set("Sec-Fetch-Dest", "document")
+	if _, res := s.text("/"); res.StatusCode != 200 {
+		t.Error(res.Status)
+	}
+	s.wantError("POST", "/", "x", 403, "foreign_origin")
+	s.wantError("GET", "/v1/objects", "", 403, "foreign_origin")
+	s.wantError("GET", "/page/host.json", "", 403, "foreign_origin")
+	s.header.Set("Sec-Fetch-Dest", "iframe")
+	s.wantError("GET", "/", "", 403, "foreign_origin")
+	s.header.Set("Sec-Fetch-Dest", "document")
+	s.header.Set("Origin", "https://evil.example")
+	s.wantError("GET", "/", "", 403, "foreign_origin")
+}
+
+// TestKill answers before it kills, and only who may ask.
+func TestKill(t *testing.T) {
+	h := openClasses(t, talkerClass)
+	var killed atomic.Int64
+	told := make(chan struct{})
+	s := start(t, web.Admin(h, &web.AdminOptions{Tokens: []string{"secret"}, Kill: func() error {
+		killed.Add(1)
+		<-told // the answer has come: the process may end
+		return nil
+	}}))
+	s.wantError("POST", "/v1/kill", "", 401, "unauthorized")
+	s.header.Set("Authorization", "Bearer secret")
+	s.header.Set("Origin", "https://evil.example")
+	s.wantError("POST", "/v1/kill", "", 403, "foreign_origin")
+	s.header.Del("Origin")
+	s.wantError("GET", "/v1/kill", "", 404, "no_route")
+	if n := killed.Load(); n != 0 {
+		t.Fatalf("killed %d times", n)
+	}
+	s.want("POST", "/v1/kill", "", 200, "{\"killed\":true}\n")
+	close(told)
+	if n := killed.Load(); n != 1 {
+		t.Errorf("killed %d times", n)
+	}
+	start(t, web.Admin(h, nil)).wantError("POST", "/v1/kill", "", 404, "no_route")
+	start(t, web.Handler(h, &web.Options{Page: true})).wantError("POST", "/v1/kill", "", 404, "no_route")
+}
+
+// TestATicketOpensASocketAndNothingElse is how the page gets one on a listener with tokens.
+func TestATicketOpensASocketAndNothingElse(t *testing.T) {
+	h := openClasses(t, talkerClass, mirrorClass)
+	tokens := []string{"one", "two"}
+	for name, s := range map[string]*server{
+		"public": start(t, web.Handler(h, &web.Options{Page: true, Tokens: tokens})),
+		"admin":  start(t, web.Admin(h, &web.AdminOptions{Tokens: tokens})),
+	} {
+		if _, res := s.text("/"); res.StatusCode != 200 {
+			t.Errorf("%s: the page wants a token: %s", name, res.Status)
+		}
+		s.wantError("GET", "/page/host.json", "", 401, "unauthorized")
+		s.header.Set("Authorization", "Bearer two")
+		ticket := getJSON[facts](s, "GET", "/page/host.json", "").Ticket
+		s.header.Del("Authorization")
+		url := strings.Replace(s.url, "http", "ws", 1) + "/agents/small-talk/a?tag=x&ticket="
+		for with, want := range map[string]int{
+			ticket: 101, "": 401, "x": 401, ticket + "0": 401, ticket[:len(ticket)-1]: 401,
+			"9" + ticket: 401, // another end, the same signature
+		} {
+			ws, res, err := websocket.Dial(t.Context(), url+with, nil)
+			if res == nil || res.StatusCode != want {
+				t.Errorf("%s: ticket %q: %v, want %d", name, with, err, want)
+			}
+			if err == nil {
+				ws.CloseNow()
+			}
+		}
+		s.wantError("GET", "/agents/big-mirror/a?ticket="+ticket, "", 401, "unauthorized")
+		s.header.Set("Upgrade", "websocket")
+		s.want("GET", "/agents/big-mirror/a?q=1&ticket="+ticket, "", 200, "GET BigMirror/a/?q=1 ")
+	}
+}
