@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 // of its own:
 //
 //	start NAME PROGRAM ARGS...   starts a server; its admin listener goes to $DOHOST_ADMIN
+//	again NAME                   waits until it says where it listens once more, in another process
 //	line NAME REGEXP             waits until the server has logged such a line
 //	signal NAME TERM|INT|KILL
 //	ended NAME STATUS            waits until the server has ended with it, or "killed";
@@ -57,7 +58,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": start, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil, "wreck": wreck,
+			"start": start, "again": again, "line": line, "signal": sendSignal, "ended": ended, "spoil": spoil, "wreck": wreck,
 		},
 	})
 }
@@ -78,6 +79,8 @@ const patience = 30 * time.Second
 type running struct {
 	cmd  *exec.Cmd
 	pipe *os.File // its standard error
+	said *os.File // its standard output
+	out  *bufio.Scanner
 	logs *bufio.Reader
 	seen strings.Builder
 }
@@ -117,24 +120,37 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	stderr, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	s := &running{cmd: cmd, pipe: stderr.(*os.File), logs: bufio.NewReader(stderr)}
+	s := &running{cmd: cmd, pipe: stderr.(*os.File), logs: bufio.NewReader(stderr), said: stdout.(*os.File), out: bufio.NewScanner(stdout)}
 	ts.Value("servers").(map[string]*running)[args[0]] = s
 	ts.Defer(func() {
 		_ = cmd.Process.Kill() // it has ended, or the script has failed
 		_ = cmd.Wait()
 	})
-	out := bufio.NewScanner(stdout)
+	s.listens(ts)
+}
+
+// listens waits until it says where.
+func (s *running) listens(ts *testscript.TestScript) {
+	ts.Check(s.said.SetReadDeadline(time.Now().Add(patience)))
 	for range 3 {
-		if !out.Scan() {
+		if !s.out.Scan() {
+			_ = s.cmd.Process.Kill() // whatever it waits for
 			rest, _ := io.ReadAll(s.logs)
-			ts.Fatalf("%s did not start: %s", args[1], rest)
+			ts.Fatalf("it does not start (%v): %s", s.out.Err(), rest)
 		}
-		m := listens.FindStringSubmatch(out.Text())
+		m := listens.FindStringSubmatch(s.out.Text())
 		if m == nil {
-			ts.Fatalf("%s printed %q", args[1], out.Text())
+			ts.Fatalf("it printed %q", s.out.Text())
 		}
 		ts.Setenv(map[string]string{"objects": "OBJECTS", "admin": "DOHOST_ADMIN", "page": "PAGE"}[m[1]], strings.TrimPrefix(m[2], "http://"))
 	}
+}
+
+func again(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: again NAME")
+	}
+	server(ts, args[0]).listens(ts)
 }
 
 func line(ts *testscript.TestScript, neg bool, args []string) {
