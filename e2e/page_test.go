@@ -21,7 +21,7 @@ import (
 )
 
 // casesOfPage is how many there are, on all screens, so that none is lost unnoticed.
-const casesOfPage = 22
+const casesOfPage = 20
 
 // screen is what the page is seen on.
 type screen struct {
@@ -48,8 +48,11 @@ type pageCase struct {
 
 const question = "What happens to an object when it is evicted?"
 
+// connected waits until there is a connection.
+const connected = `await until("it is connected", () => the("#link").dataset.state === "open");`
+
 // speaks asks, and returns when some words of the answer are there.
-const speaks = `await until("it is connected", () => the("#link").dataset.state === "open"); type("` + question + `"); await until("it speaks", () => words() > 6);`
+const speaks = connected + `type("` + question + `"); await until("it speaks", () => words() > 6);`
 
 // ends waits until the answer has ended.
 const ends = `await idle();`
@@ -79,8 +82,8 @@ var pageCases = []pageCase{
 		v.isStored(t, 1)
 	}},
 	{"evicts in mid-sentence", []screen{desktop, nightDesk, phone, dayPhone}, false, evicted("evict", "Evict was pressed")},
-	{"restarts in mid-sentence", []screen{desktop, phone}, false, evicted("restart", "Restart was pressed")},
-	{"crashes in mid-sentence", []screen{desktop, phone}, false, evicted("crash", "Crash was pressed")},
+	{"restarts in mid-sentence", []screen{desktop}, false, evicted("restart", "Restart was pressed")},
+	{"crashes in mid-sentence", []screen{phone}, false, evicted("crash", "Crash was pressed")},
 	{"evicts again and again", []screen{desktop}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks+`for (let i = 0; i < 4; i++) { const before = words(); await press("evict");
 			await until("it goes on", () => words() > before + 4 || the("#stop").hidden); }`+ends)
@@ -100,10 +103,10 @@ var pageCases = []pageCase{
 		v.do(t, `await until("it goes on", () => words() > 6);`+ends)
 		v.isStored(t, 1)
 	}},
-	{"is open twice", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
-		v.do(t, `await until("it is connected", () => the("#link").dataset.state === "open");`)
+	{"is open twice", []screen{desktop}, false, func(t *testing.T, v *visit) {
+		v.do(t, connected)
 		other := v.again(t)
-		other.do(t, `await until("it is connected", () => the("#link").dataset.state === "open");`)
+		other.do(t, connected)
 		v.do(t, speaks+`await press("evict");`)
 		other.do(t, `await until("it speaks here too", () => words() > 6);`)
 		v.do(t, ends)
@@ -111,7 +114,7 @@ var pageCases = []pageCase{
 		v.isStored(t, 1)
 		other.isStored(t, 1)
 	}},
-	{"stops, and clears", []screen{desktop, phone}, false, func(t *testing.T, v *visit) {
+	{"stops, and clears", []screen{phone}, false, func(t *testing.T, v *visit) {
 		v.do(t, speaks+`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true}));
 			const n = words();`+ends+`if (words() > n + 8) throw new Error("it did not stop");`)
 		v.isStored(t, 1)
@@ -126,6 +129,24 @@ var pageCases = []pageCase{
 		}
 		v.do(t, ends+`if (the("#object").offsetParent) throw new Error("there are buttons");`)
 		v.picture(t, "public")
+		v.isStored(t, 1)
+	}},
+	{"wants a token", []screen{phone}, true, func(t *testing.T, v *visit) {
+		v.do(t, `await until("it wants a token", () => the("#token").open);`)
+		v.picture(t, "token")
+		const give = `the("#token-text").value = %q; the("#token form").requestSubmit();`
+		v.do(t, fmt.Sprintf(give, "guess")+`await until("it is refused", () => !the("#token").open); await until("it asks again", () => the("#token").open);`)
+		v.do(t, fmt.Sprintf(give, "secret")+speaks)
+		if err := v.server.evict(t.Context(), v.agent); err != nil {
+			t.Error(err)
+		}
+		v.do(t, ends+`if (answers().length !== 1 || !the(".foot:not([hidden])")) throw new Error("it was not cut off");`)
+	}},
+	{"is given too much", []screen{desktop}, false, func(t *testing.T, v *visit) {
+		v.do(t, connected+`type("\u0001".repeat(5 << 20)); // each of which takes seven bytes on the wire
+			await until("it is refused", () => the('[data-state="refused"] .foot'));
+			const why = the(".foot").textContent; if (!why.startsWith("Not taken: ") || why.length < 15) throw new Error(why);`)
+		v.do(t, speaks+ends)
 		v.isStored(t, 1)
 	}},
 	{"shows a long conversation", []screen{desktop}, false, longConversation},
@@ -164,10 +185,14 @@ func TestPage(t *testing.T) {
 				t.Run(pc.name+", "+s.name, func(t *testing.T) {
 					t.Parallel()
 					h := shared
-					if pc.alone {
+					switch {
+					case strings.Contains(pc.name, "token"):
+						h = serveHost(t, bin, "--token-file", tokenFile(t))
+					case pc.alone:
 						h = serveHost(t, bin)
 					}
-					v := h.visit(t, c, s, fmt.Sprintf("a%d", ran.Add(1)), strings.Contains(pc.name, "public"))
+					public := strings.Contains(pc.name, "public") || strings.Contains(pc.name, "token")
+					v := h.visit(t, c, s, visitors[ran.Add(1)-1], public)
 					pc.do(t, v)
 				})
 			}
@@ -179,13 +204,28 @@ func TestPage(t *testing.T) {
 	t.Logf("%d cases", ran.Load())
 }
 
+// visitors are the names of the conversations.
+var visitors = []string{
+	"ada", "grace", "alan", "barbara", "edsger", "frances", "john", "kathleen", "ken", "margaret", "niklaus", "radia",
+	"robin", "sophie", "tony", "adele", "donald", "jean", "leslie", "mary",
+}
+
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(name, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // pageHost is a supervised dohost serve.
 type pageHost struct{ objects, admin string }
 
-func serveHost(t *testing.T, bin string) *pageHost {
+func serveHost(t *testing.T, bin string, args ...string) *pageHost {
 	t.Helper()
-	cmd := exec.Command(bin, "serve", "--supervise", "--data", filepath.Join(t.TempDir(), "data"),
-		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "off")
+	cmd := exec.Command(bin, append([]string{"serve", "--supervise", "--data", filepath.Join(t.TempDir(), "data"),
+		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "off"}, args...)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -54,4 +54,4 @@ window.type = (text) => {
   box.dispatchEvent(new Event('input'))
   box.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }))
 }
-window.idle = () => until('the answer ends', () => answers().length && the('#stop').hidden && !the('article[data-state]:not([data-state=""])'))
+window.idle = () => until('the answer ends', () => answers().length && the('#stop').hidden && !the('article[data-role="assistant"]:is([data-state="live"], [data-state="cut"])'))

@@ -13,6 +13,8 @@ const announcer = new Announcer(by('said'))
 const thread = new Thread(by('items'), by('earlier'), (kind, ...args) => kind === 'approve' && approve(...args))
 const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, bill: (id) => bills.get(id) })
 
+const tooLarge = 1009 // the code of a connection that ends for a frame
+
 let facts = null // of the host
 let chosen = null // {class, name, of}: of is the class's facts
 let wire = null
@@ -79,7 +81,8 @@ function learn(f) {
   facts = f
 }
 
-function linkState(state, detail) {
+function linkState(state, detail, code) {
+  if (code === tooLarge) talk = take(talk, { type: 'refused', why: detail || 'it is too large' })
   const cut = talk.reply && link === 'open' && state !== 'open'
   link = state
   const words = { connecting: 'connecting', open: 'connected', away: 'cut off', gone: 'host is gone', none: 'no chat', refused: 'refused', denied: 'no token' }

@@ -15,11 +15,13 @@ export const empty = {
   failed: '', // request of that
 }
 
-// take takes a frame of the wire, or what the page has done: asked, away.
+// take takes a frame of the wire, or what the page has done or learnt: asked, refused, away, back.
 export function take(s, f) {
   switch (f.type) {
     case 'asked':
       return { ...s, asked: [...s.asked, { id: f.id, message: f.message, refused: '' }], failure: '', failed: '' }
+    case 'refused': // what was sent last has ended the connection: it would again
+      return { ...s, asked: s.asked.map((a) => (a.refused ? a : { ...a, refused: f.why })) }
     case 'away':
       return { ...s, connected: false, replay: null, waits: '' }
     case 'back':

@@ -115,12 +115,12 @@ class Item {
 function makePart(p, node, live, act) {
   if (p.type === 'text') {
     node ??= el('div', { class: 'text' })
-    paint(node, String(p.text ?? ''), !(live && p.state === 'streaming'))
+    paint(node, longText(String(p.text ?? '')), !(live && p.state === 'streaming'))
     return node
   }
   if (p.type === 'reasoning') {
     node ??= el('details', { class: 'thought' }, el('summary', {}, 'Thoughts'), el('div'))
-    paint(node.lastChild, String(p.text ?? ''), !(live && p.state === 'streaming'))
+    paint(node.lastChild, longText(String(p.text ?? '')), !(live && p.state === 'streaming'))
     return node
   }
   if (isTool(p)) return toolPart(p, act)
@@ -139,7 +139,10 @@ function link(url, text) {
   return el('a', { href: url, rel: 'noreferrer noopener', target: '_blank' }, String(text))
 }
 
-const maxShown = 4000
+const maxShown = 4000 // characters of what a tool was given, or gave
+const maxText = 100000 // of a text: beyond, a page would stand still
+
+const longText = (text) => (text.length > maxText ? text.slice(0, maxText) : text)
 
 function json(v) {
   const text = typeof v === 'string' ? v : JSON.stringify(v, null, 1) ?? ''

@@ -127,7 +127,7 @@ export class Wire {
       this.#ws = null
       if (this.#closed) return
       if (e.code === 1008 || (e.code >= 4000 && e.code < 5000)) return this.#on.state('refused', e.reason || `closed with ${e.code}`)
-      this.#on.state('away', e.reason)
+      this.#on.state('away', e.reason, e.code)
       this.#later()
     }
   }
