@@ -4,6 +4,9 @@
 //	go test -tags e2e ./e2e            needs node, npm and chromium; npm installs into node_modules
 //	go test -tags e2e ./e2e -update    rewrites testdata/frames.json, the recordings
 //
+// TestPage has somebody use the page of the real dohost, which needs chromium alone, and looks at every
+// frame that is painted.
+//
 // The cases are in js/cases, the agents that they talk to in server. Without the tag there is
 // one test: the examples of docs/wire.md stand in the recordings.
 package e2e

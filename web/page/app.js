@@ -23,6 +23,7 @@ let bills = new Bills()
 let request = '' // that was seen last
 let replies = new Map() // request by its message
 let cuts = [] // {message, at}
+let stopping = '' // id of what is to be stopped when there is a connection
 let drawn = false
 let link = 'connecting'
 
@@ -37,7 +38,7 @@ function choose(className, name) {
   bills = new Bills()
   cuts = []
   replies = new Map()
-  request = ''
+  request = stopping = ''
   thread.fresh()
   by('class').value = of.name
   by('name').value = chosen.name
@@ -93,6 +94,8 @@ function linkState(state, detail, code) {
   if (state === 'open') {
     talk = take(talk, { type: 'back' })
     for (const a of unsent(talk)) send(a)
+    if (stopping) wire.send({ type: 'cf_agent_chat_request_cancel', id: stopping })
+    stopping = ''
     banner('')
   } else if (state !== 'connecting') {
     talk = take(talk, { type: 'away' })
@@ -105,7 +108,7 @@ function linkState(state, detail, code) {
   }
   if (state === 'gone') banner(goneText())
   if (state === 'refused') banner(`The agent has closed the connection: ${detail}. Reload the page to try again.`)
-  if (state === 'denied') askToken(detail)
+  if (state === 'denied') askToken()
   operator.look()
   draw()
 }
@@ -193,16 +196,16 @@ function ask(text) {
 
 function stop() {
   const id = busy(talk)
-  if (id) wire?.send({ type: 'cf_agent_chat_request_cancel', id })
+  if (id && !wire?.send({ type: 'cf_agent_chat_request_cancel', id })) stopping = id
 }
 
 function approve(toolCallId, approved) {
   wire?.send({ type: 'cf_agent_tool_approval', toolCallId, approved, autoContinue: true })
 }
 
-function askToken(why) {
+function askToken() {
   const dialog = by('token')
-  if (why) setText(by('token-why'), `${why}. It is kept for as long as this tab is open.`)
+  if (host.hasToken) setText(by('token-why'), 'The one that you gave is none of its tokens.')
   if (!dialog.open) dialog.showModal()
 }
 
@@ -274,7 +277,7 @@ async function begin() {
   try {
     facts = await host.facts()
   } catch (err) {
-    if (err.status === 401) return askToken(err.message)
+    if (err.status === 401) return askToken()
     banner(goneText())
     return setTimeout(begin, 1000)
   }

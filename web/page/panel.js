@@ -40,7 +40,7 @@ export function render(look, now) {
   by('state').dataset.state = by('object').dataset.state = state
   for (const button of document.querySelectorAll('.acts button')) button.setAttribute('aria-disabled', String(state === 'gone'))
   setText(by('state-text'), words[state])
-  setText(by('epoch-short'), o?.live ? `epoch ${o.epoch}` : '')
+  setText(by('epoch-short'), state === 'live' ? `epoch ${o.epoch}` : '')
   if (!o) return
   const details = look.details ?? []
   const open = (kind) => details.filter((d) => d.kind === kind && /^(pending|running|waiting)/.test(d.state ?? ''))

@@ -12,32 +12,37 @@ export class Thread {
   #earlier
   #act
   #nodes = new Map() // by key of the item
-  #most = windowSize
+  #from = 0 // the first that is on the screen
   #last = []
+  #again = []
 
   constructor(items, earlier, act) {
     this.#items = items
     this.#earlier = earlier
     this.#act = act
     earlier.addEventListener('click', () => {
-      this.#most += windowSize
+      this.#from = Math.max(0, this.#from - windowSize)
       const before = items.scrollHeight
-      this.render(this.#last)
+      this.render(...this.#again)
       items.parentElement.scrollTop += items.scrollHeight - before
     })
   }
 
   // fresh begins another conversation.
   fresh() {
-    this.#most = windowSize
+    this.#from = 0
+    this.#last = []
     this.#nodes.clear()
     this.#items.replaceChildren()
   }
 
   // render shows the items that talk.shown has made; notes has a line for a message, by its id.
-  render(list, notes = new Map(), cut = false) {
+  render(list, notes, cut) {
+    const grown = list.length - this.#last.length
+    if (grown < 0 || grown > windowSize) this.#from = Math.max(0, list.length - windowSize) // else nothing goes
     this.#last = list
-    const hidden = Math.max(0, list.length - this.#most)
+    this.#again = [list, notes, cut]
+    const hidden = this.#from
     this.#earlier.hidden = hidden === 0
     setText(this.#earlier, `Show earlier messages (${hidden})`)
     const keep = new Set()

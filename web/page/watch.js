@@ -76,7 +76,7 @@ export function changes(before, now, epoch) {
   for (const [id, d] of requests(now)) {
     const was = old.get(id)
     if (was && d.counts?.runs > was.counts?.runs && was.counts.runs > 0) {
-      list.push({ kind: 'recovered', text: `Its handler was begun again: run ${d.counts.runs}` })
+      list.push({ kind: 'recovered', text: `Handler begun again: run ${d.counts.runs}` })
     }
     if (was && was.state !== d.state && ends[d.state]) list.push({ kind: d.state, text: ends[d.state] })
   }

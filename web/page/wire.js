@@ -14,6 +14,10 @@ export class Host {
     sessionStorage.setItem('dohost.token', t) // for as long as the tab
   }
 
+  get hasToken() {
+    return this.#token !== ''
+  }
+
   // ask sends a request, and throws what is wrong: with a status if the host has answered.
   async ask(method, path, timeout = 8000) {
     const headers = this.#token ? { Authorization: 'Bearer ' + this.#token } : {}
