@@ -5,7 +5,7 @@
 //	go test -tags e2e ./e2e -update    rewrites testdata/frames.json, the recordings
 //
 // TestPage has somebody use the page of the real dohost, which needs chromium alone, and looks at every
-// frame that is painted.
+// frame that is painted; TestPageModel tries its pure modules in Node.
 //
 // The cases are in js/cases, the agents that they talk to in server. Without the tag there is
 // one test: the examples of docs/wire.md stand in the recordings.
