@@ -268,7 +268,13 @@ function listen() {
 }
 
 function fromHash() {
-  const [className, ...name] = decodeURI(location.hash.slice(1)).split('/')
+  let hash = location.hash.slice(1)
+  try {
+    hash = decodeURI(hash)
+  } catch {
+    // it is taken as it stands
+  }
+  const [className, ...name] = hash.split('/')
   choose(className, name.join('/') || 'me')
 }
 
@@ -286,6 +292,7 @@ async function begin() {
   by('class').replaceChildren(...facts.classes.map((c) => new Option(c.name, c.name)))
   operator.facts(facts)
   fromHash()
+  if (matchMedia('(hover: hover)').matches) by('question').focus() // a phone would cover half of the page
 }
 
 listen()
