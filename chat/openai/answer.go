@@ -73,11 +73,19 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 	return errNotThere // it has failed, or was cancelled
 }
 
+// said are the texts of an item. Thoughts have some too, which are not for the reader.
+func said(item *responses.ResponseOutputItemUnion) []responses.ResponseOutputMessageContentUnion {
+	if item.Type != "message" {
+		return nil
+	}
+	return item.Content
+}
+
 // tell tells an answer that is whole.
 func (a *answer) tell(r *responses.Response) error {
 	var whole strings.Builder
-	for _, item := range r.Output {
-		for _, c := range item.Content {
+	for i := range r.Output {
+		for _, c := range said(&r.Output[i]) {
 			whole.WriteString(c.Text + c.Refusal)
 		}
 	}
@@ -86,8 +94,11 @@ func (a *answer) tell(r *responses.Response) error {
 	}
 	for i := range r.Output {
 		item := &r.Output[i]
-		for _, c := range item.Content {
-			if err := errors.Join(a.text(item.ID, c.Text+c.Refusal), a.end(item.ID)); err != nil {
+		for _, c := range said(item) {
+			if err := a.text(item.ID, c.Text+c.Refusal); err != nil {
+				return err
+			}
+			if err := a.end(item.ID); err != nil {
 				return err
 			}
 		}

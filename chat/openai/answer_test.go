@@ -1,0 +1,68 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/openai"
+)
+
+// whole is an answer that the provider has in full, with a thought in its own words.
+const whole = `{"id":"resp_0","status":"completed","background":true,"output":[
+	{"id":"rs_0","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+	{"id":"msg_0","type":"message","content":[{"type":"output_text","text":"one two"}]}]}`
+
+// fetching is a model whose answers are there already, and what it is asked after "one" of the answer was said.
+func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
+	posted = new(int)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			*posted++
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, whole)
+	}))
+	t.Cleanup(s.Close)
+	m, err := openai.NewResponses("double", &openai.ResponsesOptions{Options: openai.Options{Key: "k", BaseURL: s.URL, Retries: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &chat.Prompt{
+		Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}, Cut: true,
+		Kept: func(v any) (bool, error) {
+			return true, json.Unmarshal([]byte(`{"openaiResponse":"resp_0","step":1}`), v)
+		},
+	}
+	const partial = `{"id":"a","role":"assistant","parts":[{"type":"step-start"},{"type":"text","text":"one"}]}`
+	if err := json.Unmarshal([]byte(partial), &p.Partial); err != nil {
+		t.Fatal(err)
+	}
+	return m, p, posted
+}
+
+// Thoughts in an answer that is fetched are not what was said.
+func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
+	m, p, posted := fetching(t)
+	var text string
+	for c, err := range m.Stream(t.Context(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += c.Text("delta")
+	}
+	if text != " two" || *posted != 0 {
+		t.Errorf("it has said %q, and was asked again %d times", text, *posted)
+	}
+}
+
+// Whoever reads an answer that is fetched may stop anywhere.
+func TestAFetchedAnswerMayBeLeft(t *testing.T) {
+	m, p, _ := fetching(t)
+	for range m.Stream(t.Context(), p) {
+		break
+	}
+}
