@@ -82,7 +82,7 @@ func New(model string, o *Options) (*Model, error) {
 		}
 		key = "none" // servers of one's own want a header, and read nothing in it
 	}
-	opts := []option.RequestOption{option.WithAPIKey(key)}
+	opts := []option.RequestOption{option.WithAPIKey(key), option.WithMiddleware(provider.Watch)}
 	if m.o.Retries != 0 {
 		opts = append(opts, option.WithMaxRetries(max(0, m.o.Retries)))
 	}

@@ -71,3 +71,5 @@ func TestWithoutAKey(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestResetStreamsAreSevered(t *testing.T) { providertest.Severed(t, model, `{"type":"ping"}`) }

@@ -53,7 +53,7 @@ func (o *Options) client() (sdk.Client, provider.Provider, error) {
 	if p.Key == "" && base == "" {
 		return sdk.Client{}, p, errors.New("openai: no key: set Options.Key, or OPENAI_API_KEY")
 	}
-	opts := []option.RequestOption{option.WithMaxRetries(2)}
+	opts := []option.RequestOption{option.WithMaxRetries(2), option.WithMiddleware(provider.Watch)}
 	if o.Retries != 0 {
 		opts = append(opts, option.WithMaxRetries(max(0, o.Retries)))
 	}

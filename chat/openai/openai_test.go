@@ -136,3 +136,12 @@ func TestWithoutAKey(t *testing.T) {
 		t.Error(err, again)
 	}
 }
+
+func TestResetStreamsAreSevered(t *testing.T) {
+	t.Run("completions", func(t *testing.T) {
+		providertest.Severed(t, completions, `{"choices":[{"index":0,"delta":{"content":"one"}}]}`)
+	})
+	t.Run("responses", func(t *testing.T) {
+		providertest.Severed(t, responses, `{"type":"response.created","response":{"id":"resp_0"}}`)
+	})
+}

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -63,12 +61,37 @@ func (p Provider) Severed() error {
 	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Severed: true}
 }
 
-// Failed is any other error of a request, or of reading the stream that it has opened.
+// Watch is a middleware of an SDK: what its answers cannot be read for is known by [Provider.Failed]. What ends a
+// connection depends on what that is made of, so there is no list of such errors.
+func Watch(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+	res, err := next(r)
+	if res != nil && res.Body != nil {
+		res.Body = watched{res.Body}
+	}
+	return res, err
+}
+
+// watched is the body of an answer.
+type watched struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // as readers say it
+		err = &readError{err}
+	}
+	return n, err
+}
+
+// readError is why there is no more of an answer.
+type readError struct{ error }
+
+// Unwrap is what has gone wrong.
+func (e *readError) Unwrap() error { return e.error }
+
+// Failed is any other error of a request that [Watch] has seen, or of reading the stream that it has opened.
 func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
-	_, timeout := errors.AsType[net.Error](err)
-	_, broken := errors.AsType[*url.Error](err)
-	cut := timeout || broken || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, io.ErrClosedPipe)
+	_, cut := errors.AsType[*readError](err)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -1,0 +1,50 @@
+package providertest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/dohost/dohost/chat"
+)
+
+// Severed has a provider that speaks HTTP/2, as the real ones do, reset a stream behind its first event, which
+// is a connection that was severed.
+func Severed(t *testing.T, make New, event string) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Errorf("it is asked by %s", r.Proto)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: %s\n\n", event)
+		_ = http.NewResponseController(w).Flush() // who has asked is there
+		panic(http.ErrAbortHandler)
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	m, err := make(Asked{Double: &Double{}, Key: Key, Retries: -1, Client: towards(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = say(t.Context(), m)
+	if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Severed {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// towards reaches a server, whatever host it is asked for.
+func towards(s *httptest.Server) *http.Client {
+	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.URL.Scheme, r.URL.Host = "https", s.Listener.Addr().String()
+		return s.Client().Transport.RoundTrip(r)
+	})}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
