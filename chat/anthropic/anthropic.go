@@ -32,7 +32,7 @@ type Options struct {
 	Key string
 	// BaseURL is where the API is. Empty means ANTHROPIC_BASE_URL of the environment, or else Anthropic itself.
 	BaseURL string
-	// Client makes the requests. Nil means that of the SDK.
+	// Client makes the requests. Nil means http.DefaultClient.
 	Client *http.Client
 	// Retries is how often a request is made again which was refused for now (408, 409, 429, 5xx) or could not be
 	// made, after as long as the provider has asked for. Zero means 2; negative, never. An answer that has
@@ -82,7 +82,9 @@ func New(model string, o *Options) (*Model, error) {
 		}
 		key = "none" // servers of one's own want a header, and read nothing in it
 	}
-	opts := []option.RequestOption{option.WithAPIKey(key), option.WithMiddleware(provider.Watch)}
+	opts := []option.RequestOption{ // other secrets of the environment are for Anthropic itself
+		option.WithoutEnvironmentDefaults(), option.WithAPIKey(key), option.WithMiddleware(provider.Watch),
+	}
 	if m.o.Retries != 0 {
 		opts = append(opts, option.WithMaxRetries(max(0, m.o.Retries)))
 	}
@@ -147,6 +149,9 @@ func (m *Model) failed(ctx context.Context, err error, opened bool) error {
 	return m.provider.Refused(e.Response, body.Error.Message)
 }
 
+// beginText is what the user says in a conversation that begins with the assistant.
+const beginText = "(The conversation begins here.)"
+
 // params is what is asked. blanks says that the last text ended with a space, which the provider does not take:
 // those with which it goes on are to be left out.
 func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool, err error) {
@@ -163,6 +168,9 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 		end.Text = trimmed
 	}
 	for i := range list {
+		if len(params.Messages) == 0 && list[i].Role == chat.Assistant { // the first has to be the user's
+			params.Messages = append(params.Messages, sdk.NewUserMessage(sdk.NewTextBlock(beginText)))
+		}
 		blocks, err := contentOf(&list[i])
 		switch {
 		case err != nil:

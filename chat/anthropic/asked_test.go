@@ -1,0 +1,57 @@
+package anthropic_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/anthropic"
+	"github.com/dohost/dohost/internal/providertest"
+)
+
+// A conversation of which the model is given the newest messages alone may begin with what the assistant has said.
+func TestWhatBeginsWithTheAssistant(t *testing.T) {
+	d := &providertest.Double{}
+	m, err := model(providertest.Asked{Double: d, Key: providertest.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("a", chat.Assistant, "Two."), chat.Text("b", chat.User, "And then?")}}
+	for _, err := range m.Stream(t.Context(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked := string(d.Generations()[0].Asked); !strings.Contains(asked, "Two.") || !strings.Contains(asked, "And then?") {
+		t.Errorf("it is asked %s", asked)
+	}
+}
+
+// seen is what a request has in its headers.
+type seen struct{ http.Header }
+
+// RoundTrip implements http.RoundTripper.
+func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.Header = r.Header
+	return nil, io.ErrUnexpectedEOF
+}
+
+// What the environment has for Anthropic itself is not told to who is asked by another key.
+func TestOtherSecretsStayHere(t *testing.T) {
+	t.Setenv("ANTHROPIC_API_KEY", "")
+	t.Setenv("ANTHROPIC_AUTH_TOKEN", "sk-ant-oat-Of-The-Environment")
+	s := &seen{}
+	m, err := anthropic.New("double", &anthropic.Options{
+		BaseURL: "http://provider", Key: "theirs", Retries: -1, Client: &http.Client{Transport: s},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range m.Stream(t.Context(), &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}}) {
+	}
+	if s.Get("X-Api-Key") != "theirs" || s.Get("Authorization") != "" {
+		t.Errorf("the headers are %v", s.Header)
+	}
+}
