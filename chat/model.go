@@ -221,7 +221,11 @@ func (a *answering) specs() (specs []ToolSpec) {
 	}
 	var clients []ToolSpec
 	if raw := a.r.Tools(); raw != nil && json.Unmarshal(raw, &clients) == nil {
-		specs = append(specs, clients...)
+		for _, t := range clients {
+			if _, ours := a.tool(t.Name); !ours { // providers refuse what has a tool twice
+				specs = append(specs, t)
+			}
+		}
 	}
 	return specs
 }

@@ -370,7 +370,7 @@ func (v *view) add(f frame) error {
 			return err
 		}
 	}
-	if f.Replay && f.Seq != nil && *f.Seq > v.next && c.Type == "text-delta" {
+	if f.Replay && f.Seq != nil && *f.Seq > v.next && strings.HasSuffix(c.Type, "-delta") && c.ToolCallID == "" {
 		v.next = *f.Seq // of many chunks that are one there
 	}
 	if f.Seq == nil || *f.Seq != v.next {

@@ -206,7 +206,8 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 		if err := json.Unmarshal(row.JSON, &c); err != nil {
 			return err
 		}
-		grows := !r.Continues && (c.Type() == "text-delta" || c.Type() == "reasoning-delta")
+		grows := !r.Continues && (c.Type() == "text-delta" || c.Type() == "reasoning-delta") &&
+			c.Member("providerMetadata") == nil // which the last one has
 		if grows && delta.object != nil && delta.Type() == c.Type() && delta.Text("id") == c.Text("id") {
 			text.WriteString(c.Text("delta"))
 			last.Seq = row.Seq

@@ -1,0 +1,77 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// What a provider has signed is in what is shown again: a client sends it back.
+func TestSignaturesAreReplayed(t *testing.T) {
+	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		signed := json.RawMessage(`{"p":{"signature":"s"}}`)
+		for _, c := range []chat.Chunk{
+			chat.ReasoningDelta("1", "h", nil), chat.ReasoningDelta("1", "m", nil), chat.ReasoningDelta("1", "", signed),
+			chat.ReasoningEnd("1"), chat.TextDelta("2", "one"),
+		} {
+			if err := r.Send(ctx, c); err != nil {
+				return err
+			}
+		}
+		return dohost.Sleep(ctx, time.Minute)
+	}}, nil)
+	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "think", nil)
+		r.begins(t, "one")
+		late := newReader(h, polly, "late")
+		if err := late.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		late.hears(t, func(f frame) bool {
+			if strings.Contains(f.Body, "reasoning-delta") {
+				shown = append(shown, f.Body)
+			}
+			return f.ReplayComplete
+		})
+		if all := strings.Join(shown, " "); len(shown) != 2 || !strings.Contains(all, `"hm"`) || !strings.Contains(all, `"signature":"s"`) {
+			t.Errorf("it was shown %s", all)
+		}
+		r.leave()
+		late.leave()
+	})
+}
+
+// askedOf is a model that notes the tools that it may call.
+type askedOf []chat.ToolSpec
+
+func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(func(chat.Chunk, error) bool) { *m = p.Tools }
+}
+
+// A tool that the server and a client have is one.
+func TestToolsOfOneNameAreOne(t *testing.T) {
+	m := &askedOf{}
+	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask", Description: "ours"}}}})
+	}}, nil)
+	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{
+			map[string]any{"name": "ask"}, map[string]any{"name": "look"},
+		}})
+		r.end(t, "one")
+		if len(*m) != 2 || (*m)[0].Description != "ours" || (*m)[1].Name != "look" {
+			t.Errorf("%+v", *m)
+		}
+		r.leave()
+	})
+}
