@@ -42,15 +42,7 @@ type answer struct {
 func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept) error {
 	now, err := m.client.Responses.Get(ctx, a.id, responses.ResponseGetParams{})
 	if err != nil {
-		if e, ok := errors.AsType[*sdk.Error](err); ok && e.StatusCode >= 400 && e.StatusCode < 500 &&
-			e.StatusCode != http.StatusTooManyRequests {
-			return errNotThere
-		}
-		err = failed(ctx, m.provider, err, false)
-		if e, ok := errors.AsType[*chat.ModelError](err); ok {
-			e.Severed = true // it may be there yet
-		}
-		return err
+		return m.unfetched(ctx, err)
 	}
 	switch now.Status {
 	case responses.ResponseStatusCompleted, responses.ResponseStatusIncomplete:
@@ -68,9 +60,30 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		}
 		stream := m.client.Responses.GetStreaming(ctx, a.id, responses.ResponseGetParams{},
 			option.WithQuery("stream", "true")) // the SDK says so in a body, which the provider does not read
+		if err := stream.Err(); err != nil {
+			return m.unfetched(ctx, err)
+		}
 		return m.read(ctx, stream, a)
 	}
 	return errNotThere // it has failed, or was cancelled
+}
+
+// unfetched is why an answer cannot be fetched: it is not there, or it may be there yet.
+func (m *Responses) unfetched(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
+		switch e.StatusCode {
+		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // for now
+		default:
+			if e.StatusCode >= 400 && e.StatusCode < 500 {
+				return errNotThere
+			}
+		}
+	}
+	err = failed(ctx, m.provider, err, false)
+	if e, ok := errors.AsType[*chat.ModelError](err); ok {
+		e.Severed = true
+	}
+	return err
 }
 
 // said are the texts of an item. Thoughts have some too, which are not for the reader.

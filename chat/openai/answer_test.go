@@ -1,7 +1,9 @@
 package openai_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -64,5 +66,39 @@ func TestAFetchedAnswerMayBeLeft(t *testing.T) {
 	m, p, _ := fetching(t)
 	for range m.Stream(t.Context(), p) {
 		break
+	}
+}
+
+// An answer that cannot be fetched for now is asked for no second time, whichever request of the two was refused.
+func TestAnAnswerThatIsThereYet(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		stream bool
+	}{{http.StatusConflict, false}, {http.StatusRequestTimeout, false}, {http.StatusBadGateway, true}} {
+		posted := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch streams := r.URL.Query().Get("stream") == "true"; {
+			case r.Method == http.MethodPost:
+				posted++
+			case streams == c.stream:
+				w.WriteHeader(c.status)
+			default:
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprint(w, `{"id":"resp_0","status":"in_progress","background":true}`)
+			}
+		}))
+		m, err := openai.NewResponses("double", &openai.ResponsesOptions{Options: openai.Options{Key: "k", BaseURL: s.URL, Retries: -1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, p, _ := fetching(t)
+		p.Keep = func(context.Context, any) error { return nil }
+		for _, failed := range m.Stream(t.Context(), p) {
+			err = failed
+		}
+		if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Severed || e.Status != c.status || posted != 0 {
+			t.Errorf("%d, stream %v: asked again %d times: %v", c.status, c.stream, posted, err)
+		}
+		s.Close()
 	}
 }
