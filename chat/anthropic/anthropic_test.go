@@ -46,6 +46,8 @@ func TestMessagesWithAToolAndThoughts(t *testing.T) {
 
 func TestCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
 
+func TestCutCalls(t *testing.T) { providertest.CutCalls(t, model) }
+
 func TestFailures(t *testing.T) { providertest.Failures(t, model) }
 
 func TestFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }

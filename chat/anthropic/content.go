@@ -8,6 +8,7 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/internal/provider"
 )
 
 // thought is what the provider wants back with a thought: a signature, or all of it, encrypted.
@@ -75,6 +76,7 @@ type answer struct {
 	stop   sdk.StopReason
 
 	blocks map[int64]*block
+	empty  *block // a call without input: whether there was no room for that is said behind it
 }
 
 // block is one of an answer's, of one of the kinds that are known here.
@@ -93,7 +95,7 @@ var ends = map[sdk.StopReason]string{
 func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 	switch e.Type {
 	case "content_block_start":
-		return a.begin(e)
+		return a.call(false) && a.begin(e)
 	case "content_block_delta":
 		return a.delta(e)
 	case "content_block_stop":
@@ -102,6 +104,9 @@ func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 		a.stop = e.Delta.StopReason
 	case "message_stop":
 		a.whole = true
+		if !a.call(ends[a.stop] != "") {
+			return false
+		}
 		if why := ends[a.stop]; why != "" {
 			return a.yield(chat.FinishReason(why), nil)
 		}
@@ -182,7 +187,18 @@ func (a *answer) end(index int64) bool {
 	case "thinking", "redacted_thinking":
 		return a.yield(chat.ReasoningEnd(a.name(index)), nil)
 	case "tool_use":
+		if b.input == "" {
+			a.empty = b
+			return true
+		}
 		return a.yield(chat.ToolInput(b.id, b.name, b.input), nil)
 	}
 	return true
+}
+
+// call tells of the call without input, if there is one.
+func (a *answer) call(cut bool) bool {
+	b := a.empty
+	a.empty = nil
+	return b == nil || a.yield(chat.ToolInput(b.id, b.name, provider.Input("", cut)), nil)
 }

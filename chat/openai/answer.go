@@ -12,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/internal/provider"
 )
 
 var (
@@ -116,7 +117,7 @@ func (a *answer) tell(r *responses.Response) error {
 			}
 		}
 		if item.Type == "function_call" {
-			if err := a.say(chat.ToolInput(item.CallID, item.Name, item.Arguments.OfString)); err != nil {
+			if err := a.call(item); err != nil {
 				return err
 			}
 		}
@@ -184,7 +185,7 @@ func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 		}
 	case "response.output_item.done":
 		if e.Item.Type == "function_call" {
-			return a.say(chat.ToolInput(e.Item.CallID, e.Item.Name, e.Item.Arguments.OfString))
+			return a.call(&e.Item)
 		}
 	case "response.completed", "response.incomplete":
 		return a.ended(&e.Response)
@@ -209,6 +210,12 @@ func (a *answer) say(c chat.Chunk) error {
 		return errEnough
 	}
 	return nil
+}
+
+// call is a call whose input is as whole as it gets.
+func (a *answer) call(item *responses.ResponseOutputItemUnion) error {
+	input := provider.Input(item.Arguments.OfString, item.Status == "incomplete")
+	return a.say(chat.ToolInput(item.CallID, item.Name, input))
 }
 
 // text adds to a text, but for what was said before.

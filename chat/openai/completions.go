@@ -226,11 +226,12 @@ func (c *completion) end() {
 	if !c.yield(chat.TextEnd(c.id), nil) {
 		return
 	}
-	for _, now := range c.order {
+	cut := ends[c.finish] != ""
+	for i, now := range c.order {
 		if now.id == "" {
 			now.id = "call_" + ulid.Make().String()
 		}
-		if !c.yield(chat.ToolInput(now.id, now.name, now.input), nil) {
+		if !c.yield(chat.ToolInput(now.id, now.name, provider.Input(now.input, cut && i == len(c.order)-1)), nil) {
 			return
 		}
 	}

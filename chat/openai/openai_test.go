@@ -70,6 +70,11 @@ func TestCalls(t *testing.T) {
 	t.Run("responses", func(t *testing.T) { providertest.Calls(t, responses, "call_0") })
 }
 
+func TestCutCalls(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.CutCalls(t, completions) })
+	t.Run("responses", func(t *testing.T) { providertest.CutCalls(t, responses) })
+}
+
 func TestFailures(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Failures(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.Failures(t, responses) })

@@ -64,9 +64,6 @@ func (d *Double) completions(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	finish := "stop"
-	if g.plan.Length {
-		finish = "length"
-	}
 	if g.plan.Tool != "" {
 		finish = "tool_calls"
 		call := func(id, name, arguments string) {
@@ -82,6 +79,9 @@ func (d *Double) completions(w http.ResponseWriter, r *http.Request) {
 		call(id, g.plan.Tool, "") // and again
 		call("", "", g.plan.Input[:half])
 		call("", "", g.plan.Input[half:])
+	}
+	if g.plan.Length {
+		finish = "length"
 	}
 	chunk(map[string]any{}, finish)
 	s.raw("[DONE]")

@@ -128,6 +128,32 @@ func Calls(t *testing.T, make New, id string) {
 	})
 }
 
+// CutCalls has a provider come to the bound of an answer before the input of a call: the tool is not to run with an
+// empty one. A call that wants none is whole.
+func CutCalls(t *testing.T, make New) {
+	for cut, want := range map[bool]string{true: "tool-input-error", false: "tool-input-available"} {
+		synctest.Test(t, func(t *testing.T) {
+			m, err := make(Asked{Key: Key, Double: &Double{Plan: func(int, []byte) Plan { return Plan{Tool: "measure", Length: cut} }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last string
+			for c, err := range m.Stream(t.Context(), prompt()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.HasPrefix(c.Type(), "tool-") {
+					last = c.Type()
+				}
+			}
+			if last != want {
+				t.Errorf("cut %v: the call ends with %q", cut, last)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
 // say is the text that a model says.
 func say(ctx context.Context, m chat.Model) (text string, err error) {
 	for c, err := range m.Stream(ctx, prompt()) {

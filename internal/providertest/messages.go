@@ -114,9 +114,6 @@ func (d *Double) messages(w http.ResponseWriter, r *http.Request) {
 	}
 	end()
 	stop := "end_turn"
-	if g.plan.Length {
-		stop = "max_tokens"
-	}
 	if g.plan.Tool != "" {
 		stop = "tool_use"
 		begin(map[string]any{"type": "tool_use", "id": fmt.Sprintf("toolu_%d", g.Number), "name": g.plan.Tool, "input": map[string]any{}})
@@ -124,6 +121,9 @@ func (d *Double) messages(w http.ResponseWriter, r *http.Request) {
 		delta(map[string]any{"type": "input_json_delta", "partial_json": g.plan.Input[:half]})
 		delta(map[string]any{"type": "input_json_delta", "partial_json": g.plan.Input[half:]})
 		end()
+	}
+	if g.plan.Length {
+		stop = "max_tokens"
 	}
 	s.send("message_delta", map[string]any{"delta": map[string]any{"stop_reason": stop}, "usage": map[string]any{"output_tokens": 9}})
 	s.send("message_stop", map[string]any{})

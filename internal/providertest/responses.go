@@ -117,7 +117,11 @@ func (g *Generation) object(words int) map[string]any {
 }
 
 func (g *Generation) call() map[string]any {
-	return map[string]any{"id": fmt.Sprintf("fc_%d", g.Number), "type": "function_call", "status": "completed",
+	status := "completed"
+	if g.plan.Length {
+		status = "incomplete"
+	}
+	return map[string]any{"id": fmt.Sprintf("fc_%d", g.Number), "type": "function_call", "status": status,
 		"call_id": fmt.Sprintf("call_%d", g.Number), "name": g.plan.Tool, "arguments": g.plan.Input}
 }
 

@@ -37,6 +37,14 @@ func (p Provider) clean(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
 }
 
+// Input is the input of a call. One that a model had no room for is none, or the tool would run with an empty one.
+func Input(input string, cut bool) string {
+	if cut && input == "" {
+		return " " // which is not JSON
+	}
+	return input
+}
+
 // Refused is an answer that is not 2xx, with what it says.
 func (p Provider) Refused(res *http.Response, message string) error {
 	e := &chat.ModelError{Provider: p.Name, Status: res.StatusCode, Message: p.clean(message)}
