@@ -102,3 +102,35 @@ func TestAnAnswerThatIsThereYet(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A server that counts the calls of each answer anew has made another call all the same.
+func TestCallsThatAreCountedAnew(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		const call = `{"index":0,"id":"f:0","function":{"name":"f","arguments":"{}"}}`
+		fmt.Fprintf(w, "data: {\"choices\":[{\"delta\":{\"tool_calls\":[%s]},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n", call)
+	}))
+	defer s.Close()
+	m, err := openai.NewCompletions("double", &openai.CompletionsOptions{Options: openai.Options{Key: "k", BaseURL: s.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}}
+	const partial = `{"id":"a","role":"assistant","parts":[{"type":"step-start"},
+		{"type":"tool-f","toolCallId":"f:0","state":"output-available","input":{},"output":1}]}`
+	if err := json.Unmarshal([]byte(partial), &p.Partial); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for c, err := range m.Stream(t.Context(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := c.Text("toolCallId"); id != "" {
+			ids[id] = true
+		}
+	}
+	if len(ids) != 1 || ids["f:0"] {
+		t.Errorf("the calls are %v", ids)
+	}
+}

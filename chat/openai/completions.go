@@ -58,7 +58,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
 		defer stream.Close() //nolint:errcheck // what it says has been read
 		opened := stream.Err() == nil
-		c := &completion{id: "text-" + ulid.Make().String(), yield: yield}
+		c := &completion{id: "text-" + ulid.Make().String(), before: p.Partial.Parts, yield: yield}
 		for stream.Next() {
 			if event := stream.Current(); !c.add(&event) {
 				return
@@ -155,6 +155,7 @@ func completionMessages(m *chat.ModelMessage) (list []sdk.ChatCompletionMessageP
 // completion is an answer as it comes.
 type completion struct {
 	id     string
+	before []chat.Part // of the message
 	yield  func(chat.Chunk, error) bool
 	calls  map[int64]*calling
 	order  []*calling
@@ -164,6 +165,7 @@ type completion struct {
 // calling is a call whose input is not whole.
 type calling struct {
 	id, name, input string
+	theirs          string // the id that the server has given it
 	begun           bool
 }
 
@@ -193,7 +195,7 @@ func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
 // call adds to a call. Its id and its name may come at any time, and again; one whose id never comes is given one.
 func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	now := c.calls[d.Index]
-	if now == nil || now.id != "" && d.ID != "" && d.ID != now.id { // some servers number nothing
+	if now == nil || now.theirs != "" && d.ID != "" && d.ID != now.theirs { // some servers number nothing
 		now = &calling{}
 		if c.calls == nil {
 			c.calls = map[int64]*calling{}
@@ -201,8 +203,8 @@ func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 		c.calls[d.Index] = now
 		c.order = append(c.order, now)
 	}
-	if now.id == "" {
-		now.id = d.ID
+	if now.theirs == "" && d.ID != "" {
+		now.theirs, now.id = d.ID, c.unused(d.ID)
 	}
 	if now.name == "" {
 		now.name = d.Function.Name
@@ -219,6 +221,16 @@ func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 		}
 	}
 	return add == "" || c.yield(chat.ToolInputDelta(now.id, add), nil)
+}
+
+// unused is an id that no other call of the message has: some servers count those of each answer anew.
+func (c *completion) unused(id string) string {
+	for _, p := range c.before {
+		if p.Text("toolCallId") == id {
+			return id + "-" + ulid.Make().String()
+		}
+	}
+	return id
 }
 
 // end is what follows when the answer is whole.
