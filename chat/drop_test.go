@@ -12,6 +12,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
 )
 
 // forgetting is a class of parrots that run a tool, count, and are cut off once at least. What they have
@@ -57,6 +58,9 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 	}
 	all := &crowd{cage: c}
 	s := scenario(c, all, forgetting(c, &cuts, d))
+	if !invariants.Enabled {
+		s.Places = []string{"handed", "durable", "awaited"} // the others are those of a reply that is not dropped
+	}
 	reset := s.Reset
 	s.Reset = func() {
 		reset()

@@ -298,7 +298,7 @@ func (a *answering) stream(ctx context.Context, p *Prompt) error {
 		case s.err != nil:
 			return s.err
 		case s.kept != nil:
-			s.kept <- a.r.Stash(ctx, s.keep)
+			s.kept <- a.r.l.whenRoom(ctx, func() error { return a.r.Stash(ctx, s.keep) })
 			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {

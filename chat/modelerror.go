@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -18,7 +19,20 @@ type ModelError struct {
 	// Severed says that the connection ended in the middle of an answer. Such a reply is gone on with, like one
 	// whose incarnation has ended, as often as [Recovery] says.
 	Severed bool
+	// Err is the cause, for the log: addresses may stand in it. Nil if the rest says all there is.
+	Err error
 }
+
+// LogValue is the error with its cause.
+func (e *ModelError) LogValue() slog.Value {
+	if e.Err == nil {
+		return slog.StringValue(e.Error())
+	}
+	return slog.StringValue(e.Error() + ": " + e.Err.Error())
+}
+
+// Unwrap returns the cause.
+func (e *ModelError) Unwrap() error { return e.Err }
 
 // Error says who, what and when to come back.
 func (e *ModelError) Error() string {

@@ -167,11 +167,12 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 		blanks = trimmed != end.Text
 		end.Text = trimmed
 	}
+	newest := provider.Newest(list, goesOn)
 	for i := range list {
 		if len(params.Messages) == 0 && list[i].Role == chat.Assistant { // the first has to be the user's
 			params.Messages = append(params.Messages, sdk.NewUserMessage(sdk.NewTextBlock(beginText)))
 		}
-		blocks, err := contentOf(&list[i])
+		blocks, err := m.contentOf(&list[i], i == newest)
 		switch {
 		case err != nil:
 			return params, false, err

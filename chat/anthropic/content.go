@@ -20,9 +20,9 @@ type thought struct {
 }
 
 // contentOf is a message as the API has it. Texts of nothing but blanks are refused, so they are left out.
-func contentOf(m *chat.ModelMessage) (list []sdk.ContentBlockParamUnion, err error) {
-	for i := range m.Blocks {
-		switch b := &m.Blocks[i]; b.Kind {
+func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.ContentBlockParamUnion, err error) {
+	for i := range of.Blocks {
+		switch b := &of.Blocks[i]; b.Kind {
 		case chat.TextBlock:
 			if strings.TrimSpace(b.Text) != "" {
 				list = append(list, sdk.NewTextBlock(b.Text))
@@ -42,9 +42,13 @@ func contentOf(m *chat.ModelMessage) (list []sdk.ContentBlockParamUnion, err err
 		case chat.OutcomeBlock:
 			list = append(list, sdk.NewToolResultBlock(b.CallID, b.Text, b.Failed))
 		case chat.FileBlock:
-			file, err := fileOf(b)
-			if err != nil {
-				return nil, err
+			file, ok := fileOf(b)
+			if !ok {
+				text, err := m.provider.Omitted(b, newest)
+				if err != nil {
+					return nil, err
+				}
+				file = sdk.NewTextBlock(text)
 			}
 			list = append(list, file)
 		}
@@ -52,19 +56,20 @@ func contentOf(m *chat.ModelMessage) (list []sdk.ContentBlockParamUnion, err err
 	return list, nil
 }
 
-func fileOf(b *chat.Block) (sdk.ContentBlockParamUnion, error) {
+// fileOf is a file as the API has it, if it takes such.
+func fileOf(b *chat.Block) (_ sdk.ContentBlockParamUnion, ok bool) {
 	data, inline := b.Data()
 	switch isImage := strings.HasPrefix(b.MediaType, "image/"); {
 	case isImage && inline:
-		return sdk.NewImageBlockBase64(b.MediaType, data), nil
+		return sdk.NewImageBlockBase64(b.MediaType, data), true
 	case isImage:
-		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: b.URL}), nil
+		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: b.URL}), true
 	case b.MediaType == "application/pdf" && inline:
-		return sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data}), nil
+		return sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data}), true
 	case b.MediaType == "application/pdf":
-		return sdk.NewDocumentBlock(sdk.URLPDFSourceParam{URL: b.URL}), nil
+		return sdk.NewDocumentBlock(sdk.URLPDFSourceParam{URL: b.URL}), true
 	}
-	return sdk.ContentBlockParamUnion{}, fmt.Errorf("anthropic: a file of the type %q cannot be sent", b.MediaType)
+	return sdk.ContentBlockParamUnion{}, false
 }
 
 // answer is what the provider says, as it comes.

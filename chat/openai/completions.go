@@ -2,7 +2,6 @@ package openai
 
 import (
 	"context"
-	"fmt"
 	"iter"
 
 	"github.com/oklog/ulid/v2"
@@ -83,8 +82,9 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 	if p.System != "" {
 		params.Messages = append(params.Messages, sdk.SystemMessage(p.System))
 	}
+	newest := provider.Newest(list, goesOn)
 	for i := range list {
-		said, err := completionMessages(&list[i])
+		said, err := m.messages(&list[i], i == newest)
 		if err != nil {
 			return params, err
 		}
@@ -107,22 +107,22 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 	return params, nil
 }
 
-// completionMessages is a message as the API has it: an outcome is a message of its own.
-func completionMessages(m *chat.ModelMessage) (list []sdk.ChatCompletionMessageParamUnion, err error) {
-	switch m.Role {
+// messages are a message as the API has it: an outcome is a message of its own.
+func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.ChatCompletionMessageParamUnion, err error) {
+	switch of.Role {
 	case chat.System:
-		return append(list, sdk.SystemMessage(texts(m))), nil
+		return append(list, sdk.SystemMessage(texts(of))), nil
 	case chat.Outcomes:
-		for _, b := range m.Blocks {
+		for _, b := range of.Blocks {
 			list = append(list, sdk.ToolMessage(b.Text, b.CallID))
 		}
 		return list, nil
 	case chat.Assistant:
 		said := sdk.ChatCompletionAssistantMessageParam{}
-		if text := texts(m); text != "" {
+		if text := texts(of); text != "" {
 			said.Content.OfString = sdk.String(text)
 		}
-		for _, b := range m.Blocks {
+		for _, b := range of.Blocks {
 			if b.Kind == chat.CallBlock {
 				said.ToolCalls = append(said.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
 					OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
@@ -135,8 +135,8 @@ func completionMessages(m *chat.ModelMessage) (list []sdk.ChatCompletionMessageP
 		return append(list, sdk.ChatCompletionMessageParamUnion{OfAssistant: &said}), nil
 	}
 	var parts []sdk.ChatCompletionContentPartUnionParam
-	for i := range m.Blocks {
-		switch b := &m.Blocks[i]; kindOf(b) {
+	for i := range of.Blocks {
+		switch b := &of.Blocks[i]; kindOf(b) {
 		case plain:
 			parts = append(parts, sdk.TextContentPart(b.Text))
 		case image:
@@ -146,7 +146,11 @@ func completionMessages(m *chat.ModelMessage) (list []sdk.ChatCompletionMessageP
 				FileData: sdk.String(b.URL), Filename: sdk.String(fileName(b)),
 			}))
 		default:
-			return nil, fmt.Errorf("openai: a file of the type %q cannot be sent", b.MediaType)
+			text, err := m.provider.Omitted(b, newest)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, sdk.TextContentPart(text))
 		}
 	}
 	return append(list, sdk.UserMessage(parts)), nil

@@ -150,3 +150,8 @@ func TestResetStreamsAreSevered(t *testing.T) {
 		providertest.Severed(t, responses, `{"type":"response.created","response":{"id":"resp_0"}}`)
 	})
 }
+
+func TestFiles(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Files(t, completions) })
+	t.Run("responses", func(t *testing.T) { providertest.Files(t, responses) })
+}

@@ -3,7 +3,6 @@ package openai
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -141,8 +140,9 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 	if p.System != "" {
 		params.Instructions = sdk.String(p.System)
 	}
+	newest := provider.Newest(list, goesOn)
 	for i := range list {
-		items, err := responseItems(&list[i])
+		items, err := m.items(&list[i], i == newest)
 		if err != nil {
 			return params, err
 		}
@@ -165,13 +165,13 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 	return params, nil
 }
 
-// responseItems is a message as the API has it: a call is an item of its own, and an outcome too.
-func responseItems(m *chat.ModelMessage) (list []responses.ResponseInputItemUnionParam, err error) {
-	if m.Role == chat.System || m.Role == chat.Assistant {
-		if text := texts(m); text != "" {
-			list = append(list, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRole(m.Role)))
+// items are a message as the API has it: a call is an item of its own, and an outcome too.
+func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.ResponseInputItemUnionParam, err error) {
+	if of.Role == chat.System || of.Role == chat.Assistant {
+		if text := texts(of); text != "" {
+			list = append(list, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRole(of.Role)))
 		}
-		for _, b := range m.Blocks {
+		for _, b := range of.Blocks {
 			if b.Kind == chat.CallBlock {
 				list = append(list, responses.ResponseInputItemParamOfFunctionCall(string(b.JSON), b.CallID, b.Name))
 			}
@@ -179,8 +179,8 @@ func responseItems(m *chat.ModelMessage) (list []responses.ResponseInputItemUnio
 		return list, nil
 	}
 	var parts responses.ResponseInputMessageContentListParam
-	for i := range m.Blocks {
-		b := &m.Blocks[i]
+	for i := range of.Blocks {
+		b := &of.Blocks[i]
 		if b.Kind == chat.OutcomeBlock {
 			out := responses.ResponseInputItemParamOfFunctionCallOutput(b.Text)
 			out.OfFunctionCallOutput.CallID = sdk.String(b.CallID)
@@ -196,7 +196,11 @@ func responseItems(m *chat.ModelMessage) (list []responses.ResponseInputItemUnio
 		case document:
 			part.OfInputFile = &responses.ResponseInputFileParam{FileData: sdk.String(b.URL), Filename: sdk.String(fileName(b))}
 		default:
-			return nil, fmt.Errorf("openai: a file of the type %q cannot be sent", b.MediaType)
+			text, err := m.provider.Omitted(b, newest)
+			if err != nil {
+				return nil, err
+			}
+			part.OfInputText = &responses.ResponseInputTextParam{Text: text}
 		}
 		parts = append(parts, part)
 	}

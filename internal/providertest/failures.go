@@ -72,9 +72,41 @@ func Failures(t *testing.T, make New) {
 			t.Fatal(err)
 		}
 		_, err = say(t.Context(), m)
-		if err == nil || !strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "nobody is there") {
+		e, ok := errors.AsType[*chat.ModelError](err)
+		if !ok || !strings.Contains(e.Error(), "cannot be reached") || strings.Contains(e.Error(), "nobody is there") ||
+			!strings.Contains(e.LogValue().String(), "nobody is there") {
 			t.Error(err)
 		}
+	})
+}
+
+// Files has a model be shown a file that its provider does not take: a new one is refused, and of an older one the
+// model is told.
+func Files(t *testing.T, make New) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Double{}
+		m, err := make(Asked{Double: d, Key: Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var with chat.Message
+		const file = `{"id":"f","role":"user","parts":[{"type":"file","mediaType":"video/x-odd","url":"https://x.test/a"}]}`
+		if err := json.Unmarshal([]byte(file), &with); err != nil {
+			t.Fatal(err)
+		}
+		p := prompt()
+		p.Messages = []chat.Message{with}
+		if _, err := sayTo(t.Context(), m, p); err == nil || !strings.Contains(err.Error(), "video/x-odd") {
+			t.Errorf("a new one: %v", err)
+		}
+		p.Messages = []chat.Message{with, chat.Text("a", chat.Assistant, "No."), chat.Text("b", chat.User, "Count.")}
+		if text, err := sayTo(t.Context(), m, p); err != nil || text != Text(0, 8) {
+			t.Errorf("an older one: %q: %v", text, err)
+		}
+		if all := d.Generations(); len(all) != 1 || !bytes.Contains(all[0].Asked, []byte("video/x-odd, which cannot be shown")) {
+			t.Errorf("the model was not told of it")
+		}
+		time.Sleep(time.Minute)
 	})
 }
 
@@ -155,8 +187,10 @@ func CutCalls(t *testing.T, make New) {
 }
 
 // say is the text that a model says.
-func say(ctx context.Context, m chat.Model) (text string, err error) {
-	for c, err := range m.Stream(ctx, prompt()) {
+func say(ctx context.Context, m chat.Model) (text string, err error) { return sayTo(ctx, m, prompt()) }
+
+func sayTo(ctx context.Context, m chat.Model, p *chat.Prompt) (text string, err error) {
+	for c, err := range m.Stream(ctx, p) {
 		if err != nil {
 			return text, err
 		}

@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +110,34 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	case opened && errors.Is(err, bufio.ErrTooLong):
 		return p.Said("an event of the answer is too large")
 	case opened:
-		return p.Said("the answer is malformed: " + err.Error())
+		return p.because("the answer is malformed", err)
 	}
-	return p.Said("cannot be reached: " + err.Error())
+	return p.because("it cannot be reached", err)
+}
+
+// because is a failure whose cause is for the log alone.
+func (p Provider) because(message string, err error) error {
+	return &chat.ModelError{Provider: p.Name, Message: message, Err: errors.New(p.clean(err.Error()))}
+}
+
+// Newest is which of the messages is the user's newest, but for one that asks to go on; -1 if none is.
+func Newest(list []chat.ModelMessage, goesOn bool) int {
+	if goesOn && len(list) > 0 && list[len(list)-1].Role == chat.User {
+		list = list[:len(list)-1]
+	}
+	for i, m := range slices.Backward(list) {
+		if m.Role == chat.User {
+			return i
+		}
+	}
+	return -1
+}
+
+// Omitted says to the model that a file is not shown to it. One that has just come is refused instead: whoever has
+// sent it can send another.
+func (p Provider) Omitted(b *chat.Block, newest bool) (string, error) {
+	if newest {
+		return "", fmt.Errorf("%s: a file of the type %q cannot be sent", p.Name, b.MediaType)
+	}
+	return fmt.Sprintf("[a file of the type %s, which cannot be shown]", b.MediaType), nil
 }
