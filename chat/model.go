@@ -135,7 +135,7 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		}
 		t, ours := a.tool(toolName(p))
 		switch state := p.Text("state"); {
-		case state == approvalRequested, a.r.l.row.clientTool(toolName(p)), ours && t.Run == nil:
+		case state == approvalRequested, !ours && a.r.l.row.clientTool(toolName(p)), ours && t.Run == nil:
 			waits = true
 			continue
 		case !ours:

@@ -50,18 +50,30 @@ func TestSignaturesAreReplayed(t *testing.T) {
 	})
 }
 
-// askedOf is a model that notes the tools that it may call.
+// askedOf is a model that notes the tools that it may call, and calls the first, once.
 type askedOf []chat.ToolSpec
 
 func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
-	return func(func(chat.Chunk, error) bool) { *m = p.Tools }
+	return func(yield func(chat.Chunk, error) bool) {
+		if *m == nil {
+			*m = p.Tools
+			yield(chat.ToolInput("call", p.Tools[0].Name, ""), nil)
+		}
+	}
 }
 
-// A tool that the server and a client have is one.
+// A tool that the server and a client have is one: the server's, which runs it.
 func TestToolsOfOneNameAreOne(t *testing.T) {
-	m := &askedOf{}
+	m, ran := new(askedOf), 0
+	ask := chat.Tool{
+		ToolSpec: chat.ToolSpec{Name: "ask", Description: "ours"},
+		Run: func(context.Context, json.RawMessage) (any, error) {
+			ran++
+			return nil, nil
+		},
+	}
 	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
-		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask", Description: "ours"}}}})
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{ask}})
 	}}, nil)
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -69,8 +81,8 @@ func TestToolsOfOneNameAreOne(t *testing.T) {
 			map[string]any{"name": "ask"}, map[string]any{"name": "look"},
 		}})
 		r.end(t, "one")
-		if len(*m) != 2 || (*m)[0].Description != "ours" || (*m)[1].Name != "look" {
-			t.Errorf("%+v", *m)
+		if len(*m) != 2 || (*m)[0].Description != "ours" || (*m)[1].Name != "look" || ran != 1 {
+			t.Errorf("it ran %d times; %+v", ran, *m)
 		}
 		r.leave()
 	})
