@@ -10,9 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,29 +20,13 @@ import (
 // patience bounds everything that a process is waited for.
 const patience = time.Minute
 
-// build builds the command.
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "models")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "models")
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, ".").CombinedOutput(); err != nil {
-		return "", &buildError{string(out)}
-	}
-	return bin, nil
-})
-
-type buildError struct{ out string }
-
-func (e *buildError) Error() string { return e.out }
-
+// TestMain is the command itself, if the environment says so: linking it once more takes longer than the test.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if bin, err := build(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(bin))
+	if os.Getenv("DOHOST_TEST_COMMAND") != "" {
+		main()
+		return
 	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // site is a server over a double of a provider.
@@ -58,7 +40,7 @@ type site struct {
 }
 
 func newSite(t *testing.T, model string, d *providertest.Double) *site {
-	bin, err := build()
+	bin, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +55,7 @@ func newSite(t *testing.T, model string, d *providertest.Double) *site {
 	}
 	defer l.Close()
 	s := &site{t: t, bin: bin, data: t.TempDir(), objects: l.Addr().String()}
-	s.env = append(os.Environ(), "DOHOST_MODEL="+model, "OPENAI_API_KEY="+providertest.Key, "ANTHROPIC_API_KEY="+providertest.Key,
+	s.env = append(os.Environ(), "DOHOST_TEST_COMMAND=1", "DOHOST_MODEL="+model, "OPENAI_API_KEY="+providertest.Key, "ANTHROPIC_API_KEY="+providertest.Key,
 		"OPENAI_BASE_URL="+provider.URL+"/v1", "ANTHROPIC_BASE_URL="+provider.URL)
 	return s
 }

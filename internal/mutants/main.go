@@ -12,6 +12,9 @@
 // the untouched run to pass, runs that were ended somewhere to fail, and the line that
 // replays the first of those to meet the same failure again, and none without the patch.
 //
+// All of them take as long as the rest of the checks. -sample draws some, other ones for another -seed, and says which:
+// the checks of a commit do that.
+//
 // It prints a table, and exits with 1 if a mutation does not apply, does not compile,
 // survives, or is found by the untouched run already.
 package main
@@ -20,9 +23,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 )
 
 func main() {
@@ -38,6 +43,8 @@ func main() {
 func run(ctx context.Context) error {
 	pattern := flag.String("run", "", "try the mutations whose names match this `regexp`; all if empty")
 	builds := flag.Int("j", 2, "`builds` at a time")
+	sample := flag.Int("sample", 0, "try so `many` of those, drawn by -seed; 0: all")
+	seed := flag.Uint64("seed", 0, "the `number` that draws them")
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -50,6 +57,10 @@ func run(ctx context.Context) error {
 	mutations, err := readMutations(root, wanted)
 	if err != nil {
 		return err
+	}
+	if all := len(mutations); *sample > 0 && *sample < all {
+		mutations = drawn(mutations, *sample, *seed)
+		fmt.Printf("%d of %d mutations; -sample %d -seed %d\n", len(mutations), all, *sample, *seed)
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -65,4 +76,15 @@ func run(ctx context.Context) error {
 		return err
 	}
 	return summary(verdicts)
+}
+
+// drawn are n mutations, which a seed draws, in their order.
+func drawn(all []*mutation, n int, seed uint64) []*mutation {
+	some := make([]*mutation, 0, n)
+	picks := rand.New(rand.NewPCG(seed, 0)).Perm(len(all))[:n]
+	slices.Sort(picks)
+	for _, i := range picks {
+		some = append(some, all[i])
+	}
+	return some
 }

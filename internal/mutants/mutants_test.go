@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,26 @@ func TestMutationsApply(t *testing.T) {
 		if _, err := c.overlay(t.Context(), m, dir); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
+	}
+}
+
+// A few hundred seeds draw every mutation, and each as many as it is to.
+func TestDrawn(t *testing.T) {
+	var all []*mutation
+	for range 50 {
+		all = append(all, &mutation{})
+	}
+	seen := map[*mutation]bool{}
+	for seed := range uint64(200) {
+		some := drawn(all, 15, seed)
+		if again := drawn(all, 15, seed); len(some) != 15 || !slices.Equal(some, again) {
+			t.Fatalf("seed %d draws %d", seed, len(some))
+		}
+		for _, m := range some {
+			seen[m] = true
+		}
+	}
+	if len(seen) != len(all) {
+		t.Errorf("%d of %d were drawn", len(seen), len(all))
 	}
 }

@@ -12,6 +12,7 @@ class View {
     this.seen = new Map(); // the texts of each answer, as they were shown
     this.statuses = [];
     this.most = 0; // answers at a time
+    this.cuts = 0; // connections that were cut in the middle of an answer
     const frame = () => { // what is there when the browser paints
       this.look();
       this.frame = requestAnimationFrame(frame);
@@ -60,20 +61,26 @@ class View {
   }
 
   // counted waits for the end of a count, and says what was wrong with what was to be seen of it: it
-  // counts to n, without a gap, and never says less than before.
+  // counts to n, without a gap, and never says less than before. When a hook is shown again what was said it
+  // begins the message anew, and the browser may paint that between two frames: once for each cut it may
+  // be empty. Answers are never more than most.
   async counted(n, answers = 1, most = answers) {
     await this.until(`${n} words`, () => this.words() >= n);
     await this.ready();
     for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // what comes behind the end
     const all = this.answers();
-    this.t.same("answers", [all.length, this.most], [answers, most]);
+    this.t.same("answers", [all.length, this.most <= most || this.most], [answers, true]);
     const words = this.text(all.at(-1)).split(" ").filter(Boolean);
     this.t.same("the words", words.map((w) => w.split(".")[1]), [...Array(n).keys()].map(String));
     for (const [id, texts] of this.seen) {
-      for (let i = 1; i < texts.length; i++) {
-        if (!texts[i].startsWith(texts[i - 1])) {
-          throw new Error(`${id} said ${JSON.stringify(texts[i - 1])}, and then ${JSON.stringify(texts[i])}`);
+      let said = "", anew = 0;
+      for (const text of texts) {
+        if (text === "" && said !== "" && anew < this.cuts) {
+          anew++;
+          continue;
         }
+        if (!text.startsWith(said)) throw new Error(`${id} said ${JSON.stringify(said)}, and then ${JSON.stringify(text)}`);
+        said = text;
       }
     }
   }
@@ -144,6 +151,7 @@ const reload = (t) => on(t, 1, async (v) => {
 const cutOff = (verb, arg) => (t) => on(t, 2, async (a, b) => {
   a.send("count 60");
   await a.until("some words", () => a.words() > 8);
+  for (const v of [a, b]) v.cuts = 1;
   await t.control(verb, arg && `Teller/${t.room}`);
   await Promise.all([a.counted(60), b.counted(60)]);
 });
@@ -162,7 +170,7 @@ const approval = (t) => on(t, 1, async (v) => {
   await v.until("the question", () => v.place.textContent.includes("[tool-stamp approval-requested]"));
   const part = v.chat.messages.at(-1).parts.find((p) => p.toolCallId);
   v.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
-  await v.counted(5, 1, t.generation === "0.32" ? 2 : 1);
+  await v.counted(5, 1, 2); // the SDK opens another message until the end, if what goes on comes before it has asked for that
   await v.until("the outcome", () => v.place.textContent.includes("[tool-stamp output-available]"));
 });
 
