@@ -138,7 +138,10 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if chaos.Active() {
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
-	s.public = s.newServer(web.Handler(s.host, &web.Options{Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask), Logger: s.log, Metrics: metrics}))
+	s.public = s.newServer(web.Handler(s.host, &web.Options{
+		Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask),
+		Logger: s.log, Metrics: metrics,
+	}))
 	if s.adminAt != nil {
 		o := &web.AdminOptions{
 			Metrics: metrics, Ready: s.ready, Logger: s.log,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,7 +54,7 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 			pause = firstPause
 		}
 		fmt.Fprintf(std.err, "dohost: the process has ended: %v; it is being started again\n", err)
-		s.args = append(s.args, c.drawn(at)...)
+		s.args = slices.Concat(os.Args[1:], c.drawn(at))
 		select {
 		case <-time.After(pause):
 		case <-s.signals:

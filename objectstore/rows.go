@@ -8,8 +8,8 @@ import (
 )
 
 // Rows yields the durable rows of an object's collection: in the order of their keys, or, of those
-// that have an entry in it, of an index; backward, the last one first. A row with several entries there comes as often.
-// What a row holds is good until the next.
+// that have an entry in it, of an index; backward, the last one first. A row with several entries there
+// comes as often. What a row holds is good until the next.
 //
 // Errors: *NameError, ErrFormat, ErrFenced.
 func (sn *Snapshot) Rows(id ID, collection, index string, backward bool) iter.Seq2[CollectionRow, error] {

@@ -133,11 +133,11 @@ func TestTheBillOfKilledAnswers(t *testing.T) {
 		"before the first word":    killedBeforeTheFirstWord,
 		"three times":              killedThreeTimes,
 		"six times, counted":       killedSixTimes,
-		"the hook stops":           stoppedByTheHook,
+		"the hook stops":           killedAndEnded("stopper", "aborted", ""),
 		"the hook drops all":       droppedByTheHook,
 		"what was kept":            keptForTheHook,
 		"body and tools":           bodyAndToolsAfterAKill,
-		"without recovery":         killedWithoutRecovery,
+		"without recovery":         killedAndEnded("fragile", "error", "could not recover"),
 		"asked while it recovers":  askedWhileItRecovers,
 		"another joins":            joinedAfterAKill,
 		"two in a row, both asked": killedWithOneThatWaits,
@@ -214,21 +214,6 @@ func killedSixTimes(t *testing.T) {
 	d.bill(7, 7)
 }
 
-func stoppedByTheHook(t *testing.T) {
-	d := debates(t, "stopper")
-	d.ask("one", "count 100", "")
-	d.words(4)
-	d.dies()
-	d.ask("one", "count 100", "") // it is not sure that this has come
-	if e := d.ended("one"); e.Outcome != "aborted" {
-		t.Errorf("%+v", e)
-	}
-	if lines := transcript(t, d.p.v, d.at); len(lines) != 2 || len(strings.Fields(lines[1])) < 4 {
-		t.Errorf("%q", lines)
-	}
-	d.bill(1, 1)
-}
-
 func droppedByTheHook(t *testing.T) {
 	d := debates(t, "dropper")
 	d.ask("one", "count 100", "")
@@ -280,20 +265,22 @@ func bodyAndToolsAfterAKill(t *testing.T) {
 	d.bill(3, 3)
 }
 
-// What was said stays, and its clients are told why there is no more.
-func killedWithoutRecovery(t *testing.T) {
-	d := debates(t, "fragile")
-	d.ask("one", "count 100", "")
-	d.words(4)
-	d.dies()
-	d.ask("one", "count 100", "")
-	if e := d.ended("one"); e.Outcome != "error" || !strings.Contains(e.Body, "could not recover") {
-		t.Errorf("%+v", e)
+// What was said stays, and clients are told what has become of it.
+func killedAndEnded(class, outcome, why string) func(t *testing.T) {
+	return func(t *testing.T) {
+		d := debates(t, class)
+		d.ask("one", "count 100", "")
+		d.words(4)
+		d.dies()
+		d.ask("one", "count 100", "") // it is not sure that this has come
+		if e := d.ended("one"); e.Outcome != outcome || !strings.Contains(e.Body, why) {
+			t.Errorf("%+v", e)
+		}
+		if lines := transcript(t, d.p.v, d.at); len(lines) != 2 || len(strings.Fields(lines[1])) < 4 {
+			t.Errorf("%q", lines)
+		}
+		d.bill(1, 1)
 	}
-	if lines := transcript(t, d.p.v, d.at); len(lines) != 2 || len(strings.Fields(lines[1])) < 4 {
-		t.Errorf("%q", lines)
-	}
-	d.bill(1, 1)
 }
 
 // It is answered afterwards, and each answer tells of its own messages alone.

@@ -93,14 +93,14 @@ func (d *Double) Refused() []string {
 	return slices.Clone(d.refused)
 }
 
-// Fetched is how often an answer was asked for by its id, and Cancelled how many were cancelled.
+// Fetched is how often an answer was asked for by its id.
 func (d *Double) Fetched() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fetched
 }
 
-// Cancelled is how many answers were.
+// Cancelled is how many answers were, by their ids.
 func (d *Double) Cancelled() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
