@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 )
 
 // object is a JSON object with a type, whose members are kept as they came.
@@ -24,11 +26,30 @@ func (o object) Type() string { return o.Text("type") }
 
 // Text returns a member that is a string, or "".
 func (o object) Text(name string) string {
+	raw := o[name]
+	if n := len(raw); n > 1 && raw[0] == '"' && raw[n-1] == '"' {
+		if s := string(raw[1 : n-1]); plain(s) {
+			return s
+		}
+	}
 	var s string
-	if raw, ok := o[name]; !ok || json.Unmarshal(raw, &s) != nil {
+	if raw == nil || json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
 	return s
+}
+
+// plain says that a text is the same as JSON, between quotes: most texts of chunks are.
+func plain(s string) bool {
+	ascii := true
+	for i := range len(s) {
+		c := s[i]
+		if c < ' ' || c == '"' || c == '\\' {
+			return false
+		}
+		ascii = ascii && c < utf8.RuneSelf
+	}
+	return ascii || utf8.ValidString(s) && !strings.ContainsAny(s, "\u2028\u2029") // which encode escapes
 }
 
 // Member returns a member as JSON, or nil if there is none. It is not to be changed.
@@ -38,13 +59,19 @@ func (o object) is(name string) bool { return string(o[name]) == "true" }
 
 // set sets a member: to a string, a boolean, or JSON; nil removes it.
 func (o object) set(name string, v any) {
-	if raw, ok := v.(json.RawMessage); ok {
-		if raw == nil {
+	switch v := v.(type) {
+	case json.RawMessage:
+		if v == nil {
 			delete(o, name)
 		} else {
-			o[name] = raw
+			o[name] = v
 		}
 		return
+	case string:
+		if plain(v) {
+			o[name] = append(append(append(make(json.RawMessage, 0, len(v)+2), '"'), v...), '"')
+			return
+		}
 	}
 	raw, err := encode(v)
 	if err != nil {

@@ -161,7 +161,7 @@ func (l *live) whenRoom(ctx context.Context, do func() error) error {
 // log writes a chunk to the log.
 func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err error) {
 	row = chunkRow{Reply: l.row.Number, Seq: seq}
-	if row.JSON, err = encode(c); err != nil {
+	if row.JSON, err = encode(c.object); err != nil {
 		return row, err
 	}
 	return row, chunkRows.Put(ctx, l.k.store(), row)
