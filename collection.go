@@ -44,6 +44,11 @@ type Collection[T any] struct {
 	Indexes []Index[T]
 	// Feed records every change. Nil records none. Collections may share one.
 	Feed *Feed
+	// Blind has Put write without looking for the row of before, which saves a read for
+	// rows that are written once, such as those of a log. Each Put makes a row's version
+	// 1, so UpdateIf and DeleteIf do not notice it. A collection that has Indexes or a
+	// Feed, or had Indexes once, cannot be blind.
+	Blind bool
 }
 
 // Index is an order of a [Collection]'s rows. Of and Each depend on the row alone.
@@ -109,7 +114,10 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 	if c.Key == nil {
 		return w, fmt.Errorf("%w: %q has no Key", ErrCollection, c.Name)
 	}
-	w.Key, w.Expect = []byte(c.Key(v)), expect
+	if c.Blind && (c.Feed != nil || len(c.Indexes) > 0) {
+		return w, fmt.Errorf("%w: %q is blind, and has a feed or indexes", ErrCollection, c.Name)
+	}
+	w.Key, w.Expect, w.Blind = []byte(c.Key(v)), expect, c.Blind && expect == objectstore.AnyVersion
 	if w.Value, err = encode(v); err != nil {
 		return w, err
 	}

@@ -221,6 +221,44 @@ func TestCollectionWrites(t *testing.T) {
 
 var errNo = errors.New("no")
 
+func TestABlindCollection(t *testing.T) {
+	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
+		lines := dohost.Collection[order]{Name: "lines", Key: orders.Key, Blind: true}
+		put := func(cents int) error { return lines.Put(ctx, s, order{ID: "a", Cents: cents}) }
+		has := func(cents int, version uint64) {
+			t.Helper()
+			row, ok, err := lines.Get(ctx, s, "a")
+			if err != nil || !ok || row.Value.Cents != cents || row.Version != version {
+				t.Errorf("%+v, %t, %v; want %d cents, version %d", row, ok, err, cents, version)
+			}
+		}
+		if err := errors.Join(lines.Insert(ctx, s, order{ID: "a"}), put(1), put(2)); err != nil {
+			t.Fatal(err)
+		}
+		has(2, 1)
+		if err := lines.Insert(ctx, s, order{ID: "a"}); !errors.Is(err, dohost.ErrRowExists) {
+			t.Errorf("inserted over another: %v", err)
+		}
+		more := func(o *order) error { o.Cents++; return nil }
+		if _, err := lines.UpdateIf(ctx, s, "a", 1, more); err != nil {
+			t.Error(err)
+		}
+		has(3, 2)
+		if existed, err := lines.Delete(ctx, s, "a"); !existed || err != nil {
+			t.Errorf("deleted: %t, %v", existed, err)
+		}
+		seen := lines
+		seen.Feed = &session
+		found := lines
+		found.Indexes = orders.Indexes
+		for _, c := range []dohost.Collection[order]{seen, found} {
+			if err := c.Put(ctx, s, order{ID: "b"}); !errors.Is(err, dohost.ErrCollection) {
+				t.Errorf("put blindly: %v", err)
+			}
+		}
+	})
+}
+
 func TestFeedOfTwoCollections(t *testing.T) {
 	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
 		at, err := session.End(ctx, s)

@@ -89,6 +89,25 @@ func (p *priced) Query(ctx context.Context, n int) (int, error) {
 	return len(rows), err
 }
 
+// lines are those of a log, which are written once.
+var lines = dohost.Collection[int]{
+	Name: "lines", Key: func(n int) string { return string(dohost.KeyOf(n)) }, Blind: true,
+}
+
+// Log appends a line to the log.
+func (p *priced) Log(ctx context.Context, n int) (int, error) {
+	p.calls += n
+	return p.calls, lines.Put(ctx, p.store, p.calls)
+}
+
+// Enter is Log in a collection that looks for the row of before.
+func (p *priced) Enter(ctx context.Context, n int) (int, error) {
+	looking := lines
+	looking.Name, looking.Blind = "entries", false
+	p.calls += n
+	return p.calls, looking.Put(ctx, p.store, p.calls)
+}
+
 // price is what one operation costs the whole process, all goroutines together.
 type price struct {
 	allocs float64
@@ -147,6 +166,8 @@ func TestACallCostsWhatItDid(t *testing.T) {
 		{"increment", (*priced).Add, 1, false, price{allocs: 7, syncs: 1}},
 		{"list of 20 rows", (*priced).List, 20, false, price{allocs: 58, steps: 20}},
 		{"query for 20 rows", (*priced).Query, 20, false, price{allocs: 122, gets: 20, steps: 20}},
+		{"append a row", (*priced).Enter, 1, false, price{allocs: 13, syncs: 1, gets: 1}},
+		{"append a row blindly", (*priced).Log, 1, false, price{allocs: 13, syncs: 1}},
 		{"wake", (*priced).Touch, 1, true, price{allocs: 11}},
 		{"wake and get", (*priced).Get, 0, true, price{allocs: 13, gets: 1}},
 		{"wake and list 20 rows", (*priced).List, 20, true, price{allocs: 67, steps: 20}},

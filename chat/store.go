@@ -84,6 +84,8 @@ type chunkRow struct {
 var chunkRows = dohost.Collection[chunkRow]{
 	Name: "dohost.chat.chunks",
 	Key:  func(r chunkRow) string { return string(dohost.KeyOf(r.Reply) + dohost.KeyOf(r.Seq)) },
+	// Numbers are never used again, so there is no row of before.
+	Blind: true,
 }
 
 // noteRow is something of which a conversation has one.

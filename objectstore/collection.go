@@ -45,6 +45,10 @@ type RowWrite struct {
 	// Expect is the version that the row must have: zero for a row that must not
 	// be there, or AnyVersion.
 	Expect uint64
+	// Blind writes without looking for the row of before, whose entries would stay in
+	// their indexes: the version is 1, and the change an insertion. It is for a row
+	// without Entries, of any version, of a collection without a feed.
+	Blind bool
 }
 
 // AnyVersion expects nothing of a row's version.
@@ -131,14 +135,19 @@ func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
 }
 
 // PutRow writes a row with its index entries, and appends to the collection's
-// feed. It returns the row's new version: 1, or one more than it had. All is
-// written or nothing.
+// feed. It returns the row's new version: 1, or one more than it had, unless the
+// write is blind. All is written or nothing.
 //
 // Errors: *RowError, *NameError, *LimitError (whose sizes are of records: index
 // entries count for a row's value, names for its keys), ErrNoSpace, ErrFormat,
 // ErrReadOnlyStore.
 func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
-	old, err := s.row(c, w.Key)
+	var old rowRecord
+	if w.Blind {
+		err = c.validate(w.Key)
+	} else {
+		old, err = s.row(c, w.Key)
+	}
 	if err != nil {
 		return 0, err
 	}

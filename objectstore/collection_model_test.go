@@ -75,7 +75,7 @@ func (m *shelfModel) put(t *rapid.T) {
 	old := m.now.rows[name][key]
 	expect, want := expected(t, old.version)
 	version, err := m.o.PutRow(m.collection(name), RowWrite{
-		Key: []byte(key), Value: []byte(value), Entries: entriesOf(value), Expect: expect,
+		Key: []byte(key), Value: []byte(value), Entries: entriesOf(name, value), Expect: expect,
 	})
 	if !errors.Is(err, want) || err == nil && version != old.version+1 {
 		t.Fatalf("PutRow(%q) over %v = %d, %v; want %v", key, old, version, err, want)
@@ -89,6 +89,18 @@ func (m *shelfModel) put(t *rapid.T) {
 	}
 	m.now.rows[name][key] = shelfRow{value, version}
 	m.now.feed = append(m.now.feed, shelfChange{op, name, key, version, value})
+}
+
+// log writes a row blindly. Queries do not look at that collection; get, fence and onDisk do.
+func (m *shelfModel) log(t *rapid.T) {
+	key, value := shelfKeys.Draw(t, "key"), shelfValues.Draw(t, "value")
+	version, err := m.o.PutRow(&Collection{Name: "log"}, RowWrite{
+		Key: []byte(key), Value: []byte(value), Expect: AnyVersion, Blind: true,
+	})
+	if version != 1 || err != nil {
+		t.Fatalf("a blind PutRow(%q) over %v = %d, %v", key, m.now.rows["log"][key], version, err)
+	}
+	m.now.rows["log"][key] = shelfRow{value, 1}
 }
 
 func (m *shelfModel) delete(t *rapid.T) {
@@ -123,7 +135,7 @@ func (m *shelfModel) deleteAll(t *rapid.T) {
 }
 
 func (m *shelfModel) get(t *rapid.T) {
-	name, key := shelfNames.Draw(t, "name"), shelfKeys.Draw(t, "key")
+	name, key := rapid.OneOf(shelfNames, rapid.Just("log")).Draw(t, "name"), shelfKeys.Draw(t, "key")
 	r, ok, err := m.o.GetRow(m.collection(name), []byte(key))
 	want := m.now.rows[name][key]
 	if err != nil || ok != (want.version > 0) || string(r.Value) != want.value || r.Version != want.version {
@@ -363,7 +375,7 @@ func TestCollectionModel(t *testing.T) {
 		m := newShelfModel(t)
 		defer m.close()
 		t.Repeat(map[string]func(*rapid.T){
-			"put": m.put, "put2": m.put, "put3": m.put, "put4": m.put, "put5": m.put,
+			"put": m.put, "put2": m.put, "put3": m.put, "put4": m.put, "put5": m.put, "log": m.log,
 			"delete": m.delete, "deleteAll": m.deleteAll,
 			"get": m.get, "query": m.query, "query2": m.query, "readFeed": m.readFeed, "readFeed2": m.readFeed,
 			"begin": m.begin, "rollback": m.rollback, "handOver": m.handOver, "hold": m.hold,

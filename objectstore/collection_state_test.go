@@ -9,13 +9,16 @@ import (
 )
 
 // shelfRow is a row as it should be. Its index keys follow from its value: shelf
-// has one, its first letter; words has one for each word.
+// has one, its first letter; words has one for each word. Rows of the log have none.
 type shelfRow struct {
 	value   string
 	version uint64
 }
 
-func entriesOf(value string) (es []IndexEntry) {
+func entriesOf(name, value string) (es []IndexEntry) {
+	if name == "log" {
+		return nil
+	}
 	if value != "" {
 		es = append(es, IndexEntry{"shelf", []byte(value[:1])})
 	}
@@ -41,7 +44,7 @@ type shelves struct {
 }
 
 func newShelves() shelves {
-	return shelves{rows: map[string]map[string]shelfRow{"books": {}, "book": {}}}
+	return shelves{rows: map[string]map[string]shelfRow{"books": {}, "book": {}, "log": {}}}
 }
 
 func (s shelves) clone() shelves {
@@ -62,7 +65,7 @@ func (s shelves) find(name string, q RowQuery) (found []place) {
 		if q.Index == "" {
 			found = append(found, place{key, key})
 		}
-		for _, e := range entriesOf(r.value) {
+		for _, e := range entriesOf(name, r.value) {
 			if p := (place{string(e.Key), key}); e.Index == q.Index && !slices.Contains(found, p) {
 				found = append(found, p)
 			}

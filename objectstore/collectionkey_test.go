@@ -11,7 +11,7 @@ import (
 )
 
 func FuzzCollectionRecords(f *testing.F) {
-	f.Add(rowRecord{version: 3, entries: entriesOf("a b"), value: []byte("a b")}.encode())
+	f.Add(rowRecord{version: 3, entries: entriesOf("books", "a b"), value: []byte("a b")}.encode())
 	f.Add(encodeChange(&Change{Op: OpUpdate, Collection: "c", Key: []byte("k"), Version: 2, Value: []byte("v")}, true))
 	f.Add(encodeEntry([]byte("key")))
 	f.Fuzz(func(t *testing.T, b []byte) {
