@@ -34,15 +34,18 @@ type reciter struct {
 
 const reciters dohost.Namespace[reciter] = "reciter"
 
-// answer sends words, each with the time and the number of syncs then.
+// answer sends words, each with the time and the number of syncs then. At a pace they are due at times of a
+// clock, as those of a model are: what comes late does not make the others late, or join them.
 func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
 	next := make(chan int, 1)
+	due := time.Now()
 	for counted := 0; counted < a.r.words || time.Now().Before(a.r.over); {
 		next <- counted
 		if _, _, err := dohost.Recv(ctx, next); err != nil { // what was said goes on its way to the disk
 			return err
 		}
-		if err := dohost.Sleep(ctx, a.r.pace); err != nil {
+		due = due.Add(a.r.pace)
+		if err := dohost.Sleep(ctx, time.Until(due)); err != nil {
 			return err
 		}
 		at := time.Now()
