@@ -28,8 +28,7 @@ var errUnstorable = errors.New("chat: what was said cannot be stored")
 // end ends a reply, in one segment, and tells its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why string) error {
 	why = strings.ToValidUTF8(why[:min(len(why), maxFailure)], "")
-	m := l.acc.message()
-	if settles, waits := repairs(&m, l.row.clientTool); s != Completed || !waits {
+	if settles, waits := l.repairs(false); s != Completed || !waits {
 		if err := l.addAll(ctx, settles); err != nil { // nobody runs them any more
 			return err
 		}
@@ -37,7 +36,7 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 	if err := l.addAll(ctx, l.st.finish(s == Completed)); err != nil {
 		return err
 	}
-	m = l.acc.message()
+	m := l.acc.message()
 	row := l.row
 	err := k.endWith(ctx, &row, &m, s, why)
 	if errors.Is(err, errUnstorable) {

@@ -38,7 +38,7 @@ func TestRequestThatLeavesNoRoom(t *testing.T) {
 // again by whoever goes on.
 func TestStopInATool(t *testing.T) {
 	ran := 0
-	m := &clerk{&cage{words: 1}, "stamp"}
+	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
 	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"},
@@ -211,7 +211,7 @@ func TestMessagesThatAreNone(t *testing.T) {
 // A continuation is of the message whose call was answered: when the conversation has gone on nobody
 // speaks unasked.
 func TestAnswerOfAnOlderCall(t *testing.T) {
-	m := &clerk{&cage{words: 1}, "ask"}
+	m := &clerk{cage: &cage{words: 1}, tool: "ask", runs: map[string]int{}}
 	talk(t, clerkClass(m, false), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		tools := map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}}

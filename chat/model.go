@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -18,6 +19,20 @@ type Model interface {
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
+// Retriever is a Model whose provider keeps what it says. [Answer] has it go on with an answer that was cut off
+// before it asks for another.
+type Retriever interface {
+	Model
+	// Retrieve is Stream for the answer that the partial of the prompt has a beginning of: it yields what that lacks.
+	// It may yield again what calls the partial has, with their ids.
+	//
+	// Errors: [ErrNotRetrieved] if the answer is not to be had, and those of Stream.
+	Retrieve(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
+}
+
+// ErrNotRetrieved says that a provider does not have an answer, or not the one of which something was said.
+var ErrNotRetrieved = errors.New("chat: the provider does not have the answer")
+
 // Prompt is what a model is asked.
 type Prompt struct {
 	// System is what it is told to be.
@@ -26,7 +41,7 @@ type Prompt struct {
 	Messages []Message
 	// Partial is what the assistant has said in this message, with the outcomes of its tools; without
 	// parts at first. The model goes on from there. If it was cut off in a text, what it says next goes
-	// on in that.
+	// on in that. A [Retriever] may find calls without an outcome at its end, which have not run.
 	Partial Message
 	// Cut says that the partial was cut off, and where that was is not the end of a step.
 	Cut bool
@@ -72,7 +87,9 @@ type AnswerOptions struct {
 
 // Answer has a model answer: it asks, runs the tools of the server that the model calls, and asks again
 // with their outcomes, until the model has nothing more to call, or calls what a client is to answer. Of a
-// reply that was cut off it goes on from what was said: no tool runs twice.
+// reply that was cut off it goes on from what was said: no tool runs twice. A call runs when the answer that makes it
+// has ended, so one that is cut off before that has not run: it does when a [Retriever] has got the rest of the
+// answer, or else at once, if its input is whole.
 //
 // Errors: the model's, and those of [Reply.Send].
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
@@ -89,18 +106,21 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	}
 	a := &answering{r: r, model: m, o: o, before: before}
 	for range most {
-		waits, ran, err := a.runCalls(ctx)
-		if err != nil || waits {
-			return err
-		}
-		if a.asked && !ran && !a.erred {
-			return nil
+		if !r.l.acc.inStep { // else it was cut off in that, and ends it first
+			waits, ran, err := a.runCalls(ctx)
+			if err != nil || waits {
+				return err
+			}
+			if a.asked && !ran && !a.erred {
+				return nil
+			}
 		}
 		if err := a.step(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, _, err = a.runCalls(ctx)
+	return err
 }
 
 // answering is a call of Answer.
@@ -149,14 +169,7 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			}
 			continue
 		default:
-			if a.r.l.watch != nil {
-				a.r.l.watch.Stop() // a tool may take its time: what is sent next starts it again
-			}
-			out, failed := t.Run(ctx, orNull(p.Member("input")))
-			if ctx.Err() != nil {
-				return false, false, context.Cause(ctx)
-			}
-			err = a.settle(ctx, p, out, failed)
+			err = a.run(ctx, t, p)
 		}
 		if err != nil {
 			return false, false, err
@@ -164,6 +177,28 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		ran = true
 	}
 	return waits, ran, nil
+}
+
+// run runs a call. That it begins is on the disk before: if it is cut off from then on nobody knows what it has done.
+func (a *answering) run(ctx context.Context, t Tool, p Part) error {
+	l, id := a.r.l, p.Text("toolCallId")
+	if err := l.note(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
+		return err
+	}
+	if err := l.k.store().Sync(ctx); err != nil {
+		return err
+	}
+	if now, ok := l.acc.msg.call(id); !ok || settled(now) {
+		return nil // while there was no room
+	}
+	if l.watch != nil {
+		l.watch.Stop() // a tool may take its time: what is sent next starts it again
+	}
+	out, failed := t.Run(ctx, orNull(p.Member("input")))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return a.settle(ctx, p, out, failed)
 }
 
 // settle says how a call has ended.
@@ -180,39 +215,79 @@ func (a *answering) settle(ctx context.Context, p Part, out any, failed error) e
 	return a.r.Send(ctx, c)
 }
 
-// step asks the model once.
+// step asks the model once, or goes on with what it was cut off in.
 func (a *answering) step(ctx context.Context) error {
-	r := a.r
 	a.asked, a.erred = true, false
-	m := r.Partial()
-	if r.l.acc.inStep && callsInLastStep(&m) { // they have their outcomes, of which the model hears in the next one
-		if err := r.Send(ctx, newChunk("finish-step")); err != nil {
+	if a.r.l.acc.inStep {
+		if over, err := a.goOn(ctx); over || err != nil {
 			return err
 		}
 	}
-	p := &Prompt{
-		System: a.o.System, Messages: a.before, Partial: m, Cut: r.l.acc.inStep, Tools: a.specs(), Kept: r.Stashed,
-	}
-	if err := r.Send(ctx, newChunk("start-step")); err != nil {
+	p := a.prompt()
+	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
 		return err
 	}
-	if err := a.stream(ctx, p); err != nil {
+	if err := a.stream(ctx, p, a.model.Stream); err != nil {
 		return err
 	}
-	return r.Send(ctx, newChunk("finish-step"))
+	return a.endStep(ctx)
 }
 
-// callsInLastStep says that the last step of a message has calls.
-func callsInLastStep(m *Message) bool {
-	for _, p := range slices.Backward(m.Parts) {
-		if isTool(p) {
-			return true
-		}
-		if p.Type() == "step-start" {
-			return false
+// goOn goes on with a step that was cut off as far as that takes no new answer: with the rest of the one that was
+// cut off, if that is to be had, or else with what it has called. It says whether that was the step. If not, the model
+// goes on in it, unless it has come to calls: they have their outcomes, of which the model hears in the next one.
+func (a *answering) goOn(ctx context.Context) (over bool, err error) {
+	l := a.r.l
+	held, called := len(l.held()) > 0, len(callsOfLastStep(&l.acc.msg)) > 0
+	if m, ok := a.model.(Retriever); ok && (held || !called) {
+		switch err := a.stream(ctx, a.prompt(), m.Retrieve); {
+		case err == nil:
+			return true, a.endStep(ctx)
+		case !errors.Is(err, ErrNotRetrieved):
+			return false, err
 		}
 	}
-	return false
+	if !called {
+		return false, nil
+	}
+	return held, a.endStep(ctx)
+}
+
+// endStep ends a step of which the model says no more. What it has begun to call it does not call.
+func (a *answering) endStep(ctx context.Context) error {
+	for _, p := range a.r.l.held() {
+		if p.Text("state") != inputStreaming {
+			continue
+		}
+		c := newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p)).
+			with("input", orNull(p.Member("input"))).with("errorText", notRun)
+		if err := a.r.Send(ctx, c); err != nil {
+			return err
+		}
+		a.erred = true
+	}
+	return a.r.Send(ctx, newChunk("finish-step"))
+}
+
+// prompt is what the model is asked now.
+func (a *answering) prompt() *Prompt {
+	return &Prompt{
+		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Cut: a.r.l.acc.inStep, Tools: a.specs(), Kept: a.r.Stashed,
+	}
+}
+
+// callsOfLastStep are the calls of the last step of a message.
+func callsOfLastStep(m *Message) (calls []Part) {
+	for _, p := range slices.Backward(m.Parts) {
+		if p.Type() == "step-start" {
+			break
+		}
+		if isTool(p) {
+			calls = append(calls, p)
+		}
+	}
+	slices.Reverse(calls)
+	return calls
 }
 
 func (a *answering) specs() (specs []ToolSpec) {
@@ -230,16 +305,21 @@ func (a *answering) specs() (specs []ToolSpec) {
 	return specs
 }
 
-// markClients notes of a call that a client runs it, so that a reply that is cut off behind it is known to
-// wait for that.
-func (a *answering) markClients(ctx context.Context, c Chunk) error {
-	row := &a.r.l.row
-	t, ours := a.tool(c.Text("toolName"))
-	if c.Type() != "tool-input-available" || !ours || t.Run != nil || slices.Contains(row.Clients, t.Name) {
+// mark notes of a call that it has not begun to run, and whether a client runs it, so that a reply that is cut off
+// behind it is known to wait for that.
+func (a *answering) mark(ctx context.Context, c Chunk) error {
+	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil
 	}
-	row.Clients = append(row.Clients, t.Name)
-	return replies.Put(ctx, a.r.k.store(), *row)
+	row, id := &a.r.l.row, c.Text("toolCallId")
+	held, clients := with(row.Held, id), row.Clients
+	if t, ours := a.tool(c.Text("toolName")); ours && t.Run == nil && c.Type() == "tool-input-available" {
+		clients = with(clients, t.Name)
+	}
+	if len(held) == len(row.Held) && len(clients) == len(row.Clients) {
+		return nil
+	}
+	return a.r.l.note(ctx, func(row *replyRow) { row.Held, row.Clients = held, clients })
 }
 
 // said is what a model yields, or what it wants to be kept.
@@ -270,14 +350,14 @@ func keeper(ch chan<- said) func(context.Context, any) error {
 
 // stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
 // to, when stream returns.
-func (a *answering) stream(ctx context.Context, p *Prompt) error {
+func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error]) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan said, 16)
 	p.Keep = keeper(ch)
 	go func() {
 		defer close(ch)
-		for c, err := range a.model.Stream(inner, p) {
+		for c, err := range ask(inner, p) {
 			select {
 			case ch <- said{chunk: c, err: err}:
 			case <-inner.Done():
@@ -305,7 +385,7 @@ func (a *answering) stream(ctx context.Context, p *Prompt) error {
 			continue // the steps are Answer's
 		}
 		a.erred = a.erred || s.chunk.Type() == "tool-input-error"
-		if err := a.markClients(ctx, s.chunk); err != nil {
+		if err := a.mark(ctx, s.chunk); err != nil {
 			return err
 		}
 		if err := a.r.Send(ctx, s.chunk); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -165,6 +166,56 @@ func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err 
 		return row, err
 	}
 	return row, chunkRows.Put(ctx, l.k.store(), row)
+}
+
+// note changes the row of the reply.
+func (l *live) note(ctx context.Context, change func(*replyRow)) error {
+	return l.whenRoom(ctx, func() error {
+		row := l.row
+		change(&row)
+		err := replies.Put(ctx, l.k.store(), row)
+		if err == nil {
+			l.row = row
+		}
+		return err
+	})
+}
+
+// with is a list with a text in it, which nobody else has.
+func with(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(slices.Clone(list), s)
+}
+
+// held are the calls without an outcome that have not begun to run. One that is cut off has done nothing.
+func (l *live) held() (calls []Part) {
+	for _, p := range l.acc.msg.Parts {
+		id := p.Text("toolCallId")
+		if isTool(p) && !settled(p) && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
+			calls = append(calls, p)
+		}
+	}
+	return calls
+}
+
+// repairs are those of what the reply has said. If it goes on it does so with the calls that have not begun.
+func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
+	m := l.acc.message()
+	all, waits := repairs(&m, l.row.clientTool, l.row.Begun)
+	held := l.held()
+	for _, c := range all {
+		isHeld := slices.ContainsFunc(held, func(p Part) bool { return p.Text("toolCallId") == c.Text("toolCallId") })
+		switch {
+		case isHeld && goesOn:
+		case isHeld:
+			add = append(add, c.with("errorText", notRun))
+		default:
+			add = append(add, c)
+		}
+	}
+	return add, waits
 }
 
 // show adds a chunk of the log to the message, and shows it to clients.

@@ -57,8 +57,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 		}
 	}
 	if first && row.Continues {
-		m := l.acc.message()
-		if settles, _ := repairs(&m, row.clientTool); len(settles) > 0 {
+		if settles, _ := l.repairs(false); len(settles) > 0 {
 			if err := l.addAll(ctx, append(l.st.before(settles[0]), settles...)); err != nil {
 				return l.row, err
 			}
@@ -183,8 +182,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 
 // resume decides what becomes of a reply that was cut off, and counts the attempt, durably.
 func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
-	m := l.acc.message()
-	_, waits := repairs(&m, l.row.clientTool)
+	_, waits := l.repairs(false)
 	v, why := l.row.Runs.cut(k.class.options.Recovery, l.acc.chunks, waits, time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
@@ -198,7 +196,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	if v == goOn && k.class.recovery != nil {
 		var err error
 		d, err = k.class.recovery(k.owner, ctx, &Cut{
-			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: m, Created: time.UnixMilli(l.row.Created), fiber: f,
+			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.acc.message(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
 			k.report(ctx, "chat:failed", l.row.ID, slog.String("hook", "OnRecovery"), slog.Any("err", err))
@@ -208,7 +206,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.recast(ctx, d.Drop); l.over {
+	if err := l.recast(ctx, d.Drop, v == goOn && !d.Stop); l.over {
 		return nil
 	} else if err != nil {
 		return err
@@ -229,11 +227,10 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 // recast settles the calls of a reply that was cut off with which no model goes on; or it drops what was
 // said, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
 // Transaction, done again while there is no room for it, so no outcome is lost whenever an incarnation ends.
-func (l *live) recast(ctx context.Context, drop bool) error {
+func (l *live) recast(ctx context.Context, drop, goesOn bool) error {
 	return l.whenRoom(ctx, func() error {
 		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
-		m := l.acc.message()
-		add, _ := repairs(&m, l.row.clientTool)
+		add, _ := l.repairs(goesOn)
 		if drop {
 			before, err := l.k.before(ctx, l.row)
 			if err != nil {

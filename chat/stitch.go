@@ -1,6 +1,9 @@
 package chat
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // stitcher makes one stream of what several runs of a handler stream, which the accumulator has seen so
 // far. It is a value of one run.
@@ -168,8 +171,9 @@ func (s *stitcher) finish(completed bool) (add []Chunk) {
 
 // repairs are what settles the calls of a message with which no model goes on: those that nobody will
 // answer, since what ran them has ended. waits says that there are others, which a client, or a person,
-// answers: those of the client's own tools, and those that want an approval.
-func repairs(m *Message, clients func(tool string) bool) (add []Chunk, waits bool) {
+// answers: those of the client's own tools, and those that want an approval. Those that were approved may
+// have begun.
+func repairs(m *Message, clients func(tool string) bool, begun []string) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
 		if !isTool(p) || settled(p) || p.is("providerExecuted") {
 			continue
@@ -179,7 +183,7 @@ func repairs(m *Message, clients func(tool string) bool) (add []Chunk, waits boo
 		case p.Text("state") == approvalRequested, p.Text("state") == inputAvailable && clients(toolName(p)):
 			waits = true
 			continue
-		case p.Text("state") == approvalResponded:
+		case p.Text("state") == approvalResponded && !slices.Contains(begun, p.Text("toolCallId")):
 			continue // it may run now
 		case p.Text("state") == inputStreaming:
 			c = newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
@@ -188,7 +192,13 @@ func repairs(m *Message, clients func(tool string) bool) (add []Chunk, waits boo
 				c.set("dynamic", true)
 			}
 		}
-		add = append(add, c.with("errorText", "The call was interrupted. Whether it took effect is not known."))
+		add = append(add, c.with("errorText", interrupted))
 	}
 	return add, waits
 }
+
+// Outcomes of calls that have none of their own.
+const (
+	interrupted = "The call was interrupted. Whether it took effect is not known."
+	notRun      = "The call was cut off before it was run."
+)

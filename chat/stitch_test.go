@@ -235,19 +235,19 @@ func TestRepairs(t *testing.T) {
 	clients := func(name string) bool { return name == "client" }
 	m := Message{ID: "m", Role: Assistant, Parts: []Part{
 		part(inputStreaming, "half"), part(inputAvailable, "server"), part(inputAvailable, "client"),
-		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(outputAvailable, "done"),
+		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(approvalResponded, "begun"), part(outputAvailable, "done"),
 		part(inputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),
 	}}
-	add, waits := repairs(&m, clients)
+	add, waits := repairs(&m, clients, []string{"begun"})
 	var got []string
 	for _, c := range add {
 		got = append(got, c.Type()+" "+c.Text("toolCallId"))
 	}
-	if want := "tool-input-error half,tool-output-error server"; strings.Join(got, ",") != want || !waits {
+	if want := "tool-input-error half,tool-output-error server,tool-output-error begun"; strings.Join(got, ",") != want || !waits {
 		t.Errorf("%v, waits %t", got, waits)
 	}
 	m.Parts = []Part{part(inputAvailable, "server")}
-	if _, waits := repairs(&m, clients); waits {
+	if _, waits := repairs(&m, clients, []string{"begun"}); waits {
 		t.Error("a server's call is not waited for")
 	}
 }

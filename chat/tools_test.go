@@ -3,6 +3,7 @@ package chat_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -18,6 +19,7 @@ import (
 type clerk struct {
 	*cage
 	tool string
+	runs map[string]int // of the tool, by its input
 }
 
 func (m *clerk) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -68,14 +70,28 @@ func clerkClass(m *clerk, approve bool) dohost.Class {
 	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
-			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
+			Run: func(ctx context.Context, in json.RawMessage) (any, error) {
+				m.runs[string(in)]++
+				if err := dohost.Sleep(ctx, 50*time.Millisecond); err != nil {
+					return nil, err
+				}
 				return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 			},
 		}}})
 	}}, nil)
 }
 
-// stamped wants as many outputs as the tool ran, and at least one.
+// once wants no call to have run twice.
+func (m *clerk) once() error {
+	for in, n := range m.runs {
+		if n > 1 {
+			return fmt.Errorf("the tool ran %d times with %s", n, in)
+		}
+	}
+	return nil
+}
+
+// stamped wants as many outputs as the tool ran to its end, and at least one.
 func stamped(ctx context.Context, h *dohosttest.Host) error {
 	return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 		list, err := chat.Messages(ctx, p, 0)
@@ -90,15 +106,22 @@ func stamped(ctx context.Context, h *dohosttest.Host) error {
 	})
 }
 
+func (m *clerk) scenario(all *crowd, class dohost.Class) dohosttest.Scenario {
+	s := scenario(m.cage, all, class)
+	reset := s.Reset
+	s.Reset = func() { reset(); m.runs = map[string]int{} }
+	return s
+}
+
 func TestServerToolAtEveryPoint(t *testing.T) {
-	m, all := &clerk{&cage{words: 2}, "stamp"}, &crowd{}
-	s := scenario(m.cage, all, clerkClass(m, false))
+	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
+	s := m.scenario(all, clerkClass(m, false))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
 		if err := all.rest(ctx, h, 1, 2); err != nil {
 			return err
 		}
-		return stamped(ctx, h)
+		return errors.Join(stamped(ctx, h), m.once())
 	}
 	dohosttest.EveryPoint(t, s)
 }
@@ -139,8 +162,8 @@ func (r *reader) answers(ctx context.Context, state string, words int, ask map[s
 }
 
 func TestClientToolAtEveryPoint(t *testing.T) {
-	m, all := &clerk{&cage{words: 2}, "ask"}, &crowd{}
-	s := scenario(m.cage, all, clerkClass(m, false))
+	m, all := &clerk{cage: &cage{words: 2}, tool: "ask"}, &crowd{}
+	s := m.scenario(all, clerkClass(m, false))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		tools := map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}}
 		return all.join(h, "asker").answers(ctx, "input-available", 2, tools, func(call string) map[string]any {
@@ -152,8 +175,8 @@ func TestClientToolAtEveryPoint(t *testing.T) {
 }
 
 func TestApprovalAtEveryPoint(t *testing.T) {
-	m, all := &clerk{&cage{words: 2}, "stamp"}, &crowd{}
-	s := scenario(m.cage, all, clerkClass(m, true))
+	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
+	s := m.scenario(all, clerkClass(m, true))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		return all.join(h, "asker").answers(ctx, "approval-requested", 2, nil, func(call string) map[string]any {
 			return map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true}
@@ -163,7 +186,7 @@ func TestApprovalAtEveryPoint(t *testing.T) {
 		if err := all.rest(ctx, h, 1, 2); err != nil {
 			return err
 		}
-		return stamped(ctx, h)
+		return errors.Join(stamped(ctx, h), m.once())
 	}
 	dohosttest.EveryPoint(t, s)
 }

@@ -15,12 +15,8 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-var (
-	// errNotThere says that an answer cannot be had by its id, so the provider is to be asked again.
-	errNotThere = errors.New("openai: the answer is not there any more")
-	// errEnough says that whoever reads has read enough.
-	errEnough = errors.New("openai: nobody reads on")
-)
+// errEnough says that whoever reads has read enough.
+var errEnough = errors.New("openai: nobody reads on")
 
 // maxTries is how often in a row an answer is fetched that says nothing more. One whose connection ended at once is
 // sometimes never begun by the provider.
@@ -54,7 +50,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		}
 		if k.Tries++; !now.Background || k.Tries > maxTries {
 			m.cancel(ctx, a.id)
-			return errNotThere
+			return chat.ErrNotRetrieved
 		}
 		if err := p.Keep(ctx, k); err != nil {
 			return err
@@ -66,7 +62,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		}
 		return m.read(ctx, stream, a)
 	}
-	return errNotThere // it has failed, or was cancelled
+	return chat.ErrNotRetrieved // it has failed, or was cancelled
 }
 
 // unfetched is why an answer cannot be fetched: it is not there, or it may be there yet.
@@ -76,7 +72,7 @@ func (m *Responses) unfetched(ctx context.Context, err error) error {
 		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // for now
 		default:
 			if e.StatusCode >= 400 && e.StatusCode < 500 {
-				return errNotThere
+				return chat.ErrNotRetrieved
 			}
 		}
 	}
@@ -104,7 +100,7 @@ func (a *answer) tell(r *responses.Response) error {
 		}
 	}
 	if !strings.HasPrefix(whole.String(), a.skip) {
-		return errNotThere // it is not what was said
+		return chat.ErrNotRetrieved // it is not what was said
 	}
 	for i := range r.Output {
 		item := &r.Output[i]
@@ -180,7 +176,7 @@ func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 			return a.say(chat.ToolInputStart(e.Item.CallID, e.Item.Name))
 		}
 	case "response.function_call_arguments.delta":
-		if id := a.calls[e.ItemID]; id != "" {
+		if id := a.calls[e.ItemID]; id != "" && !a.again { // some may have been shown
 			return a.say(chat.ToolInputDelta(id, e.Delta))
 		}
 	case "response.output_item.done":
@@ -222,7 +218,7 @@ func (a *answer) call(item *responses.ResponseOutputItemUnion) error {
 func (a *answer) text(id, delta string) error {
 	n := min(len(delta), len(a.skip))
 	if delta[:n] != a.skip[:n] {
-		return errNotThere
+		return chat.ErrNotRetrieved
 	}
 	a.skip, delta = a.skip[n:], delta[n:]
 	if delta == "" {

@@ -50,7 +50,7 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 	m, p, posted := fetching(t)
 	var text string
-	for c, err := range m.Stream(t.Context(), p) {
+	for c, err := range m.Retrieve(t.Context(), p) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 // Whoever reads an answer that is fetched may stop anywhere.
 func TestAFetchedAnswerMayBeLeft(t *testing.T) {
 	m, p, _ := fetching(t)
-	for range m.Stream(t.Context(), p) {
+	for range m.Retrieve(t.Context(), p) {
 		break
 	}
 }
@@ -93,7 +93,7 @@ func TestAnAnswerThatIsThereYet(t *testing.T) {
 		}
 		_, p, _ := fetching(t)
 		p.Keep = func(context.Context, any) error { return nil }
-		for _, failed := range m.Stream(t.Context(), p) {
+		for _, failed := range m.Retrieve(t.Context(), p) {
 			err = failed
 		}
 		if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Severed || e.Status != c.status || posted != 0 {

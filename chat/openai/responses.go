@@ -62,25 +62,32 @@ type kept struct {
 // Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.Keep]; the cause of ctx.
 func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
-		step, said := lastStep(p)
-		if p.Cut && !m.o.Ephemeral {
-			var k kept
-			if ok, err := p.Kept(&k); err == nil && ok && k.ID != "" && k.Step == step && k.Said <= len(said) {
-				a := &answer{id: k.ID, skip: said[k.Said:], again: true, yield: yield}
-				if err := m.fetch(ctx, p, a, k); !errors.Is(err, errNotThere) {
-					m.ended(ctx, a, err)
-					return
-				}
-			}
-		}
 		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		a := &answer{yield: yield}
 		if !m.o.Ephemeral {
+			step, said := lastStep(p)
 			a.keep = func(id string) error { return p.Keep(ctx, kept{ID: id, Step: step, Said: len(said)}) }
 		}
 		m.ended(ctx, a, m.ask(ctx, p, a))
+	}
+}
+
+// Retrieve implements [chat.Retriever].
+//
+// Errors: [chat.ErrNotRetrieved], and those of Stream.
+func (m *Responses) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		step, said := lastStep(p)
+		var k kept
+		ok, err := p.Kept(&k)
+		if err != nil || !ok || k.ID == "" || k.Step != step || k.Said > len(said) || m.o.Ephemeral {
+			yield(chat.Chunk{}, chat.ErrNotRetrieved)
+			return
+		}
+		a := &answer{id: k.ID, skip: said[k.Said:], again: true, yield: yield}
+		m.ended(ctx, a, m.fetch(ctx, p, a, k))
 	}
 }
 

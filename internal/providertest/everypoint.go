@@ -123,7 +123,7 @@ func (c Case) check(d *Double, m *chat.Message, words, tools int) (joined int, e
 	if len(all) == 0 || all[len(all)-1] != billed-1 {
 		return joined, fmt.Errorf("%d generations are billed, the text is of %v", billed, all)
 	}
-	if c.Once && joined > 0 {
+	if c.Once && (joined > 0 || c.Tool && len(steps) > 2) {
 		return joined, errors.New("an answer of which something was said was asked for again")
 	}
 	return joined, nil

@@ -1,0 +1,240 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// author is a model that says a word, calls a tool twice in one answer, and says the other words when some call has
+// its output. No answer has what another had.
+type author struct {
+	*cage
+	mu   sync.Mutex
+	ran  map[string]int // how often, by the input
+	cuts int
+}
+
+// answer is one of them.
+type answer struct {
+	Number int64
+	Step   int // of the message
+	Said   int // words that there were before
+	Calls  bool
+}
+
+// next is an answer to a prompt.
+func (m *author) next(p *chat.Prompt) answer {
+	partial := p.Partial
+	a := answer{Number: m.calls.Add(1), Step: steps(p), Said: len(strings.Fields(partial.PlainText())), Calls: !done(partial)}
+	return a
+}
+
+// steps is the number of the step that a model is asked for.
+func steps(p *chat.Prompt) (n int) {
+	for _, part := range p.Partial.Parts {
+		if part.Type() == "step-start" {
+			n++
+		}
+	}
+	if !p.Cut {
+		n++
+	}
+	return n
+}
+
+// chunks are those of an answer of which so many words were said.
+func (a answer) chunks(words, said int) (list []chat.Chunk) {
+	for i := a.Said; i < words && !(a.Calls && i > 0); i++ {
+		if i >= said {
+			list = append(list, chat.TextDelta(fmt.Sprint("text-", a.Number), fmt.Sprintf("%d.%d ", a.Number, i)))
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if id := fmt.Sprintf("%d%s", a.Number, name); a.Calls {
+			list = append(list, chat.ToolInputStart(id, "stamp"), chat.ToolInputDelta(id, `{"id":`),
+				chat.ToolInput(id, "stamp", fmt.Sprintf(`{"id":%q}`, id)))
+		}
+	}
+	return list
+}
+
+func say(ctx context.Context, list []chat.Chunk, yield func(chat.Chunk, error) bool) {
+	for _, c := range list {
+		time.Sleep(100 * time.Millisecond)
+		if ctx.Err() != nil || !yield(c, nil) {
+			return
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+}
+
+func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		a := m.next(p)
+		time.Sleep(100 * time.Millisecond)
+		if err := p.Keep(ctx, a); err != nil {
+			yield(chat.Chunk{}, err)
+			return
+		}
+		say(ctx, a.chunks(m.words, 0), yield)
+	}
+}
+
+// archive is an author of whom every answer is kept.
+type archive struct{ *author }
+
+func (m archive) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		var a answer
+		if ok, err := p.Kept(&a); !ok || err != nil || a.Step != steps(p) {
+			yield(chat.Chunk{}, errors.Join(err, chat.ErrNotRetrieved))
+			return
+		}
+		partial := p.Partial
+		say(ctx, a.chunks(m.words, len(strings.Fields(partial.PlainText()))), yield)
+	}
+}
+
+// stamp is the tool.
+func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (any, error) {
+	var in struct{ ID string }
+	if err := json.Unmarshal(input, &in); err != nil || in.ID == "" {
+		return nil, fmt.Errorf("called with %s: %w", input, err)
+	}
+	m.mu.Lock()
+	m.ran[in.ID]++
+	m.mu.Unlock()
+	if err := dohost.Sleep(ctx, 50*time.Millisecond); err != nil {
+		return nil, err
+	}
+	return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
+}
+
+// atEveryPoint has a model that is an author end everywhere.
+func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, model, &chat.AnswerOptions{Tools: []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "stamp"},
+			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
+		}}})
+	}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+		m.cuts++
+		return chat.Decision{}, nil
+	}}, nil)
+	all := &crowd{}
+	s := scenario(m.cage, all, class)
+	if !invariants.Enabled {
+		s.Places = []string{"handed", "durable", "awaited"}
+	}
+	reset := s.Reset
+	s.Reset = func() { reset(); m.ran, m.cuts = map[string]int{}, 0 }
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		if err := errors.Join(all.rest(ctx, h, 1, m.words), stamped(ctx, h)); err != nil {
+			return err
+		}
+		calls, err := m.callsOf(ctx, h)
+		return errors.Join(err, check(calls))
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// callsOf are the calls of the reply, of which each has run as its outcome says. Each time that the reply was cut off
+// one may have been about to run.
+func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.Part, err error) {
+	err = parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		list, err := chat.Messages(ctx, p, 1)
+		for _, part := range list[0].Parts {
+			if part.Type() == "tool-stamp" {
+				calls = append(calls, part)
+			}
+		}
+		return err
+	})
+	ran, interrupted := maps.Clone(m.ran), 0
+	for _, c := range calls {
+		id, why := c.Text("toolCallId"), c.Text("errorText")
+		ok := false
+		switch {
+		case why == "":
+			ok = ran[id] == 1
+		case strings.Contains(why, "interrupted"):
+			interrupted++
+			ok = ran[id] <= 1
+		case strings.Contains(why, "before it was run"):
+			ok = ran[id] == 0 && c.Member("input") == nil // else it would have
+		}
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("%s, with the input %s, ran %d times, and ends with %q", id, c.Member("input"), ran[id], why))
+		}
+		delete(ran, id)
+	}
+	if len(ran) > 0 || interrupted > m.cuts {
+		err = errors.Join(err, fmt.Errorf("%v ran, and are not called; %d were interrupted by %d endings", ran, interrupted, m.cuts))
+	}
+	return calls, err
+}
+
+// Calls of an answer that is cut off run if they are whole, and none is told to have run that has not.
+func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
+	m := &author{cage: &cage{words: 3}}
+	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
+}
+
+// Of an answer that is retrieved all calls are made, and nothing is asked for again.
+func TestRetrievedCallsAtEveryPoint(t *testing.T) {
+	m := &author{cage: &cage{words: 3}}
+	m.atEveryPoint(t, archive{m}, func(calls []chat.Part) error {
+		var first string
+		for i, c := range calls {
+			id := c.Text("toolCallId")
+			if i == 0 {
+				first = strings.TrimSuffix(id, "a")
+			}
+			if want := first + string("ab"[i%2]); id != want {
+				return fmt.Errorf("call %d is %s, want %s", i, id, want)
+			}
+		}
+		if len(calls) != 2 {
+			return fmt.Errorf("%d calls", len(calls))
+		}
+		return nil
+	})
+}
+
+// The tools that the last answer calls are run, though the model does not hear of their outcomes.
+func TestToolsOfTheLastStep(t *testing.T) {
+	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{MaxSteps: 1, Tools: []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "stamp"},
+			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
+		}}})
+	}}, nil)
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		if err := r.asks(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := m.callsOf(t.Context(), h)
+		if err != nil || len(calls) != 2 || m.calls.Load() != 1 {
+			t.Errorf("%v; %d calls of %d answers", err, len(calls), m.calls.Load())
+		}
+		if err := stamped(t.Context(), h); err != nil {
+			t.Error(err)
+		}
+	})
+}
