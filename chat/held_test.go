@@ -215,6 +215,39 @@ func TestRetrievedCallsAtEveryPoint(t *testing.T) {
 	})
 }
 
+// An answer of which something was dropped is not retrieved, also if the next one has no name yet.
+func TestADroppedAnswerIsNotRetrieved(t *testing.T) {
+	m := &author{cage: &cage{words: 3}}
+	drops := 0
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, archive{m}, nil) },
+		OnRecovery: func(_ *parrot, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+			said := c.Partial.PlainText() != ""
+			if said {
+				drops++
+			}
+			return chat.Decision{Drop: said}, nil
+		},
+	}, nil)
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		r.drops = true
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(250 * time.Millisecond)
+		for range 2 {
+			h.Evict(polly, dohost.Fence)
+			time.Sleep(50 * time.Millisecond) // the next answer has begun, and has no name
+		}
+		if err := asked.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		text := r.messages[len(r.messages)-1].text()
+		if drops != 1 || m.calls.Load() < 3 || strings.Contains(text, "1.") {
+			t.Errorf("%q, after %d answers of which %d were dropped", text, m.calls.Load(), drops)
+		}
+	})
+}
+
 // The tools that the last answer calls are run, though the model does not hear of their outcomes.
 func TestToolsOfTheLastStep(t *testing.T) {
 	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}

@@ -262,7 +262,7 @@ func (c *Cut) Stashed(v any) (bool, error) { return (&Reply{fiber: c.fiber}).Sta
 // Decision is what becomes of a reply that was cut off. The zero Decision goes on with it from what it
 // has said.
 type Decision struct {
-	// Drop forgets what was said, but for the outcomes of tools. Clients see it vanish.
+	// Drop forgets what was said, but for the outcomes of tools, and what was stashed. Clients see it vanish.
 	Drop bool
 	// Stop does not go on: what was said, unless it is dropped, is the reply.
 	Stop bool

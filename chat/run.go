@@ -225,7 +225,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 }
 
 // recast settles the calls of a reply that was cut off with which no model goes on; or it drops what was
-// said, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
+// said and kept, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
 // Transaction, done again while there is no room for it, so no outcome is lost whenever an incarnation ends.
 func (l *live) recast(ctx context.Context, drop, goesOn bool) error {
 	return l.whenRoom(ctx, func() error {
@@ -242,6 +242,11 @@ func (l *live) recast(ctx context.Context, drop, goesOn bool) error {
 		from := to.acc.chunks
 		to.row.Runs.Chunks = from + uint64(len(add)) // which is not the handler's progress
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
+			if drop {
+				if err := agent.SetCheckpoint(ctx, nil); err != nil { // it may name what was dropped
+					return err
+				}
+			}
 			if err := l.k.deleteLog(ctx, l.row.Number, l.row.From, to.row.From); err != nil {
 				return err
 			}

@@ -61,6 +61,10 @@ func TestResponsesAreFetchedWithATool(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true, Places: most}, responses)
 }
 
+func TestResponsesThatWereDroppedAreNotFetched(t *testing.T) {
+	providertest.EveryPoint(t, providertest.Case{Drop: true, RefusePrefill: true, Places: few}, responses)
+}
+
 func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, ephemeral)
 }

@@ -27,6 +27,9 @@ type Case struct {
 	Once bool
 	// Tool has the reply call a tool in between.
 	Tool bool
+	// Drop has what was said be dropped when it is cut off, and an answer of which something was dropped never be
+	// heard of again.
+	Drop bool
 	// RefusePrefill has the double refuse what ends with a message of the assistant.
 	RefusePrefill bool
 	// Places are those at which it is ended; nil means all.
@@ -48,15 +51,23 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	}
 	var runs, joined, fetched, tools, frames int
 	w := &watcher{}
+	class := Class(model, nil, func() { tools++ })
+	var dropped []string
+	if c.Drop {
+		class = dropping(model, func(text string) { dropped = append(dropped, text) })
+	}
+	drops := 0
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
-		Classes: []dohost.Class{Class(model, nil, func() { tools++ })},
+		Classes: []dohost.Class{class},
 		Places:  c.Places,
 		Pairs:   20,
-		Reset:   func() { d.Reset(); runs++; tools = 0 },
+		Reset:   func() { d.Reset(); runs++; tools = 0; dropped = nil },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			ctx, stop := context.WithCancel(ctx)
 			defer stop()
-			h.Client(func(context.Context) error { return w.watch(ctx, h, "a") })
+			if !c.Drop { // a reader sees words vanish
+				h.Client(func(context.Context) error { return w.watch(ctx, h, "a") })
+			}
 			r, err := Ask(ctx, h, "a", "one")
 			if err == nil && r.Status != chat.Completed {
 				err = fmt.Errorf("it is %s: %s", r.Status, r.Error)
@@ -71,6 +82,12 @@ func EveryPoint(t *testing.T, c Case, make New) {
 			if refused := d.Refused(); len(refused) > 0 || len(list) != 2 {
 				return fmt.Errorf("%d messages; refused: %q", len(list), refused)
 			}
+			for _, old := range dropped {
+				if word, _, _ := strings.Cut(old, "w"); strings.HasPrefix(list[1].PlainText(), word+"w") {
+					return fmt.Errorf("%q is of what was dropped: %q", list[1].PlainText(), old)
+				}
+			}
+			drops += len(dropped)
 			if seen := w.texts["one"]; !strings.HasPrefix(list[1].PlainText(), seen) {
 				return fmt.Errorf("%q was shown of %q", seen, list[1].PlainText())
 			}
@@ -81,8 +98,9 @@ func EveryPoint(t *testing.T, c Case, make New) {
 			return err
 		},
 	})
-	t.Logf("%d runs, %d frames: %d texts of more than one generation, %d times an answer was fetched", runs, frames, joined, fetched)
-	if !c.Once && joined == 0 || c.Once && fetched == 0 {
+	t.Logf("%d runs, %d frames: %d texts of more than one generation, %d dropped, %d times an answer was fetched",
+		runs, frames, joined, drops, fetched)
+	if !c.Once && joined+drops == 0 || c.Once && fetched == 0 || c.Drop && drops == 0 {
 		t.Error("no ending was in the middle of an answer")
 	}
 }

@@ -49,6 +49,24 @@ func Class(model chat.Model, o *chat.Options, ran func()) dohost.Class {
 		chat.Handlers[Talk]{Reply: (*Talk).reply}, o)
 }
 
+// dropping is that of conversations that drop what was said when it is cut off, and tell what that was.
+func dropping(model chat.Model, dropped func(text string)) dohost.Class {
+	return chat.Bind(Talks,
+		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) {
+			return &Talk{Agent: a, model: model}, nil
+		},
+		chat.Handlers[Talk]{
+			Reply: (*Talk).reply,
+			OnRecovery: func(_ *Talk, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+				text := c.Partial.PlainText()
+				if text != "" {
+					dropped(text)
+				}
+				return chat.Decision{Drop: text != ""}, nil
+			},
+		}, nil)
+}
+
 func (t *Talk) reply(ctx context.Context, r *chat.Reply) error {
 	return chat.Answer(ctx, r, t.model, &chat.AnswerOptions{System: "Count.", Tools: []chat.Tool{{
 		ToolSpec: chat.ToolSpec{Name: "measure", Description: "measures", Parameters: json.RawMessage(
