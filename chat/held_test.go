@@ -123,19 +123,28 @@ func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (a
 	return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 }
 
-// atEveryPoint has a model that is an author end everywhere.
-func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
-		return chat.Answer(ctx, r, model, &chat.AnswerOptions{Tools: []chat.Tool{{
+// class is one of parrots that have a model answer that is an author.
+func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
+	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+		var mine chat.AnswerOptions
+		if o != nil {
+			mine = *o
+		}
+		mine.Tools = []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"},
 			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
-		}}})
+		}}
+		return chat.Answer(ctx, r, model, &mine)
 	}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
 		m.cuts++
 		return chat.Decision{}, nil
 	}}, nil)
+}
+
+// atEveryPoint has a model that is an author end everywhere.
+func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
 	all := &crowd{}
-	s := scenario(m.cage, all, class)
+	s := scenario(m.cage, all, m.class(model, nil))
 	if !invariants.Enabled {
 		s.Places = []string{"handed", "durable", "awaited"}
 	}
@@ -248,15 +257,39 @@ func TestADroppedAnswerIsNotRetrieved(t *testing.T) {
 	})
 }
 
+// fickle is an author whose answers are lost while they are retrieved, behind a call.
+type fickle struct{ *author }
+
+func (m fickle) Retrieve(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		if yield(chat.ToolInput("lost", "stamp", `{"id":"lost"}`), nil) {
+			yield(chat.Chunk{}, chat.ErrNotRetrieved)
+		}
+	}
+}
+
+// The calls of an answer that is lost while it is retrieved stand for it.
+func TestACallBehindWhichAnAnswerIsLost(t *testing.T) {
+	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(fickle{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(250 * time.Millisecond)
+		h.Evict(polly, dohost.Fence)
+		if err := asked.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := m.callsOf(t.Context(), h)
+		if err != nil || len(calls) != 1 || m.ran["lost"] != 1 || m.calls.Load() != 2 {
+			t.Errorf("%v; %d calls, %v ran, the model was asked %d times", err, len(calls), m.ran, m.calls.Load())
+		}
+	})
+}
+
 // The tools that the last answer calls are run, though the model does not hear of their outcomes.
 func TestToolsOfTheLastStep(t *testing.T) {
 	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
-		return chat.Answer(ctx, r, m, &chat.AnswerOptions{MaxSteps: 1, Tools: []chat.Tool{{
-			ToolSpec: chat.ToolSpec{Name: "stamp"},
-			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
-		}}})
-	}}, nil)
+	class := m.class(m, &chat.AnswerOptions{MaxSteps: 1})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		r := newReader(h, polly, "asker")
 		if err := r.asks(t.Context(), "one"); err != nil {

@@ -66,8 +66,8 @@ type ToolSpec struct {
 type Tool struct {
 	ToolSpec
 	// Run runs it, with the turn. What it returns is its output, as JSON; an error is told to the model.
-	// A call that was cut off is not run again: the model is told that whether it took effect is not
-	// known. Nil means that a client runs it, and answers.
+	// A call that was cut off while it ran is not run again: the model is told that whether it took effect
+	// is not known. Nil means that a client runs it, and answers.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
 	// Approve has every call of it wait until a client allows it. It is for those that have a Run.
 	Approve bool
@@ -238,7 +238,8 @@ func (a *answering) step(ctx context.Context) error {
 // goes on in it, unless it has come to calls: they have their outcomes, of which the model hears in the next one.
 func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	l := a.r.l
-	held, called := len(l.held()) > 0, len(callsOfLastStep(&l.acc.msg)) > 0
+	calls := func() (held, called bool) { return len(l.held()) > 0, len(callsOfLastStep(&l.acc.msg)) > 0 }
+	held, called := calls()
 	if m, ok := a.model.(Retriever); ok && (held || !called) {
 		switch err := a.stream(ctx, a.prompt(), m.Retrieve); {
 		case err == nil:
@@ -246,6 +247,7 @@ func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 		case !errors.Is(err, ErrNotRetrieved):
 			return false, err
 		}
+		held, called = calls() // it may have come to some
 	}
 	if !called {
 		return false, nil
