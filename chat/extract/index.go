@@ -119,7 +119,8 @@ func newPassage(file, heading, text string) (p passage, ok bool) {
 		p.terms[t] += 2
 		p.size += 2
 	}
-	return p, len(p.sentences) > 0 && p.size > 4
+	whole := !strings.HasSuffix(text, ";") && !strings.HasSuffix(text, ",") // else it is an item of a sentence
+	return p, whole && len(p.sentences) > 0 && p.size > 4
 }
 
 var (
@@ -182,12 +183,24 @@ func (x *index) search(question string, n int) (best []found) {
 	terms := termsOf(question)
 	for i := range x.passages {
 		p := &x.passages[i]
-		if w := x.worth(p.terms, p.size, terms); w > 0 {
+		w := x.worth(p.terms, p.size, terms)
+		if same(termsOf(p.heading), terms) {
+			w *= 2 // the question is the passage's own
+		}
+		if w > 0 {
 			best = append(best, found{p, w})
 		}
 	}
 	slices.SortStableFunc(best, func(a, b found) int { return cmp.Compare(b.worth, a.worth) })
 	return best[:min(n, len(best))]
+}
+
+// same says that two lists have the same terms.
+func same(a, b []string) bool {
+	notIn := func(list []string) func(string) bool {
+		return func(t string) bool { return !slices.Contains(list, t) }
+	}
+	return !slices.ContainsFunc(a, notIn(b)) && !slices.ContainsFunc(b, notIn(a))
 }
 
 // worth is what terms are worth to those that are asked for, by BM25.

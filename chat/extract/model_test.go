@@ -16,7 +16,10 @@ var folder = fstest.MapFS{
 	"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. Its rows stay on the disk.\nThe next call wakes it. " +
 		"This is the fourth sentence, and it speaks of nothing. Sockets stay open while it is away.\n\n" +
 		"```go\nevict := func() {} // eviction in code\n```\n\n## Alarms\n\nAn alarm is `persistent`: it fires [after a restart](x.md).\n\n" +
-		"- A list about queues has items.\n- Another about cron has a time zone.\n")},
+		"- A list about queues has items.\n- Another about cron has a time zone.\n" +
+		"- an item of a sentence, about flags;\n\n" +
+		"## What is a fiber?\n\nWork that goes on after the end of its process, and keeps how far it has come.\n\n" +
+		"## Events\n\nFibers, fiber after fiber, end: fiber by fiber.\n")},
 	"sub/other.txt": {Data: []byte("Chat goes on in mid-sentence, since each chunk is written before it is shown.")},
 	"picture.png":   {Data: []byte("eviction eviction eviction")},
 	"large.md":      {Data: []byte(strings.Repeat("eviction ", 200_000))},
@@ -48,10 +51,13 @@ func TestAnswers(t *testing.T) {
 		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it. (guide.md)",
 		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. Sockets stay open while it is away. (guide.md)",
 		"alarms after restarts":                          "An alarm is persistent: it fires after a restart. (guide.md)",
-		"queue":                                          "A list about queues has items. (guide.md)",
-		"how is a chunk shown":                           "Chat goes on in mid-sentence, since each chunk is written before it is shown. (sub/other.txt)",
-		"func in code":                                   `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
-		"What is the meaning?":                           `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+		"what are fibers": "Work that goes on after the end of its process, and keeps how far it has come. (guide.md)\n\n" +
+			"Fibers, fiber after fiber, end: fiber by fiber. (guide.md)",
+		"queue":                "A list about queues has items. (guide.md)",
+		"how is a chunk shown": "Chat goes on in mid-sentence, since each chunk is written before it is shown. (sub/other.txt)",
+		"func in code":         `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+		"which flags":          `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+		"What is the meaning?": `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
 	} {
 		got, files, _ := said(t, m, question, chat.Message{})
 		if got != want {
