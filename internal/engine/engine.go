@@ -24,6 +24,11 @@ const MaxMemTables = 4
 // would keep the disk, and reads would walk over the deletions.
 const compactFrom = 2
 
+// maxManifest is how large the file may be that lists tables, in bytes, before it is begun anew: it
+// grows with each flush and compaction, and is read whole when a store is opened. The engine's own
+// bound is 128 MiB.
+const maxManifest = 1 << 20
+
 // Sizes of a store that nobody has tuned, in bytes.
 const (
 	Cache    = 64 << 20
@@ -41,6 +46,7 @@ func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func(
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: MaxMemTables,
 		L0CompactionThreshold:       compactFrom,
+		MaxManifestFileSize:         maxManifest,
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
