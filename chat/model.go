@@ -14,7 +14,7 @@ import (
 // Model is what says what the assistant says next.
 type Model interface {
 	// Stream goes on with a conversation: it yields chunks, and an error at most once, as the last. Those
-	// of a call of a tool end with tool-input-available. It is called on a goroutine of its own, without
+	// of a call of a tool end with tool-input-available; its id is that of no other in the message. It is called on a goroutine of its own, without
 	// the turn, and stops when ctx ends or when it is told to.
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
@@ -222,6 +222,7 @@ func (a *answering) step(ctx context.Context) error {
 		if over, err := a.goOn(ctx); over || err != nil {
 			return err
 		}
+		a.erred = false // the model is about to hear of it
 	}
 	p := a.prompt()
 	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
@@ -238,31 +239,28 @@ func (a *answering) step(ctx context.Context) error {
 // goes on in it, unless it has come to calls: they have their outcomes, of which the model hears in the next one.
 func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	l := a.r.l
-	calls := func() (held, called bool) { return len(l.held()) > 0, len(callsOfLastStep(&l.acc.msg)) > 0 }
-	held, called := calls()
-	if m, ok := a.model.(Retriever); ok && (held || !called) {
+	if m, ok := a.model.(Retriever); ok {
 		switch err := a.stream(ctx, a.prompt(), m.Retrieve); {
 		case err == nil:
 			return true, a.endStep(ctx)
 		case !errors.Is(err, ErrNotRetrieved):
 			return false, err
 		}
-		held, called = calls() // it may have come to some
 	}
-	if !called {
+	if len(callsOfLastStep(&l.acc.msg)) == 0 {
 		return false, nil
 	}
+	held := len(l.held()) > 0
 	return held, a.endStep(ctx)
 }
 
 // endStep ends a step of which the model says no more. What it has begun to call it does not call.
 func (a *answering) endStep(ctx context.Context) error {
-	for _, p := range a.r.l.held() {
-		if p.Text("state") != inputStreaming {
+	unrun, _ := a.r.l.repairs(false)
+	for _, c := range unrun {
+		if c.Type() != "tool-input-error" {
 			continue
 		}
-		c := newChunk("tool-input-error").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p)).
-			with("input", orNull(p.Member("input"))).with("errorText", notRun)
 		if err := a.r.Send(ctx, c); err != nil {
 			return err
 		}

@@ -193,7 +193,7 @@ func with(list []string, s string) []string {
 func (l *live) held() (calls []Part) {
 	for _, p := range l.acc.msg.Parts {
 		id := p.Text("toolCallId")
-		if isTool(p) && !settled(p) && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
+		if isTool(p) && !settled(p) && !p.is("providerExecuted") && slices.Contains(l.row.Held, id) && !slices.Contains(l.row.Begun, id) {
 			calls = append(calls, p)
 		}
 	}
@@ -207,15 +207,29 @@ func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 	held := l.held()
 	for _, c := range all {
 		isHeld := slices.ContainsFunc(held, func(p Part) bool { return p.Text("toolCallId") == c.Text("toolCallId") })
-		switch {
-		case isHeld && goesOn:
-		case isHeld:
-			add = append(add, c.with("errorText", notRun))
-		default:
-			add = append(add, c)
+		if isHeld && goesOn {
+			continue
 		}
+		if isHeld {
+			c = c.with("errorText", notRun)
+		}
+		if p, ok := l.acc.msg.call(c.Text("toolCallId")); ok && !l.acc.called[c.Text("toolCallId")] {
+			add = append(add, called(p)) // it was made in the message before
+		}
+		add = append(add, c)
+	}
+	if len(add) > 0 && l.acc.chunks == 0 {
+		add = slices.Insert(add, 0, l.st.start(newChunk("start")))
 	}
 	return add, waits
+}
+
+// mayRun says that there are calls that have not begun, and for which nobody else is waited.
+func (l *live) mayRun() bool {
+	return slices.ContainsFunc(l.held(), func(p Part) bool {
+		s := p.Text("state")
+		return s == approvalResponded || s == inputAvailable && !l.row.clientTool(toolName(p))
+	})
 }
 
 // show adds a chunk of the log to the message, and shows it to clients.

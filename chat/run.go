@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dohost/dohost"
@@ -58,7 +59,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	}
 	if first && row.Continues {
 		if settles, _ := l.repairs(false); len(settles) > 0 {
-			if err := l.addAll(ctx, append(l.st.before(settles[0]), settles...)); err != nil {
+			if err := l.addAll(ctx, settles); err != nil {
 				return l.row, err
 			}
 		}
@@ -182,8 +183,9 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 
 // resume decides what becomes of a reply that was cut off, and counts the attempt, durably.
 func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
+	rules := k.class.options.Recovery
 	_, waits := l.repairs(false)
-	v, why := l.row.Runs.cut(k.class.options.Recovery, l.acc.chunks, waits, time.Now())
+	v, why := l.row.Runs.cut(rules, l.acc.chunks, waits && (rules.Off || !l.mayRun()), time.Now())
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
@@ -206,7 +208,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.recast(ctx, d.Drop, v == goOn && !d.Stop); l.over {
+	if err := l.recast(ctx, f, d.Drop, v == goOn && !d.Stop); l.over {
 		return nil
 	} else if err != nil {
 		return err
@@ -227,7 +229,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 // recast settles the calls of a reply that was cut off with which no model goes on; or it drops what was
 // said and kept, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
 // Transaction, done again while there is no room for it, so no outcome is lost whenever an incarnation ends.
-func (l *live) recast(ctx context.Context, drop, goesOn bool) error {
+func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, goesOn bool) error {
 	return l.whenRoom(ctx, func() error {
 		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
 		add, _ := l.repairs(goesOn)
@@ -237,13 +239,17 @@ func (l *live) recast(ctx context.Context, drop, goesOn bool) error {
 				return err
 			}
 			add = to.anew(before)
+			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
+				_, older := before.call(id)
+				return !older // it was dropped
+			})
 		}
 		var rows []chunkRow
 		from := to.acc.chunks
 		to.row.Runs.Chunks = from + uint64(len(add)) // which is not the handler's progress
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			if drop {
-				if err := agent.SetCheckpoint(ctx, nil); err != nil { // it may name what was dropped
+				if err := f.SetCheckpoint(ctx, nil); err != nil { // it may name what was dropped
 					return err
 				}
 			}
@@ -283,8 +289,14 @@ func (l *live) anew(before Message) (kept []Chunk) {
 	l.st.resumed = false
 	kept = []Chunk{l.st.start(newChunk("start"))}
 	for _, p := range said.msg.Parts {
-		if _, older := before.call(p.Text("toolCallId")); isTool(p) && settled(p) && !older {
+		id := p.Text("toolCallId")
+		old, older := before.call(id)
+		switch {
+		case !isTool(p), older && settled(old):
+		case settled(p):
 			kept = append(kept, told(p)...)
+		case slices.Contains(l.row.Begun, id):
+			kept = append(kept, called(p), newChunk("tool-output-error").with("toolCallId", id).with("errorText", interrupted))
 		}
 	}
 	return kept
