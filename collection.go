@@ -46,7 +46,7 @@ type Collection[T any] struct {
 	Feed *Feed
 	// Blind has Put write without looking for the row of before, which saves a read for
 	// rows that are written once, such as those of a log. Each Put makes a row's version
-	// 1, so UpdateIf and DeleteIf do not notice it. A collection that has Indexes or a
+	// 1, so an UpdateIf or DeleteIf that saw version 1 does not notice it. A collection that has Indexes or a
 	// Feed, or had Indexes once, cannot be blind.
 	Blind bool
 }

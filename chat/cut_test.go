@@ -67,31 +67,7 @@ func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 
 func TestADroppedAnswerIsNotRetrievedInTheSameLife(t *testing.T) {
 	m := &author{cage: &cage{words: 3}}
-	drops := 0
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
-			return chat.Answer(ctx, r, hiccup{archive{m}}, nil)
-		},
-		OnRecovery: func(_ *parrot, _ context.Context, c *chat.Cut) (chat.Decision, error) {
-			said := c.Partial.PlainText() != ""
-			if said {
-				drops++
-			}
-			return chat.Decision{Drop: said}, nil
-		},
-	}, nil)
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
-		r := newReader(h, polly, "asker")
-		r.drops = true
-		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
-		time.Sleep(250 * time.Millisecond)
-		h.Evict(polly, dohost.Fence)
-		err := asked.Wait()
-		text := r.messages[len(r.messages)-1].text()
-		if err != nil || drops != 1 || strings.Contains(text, "1.") {
-			t.Errorf("%v; %d dropped, and then it says %q", err, drops, text)
-		}
-	})
+	m.isDropped(t, hiccup{archive{m}}, 1)
 }
 
 // searcher has its provider search, and then says something.

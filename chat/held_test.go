@@ -227,9 +227,16 @@ func TestRetrievedCallsAtEveryPoint(t *testing.T) {
 // An answer of which something was dropped is not retrieved, also if the next one has no name yet.
 func TestADroppedAnswerIsNotRetrieved(t *testing.T) {
 	m := &author{cage: &cage{words: 3}}
+	m.isDropped(t, archive{m}, 2)
+}
+
+// isDropped has a reply be cut off so many times, of which the first drops what the first answer has said: nothing
+// of that is heard of again. Another answer that is cut off has begun, and has no name.
+func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
+	t.Helper()
 	drops := 0
 	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
-		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, archive{m}, nil) },
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) },
 		OnRecovery: func(_ *parrot, _ context.Context, c *chat.Cut) (chat.Decision, error) {
 			said := c.Partial.PlainText() != ""
 			if said {
@@ -243,9 +250,9 @@ func TestADroppedAnswerIsNotRetrieved(t *testing.T) {
 		r.drops = true
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
-		for range 2 {
+		for range cuts {
 			h.Evict(polly, dohost.Fence)
-			time.Sleep(50 * time.Millisecond) // the next answer has begun, and has no name
+			time.Sleep(50 * time.Millisecond)
 		}
 		if err := asked.Wait(); err != nil {
 			t.Fatal(err)

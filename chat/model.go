@@ -14,8 +14,8 @@ import (
 // Model is what says what the assistant says next.
 type Model interface {
 	// Stream goes on with a conversation: it yields chunks, and an error at most once, as the last. Those
-	// of a call of a tool end with tool-input-available; its id is that of no other in the message. It is called on a goroutine of its own, without
-	// the turn, and stops when ctx ends or when it is told to.
+	// of a call of a tool end with tool-input-available; its id is that of no other in the message. It is
+	// called on a goroutine of its own, without the turn, and stops when ctx ends or when it is told to.
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
@@ -247,7 +247,7 @@ func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 			return false, err
 		}
 	}
-	if len(callsOfLastStep(&l.acc.msg)) == 0 {
+	if !callsInLastStep(&l.acc.msg) {
 		return false, nil
 	}
 	held := len(l.held()) > 0
@@ -276,18 +276,17 @@ func (a *answering) prompt() *Prompt {
 	}
 }
 
-// callsOfLastStep are the calls of the last step of a message.
-func callsOfLastStep(m *Message) (calls []Part) {
+// callsInLastStep says that the last step of a message has calls.
+func callsInLastStep(m *Message) bool {
 	for _, p := range slices.Backward(m.Parts) {
-		if p.Type() == "step-start" {
-			break
-		}
 		if isTool(p) {
-			calls = append(calls, p)
+			return true
+		}
+		if p.Type() == "step-start" {
+			return false
 		}
 	}
-	slices.Reverse(calls)
-	return calls
+	return false
 }
 
 func (a *answering) specs() (specs []ToolSpec) {

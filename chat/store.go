@@ -46,8 +46,8 @@ type replyRow struct {
 	Fiber     string
 	Runs      runs
 	Clients   []string // tools of the server's that a client runs, of those that were called
-	Held      []string // calls that run, if they do, when Answer has them begin
-	Begun     []string // calls that were about to be run
+	Held      []string // calls that its model has made in Answer, which alone runs them
+	Begun     []string // calls that Answer was about to run: on the disk before it does
 	Allowed   []string // calls of the reply that is being made, for which the stream has no chunk
 	Submits   bool     // is a client's submission: see Policy
 	Due       int64    // it does not begin before
