@@ -76,3 +76,16 @@ func TestStartsThatWereCutOffAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestCronJobRunsOnceWhenTheClockIsSetBack ends a run after the clock was set back to before the time
+// for which the run was due.
+func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	j := job{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Life: "a", Started: noon}}
+	for _, back := range []time.Duration{-time.Second, 0, 2 * time.Second, 11 * time.Hour, 30 * time.Hour} {
+		next, stays, err := j.ended(noon.Add(-back))
+		if want := noon.Add(24 * time.Hour); err != nil || !stays || !next.Due.Equal(want) {
+			t.Errorf("set back by %v: due at %v, %v, %v; want %v", back, next.Due, stays, err, want)
+		}
+	}
+}

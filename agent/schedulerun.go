@@ -223,7 +223,9 @@ func (j job) started(r run, hungAfter time.Duration) job {
 // is not in this host's database.
 const zoneless = time.Hour
 
-// ended is the row after a run that ended now, and whether it stays.
+// ended returns the row after a run that ended now, and whether the row stays. The next time of a
+// cron schedule follows both now and the time for which this run was due: if the clock was set back
+// during the run, the same time does not come again.
 func (j job) ended(now time.Time) (next job, stays bool, err error) {
 	j.Run, j.Hung = run{}, time.Time{}
 	switch j.Kind {
@@ -235,6 +237,9 @@ func (j job) ended(now time.Time) (next job, stays bool, err error) {
 		if err != nil {
 			j.Due = now.Add(zoneless)
 			return j, true, err
+		}
+		if now.Before(j.Due) {
+			now = j.Due
 		}
 		j.Due = table.next(now)
 		return j, !j.Due.IsZero(), nil
