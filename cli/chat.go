@@ -19,9 +19,10 @@ import (
 )
 
 type chatCmd struct {
-	At       string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects (${default})."`
-	Agent    objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"With whom (${default})."`
-	Question []string `arg:"" optional:"" help:"What to ask. Without it, lines are read and asked one after the other."`
+	At        string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects (${default})."`
+	Agent     objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"With whom (${default})."`
+	TokenFile string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
+	Question  []string `arg:"" optional:"" help:"What to ask. Without it, lines are read and asked one after the other."`
 }
 
 // Run is the command.
@@ -33,7 +34,10 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 		return fmt.Errorf("--agent %v: the name cannot stand in a URL as it is", c.Agent)
 	}
 	path := "/agents/" + dohost.Kebab(c.Agent.Class) + "/" + c.Agent.Name
-	t := &talk{at: c.At, path: path, out: std.out, err: std.err}
+	t := &talk{at: c.At, path: path, header: http.Header{}, out: std.out, err: std.err}
+	if err := authorize(t.header, "--token-file", c.TokenFile); err != nil {
+		return err
+	}
 	defer t.close()
 	if err := t.connect(ctx); err != nil {
 		return err
@@ -58,6 +62,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 // talk is a conversation in a terminal.
 type talk struct {
 	at, path string
+	header   http.Header // of each request
 	out, err io.Writer
 
 	ws      *websocket.Conn // nil: none
@@ -80,7 +85,7 @@ func (t *talk) prompt() bool {
 
 // connect connects, and asks whether there is something to catch up with.
 func (t *talk) connect(ctx context.Context) error {
-	ws, res, err := websocket.Dial(ctx, "ws://"+t.at+t.path+"?_pk="+ulid.Make().String(), nil)
+	ws, res, err := websocket.Dial(ctx, "ws://"+t.at+t.path+"?_pk="+ulid.Make().String(), &websocket.DialOptions{HTTPHeader: t.header})
 	if err != nil {
 		if res != nil {
 			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what it says is all there is
@@ -179,6 +184,7 @@ func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error)
 	if err != nil {
 		return nil, err
 	}
+	req.Header = t.header.Clone()
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err

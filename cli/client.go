@@ -16,8 +16,8 @@ import (
 
 // hostFlags say how a running host is asked.
 type hostFlags struct {
-	Admin     string `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"The running host's admin listener (${default})."`
-	TokenFile string `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Its first token is presented."`
+	Admin          string `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"The running host's admin listener: host:port or unix:PATH (${default})."`
+	AdminTokenFile string `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
 }
 
 // base is the URL of the admin listener.
@@ -27,6 +27,9 @@ func (f *hostFlags) base() (string, error) {
 	}
 	if f.Admin == "off" {
 		return "", errors.New("--admin off: a host without an admin listener cannot be asked; want host:port of one that has")
+	}
+	if isUnix(f.Admin) {
+		return "http://localhost", nil
 	}
 	addr := strings.TrimSuffix(f.Admin, "/")
 	if u, err := url.Parse(addr); err == nil && u.Host != "" {
@@ -57,15 +60,10 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 	if err != nil {
 		return nil, err
 	}
-	access := accessFlags{TokenFile: f.TokenFile}
-	tokens, err := access.tokens()
-	if err != nil {
+	if err := authorize(req.Header, "--admin-token-file", f.AdminTokenFile); err != nil {
 		return nil, err
 	}
-	if len(tokens) > 0 {
-		req.Header.Set("Authorization", "Bearer "+tokens[0])
-	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := f.client().Do(req)
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return nil, fmt.Errorf("no host answers at %s: %w", f.Admin, err)
 	}
@@ -81,6 +79,30 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 		return nil, f.notOurs(fmt.Errorf("what does sends %q", got))
 	}
 	return nil, f.answered(res)
+}
+
+// authorize adds the first token of a file to a request's header. No path adds nothing.
+func authorize(h http.Header, flag, path string) error {
+	tokens, err := readTokens(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if len(tokens) > 0 {
+		h.Set("Authorization", "Bearer "+tokens[0])
+	}
+	return nil
+}
+
+// client returns an HTTP client that reaches the listener.
+func (f *hostFlags) client() *http.Client {
+	if !isUnix(f.Admin) {
+		return http.DefaultClient
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", unixPath(f.Admin))
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
 // notOurs says that something answers that is no admin listener.

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dohost/dohost"
@@ -55,33 +57,58 @@ func aFolder(flag, path string) error {
 	return nil
 }
 
-// accessFlags say who is let in.
+// accessFlags say who may use the listeners of a server.
 type accessFlags struct {
-	TokenFile string `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens, one a line, of which a caller must present one."`
-	Insecure  bool   `env:"DOHOST_INSECURE" help:"Listen beyond loopback without tokens."`
+	TokenFile      string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of clients, one a line: a request to --listen must present one."`
+	AdminTokenFile string   `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of operators, one a line: a request to --admin must present one."`
+	Insecure       bool     `env:"DOHOST_INSECURE" help:"Listen beyond loopback without tokens."`
+	Host           []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names to answer to, in addition to localhost and IP addresses. Without it a listener with tokens, and --listen beyond loopback, answer to any name."`
 }
 
-// tokens reads the token file, if one is given.
-func (f *accessFlags) tokens() ([]string, error) {
-	if f.TokenFile == "" {
+// access is what the flags come to.
+type access struct{ tokens, adminTokens, hosts []string }
+
+// read reads the token files, if any are given.
+func (f *accessFlags) read(listen string) (a access, err error) {
+	if a.tokens, err = readTokens(f.TokenFile); err != nil {
+		return access{}, fmt.Errorf("--token-file: %w", err)
+	}
+	if a.adminTokens, err = readTokens(f.AdminTokenFile); err != nil {
+		return access{}, fmt.Errorf("--admin-token-file: %w", err)
+	}
+	for _, t := range a.tokens {
+		if slices.Contains(a.adminTokens, t) {
+			return access{}, errors.New("--token-file and --admin-token-file have a token in common: a client with it would be an operator")
+		}
+	}
+	a.hosts = f.Host
+	if len(f.Host) == 0 && isLoopback(listen) && len(a.tokens) == 0 {
+		a.hosts = []string{"localhost"}
+	}
+	return a, nil
+}
+
+// readTokens reads a file of tokens. No path means none.
+func readTokens(path string) ([]string, error) {
+	if path == "" {
 		return nil, nil
 	}
-	tokens, err := web.ReadTokens(f.TokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("token file: %w", err)
-	}
-	return tokens, nil
+	return web.ReadTokens(path)
 }
 
-// allow says why a listener may not be opened at addr.
-func (f *accessFlags) allow(flag, addr string) error {
+// allow returns an error if a listener may not be opened at addr: beyond loopback it needs the tokens of a
+// file, which a flag names.
+func (f *accessFlags) allow(flag, addr, tokenFlag, tokenFile string) error {
+	if isUnix(addr) {
+		return nil
+	}
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Errorf("%s %s: want host:port: %w", flag, addr, err)
 	}
-	if isLoopback(addr) || f.TokenFile != "" || f.Insecure {
+	if isLoopback(addr) || tokenFile != "" || f.Insecure {
 		return nil
 	}
-	return fmt.Errorf("%s %s lets in others than this machine: give --token-file, or --insecure if anybody may", flag, addr)
+	return fmt.Errorf("%s %s is reachable from other machines: give %s, or --insecure to let anyone in", flag, addr, tokenFlag)
 }
 
 func isLoopback(addr string) bool {

@@ -23,7 +23,7 @@ import (
 type serveCmd struct {
 	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
 	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
-	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are (${default}); off for nowhere."`
+	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are served (${default}): host:port, unix:PATH, or off."`
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
 	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s; with WebSockets 10s)."`
@@ -113,17 +113,12 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if err != nil {
 		return err
 	}
-	tokens, err := c.tokens()
+	allowed, err := c.read(c.Listen)
 	if err != nil {
 		return err
 	}
-	if s.publicAt, err = c.listen(ctx, "--listen", c.Listen); err != nil {
+	if err := s.listen(ctx, c); err != nil {
 		return err
-	}
-	if c.Admin != "off" {
-		if s.adminAt, err = c.listen(ctx, "--admin", c.Admin); err != nil {
-			return err
-		}
 	}
 	metrics := web.NewMetrics()
 	s.host, err = dohost.Open(c.Data, &dohost.Options{
@@ -139,18 +134,17 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
-		Tokens: tokens, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask),
+		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask),
 		Logger: s.log, Metrics: metrics,
 	}))
 	if s.adminAt != nil {
-		o := &web.AdminOptions{
-			Metrics: metrics, Ready: s.ready, Logger: s.log,
+		if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {
+			s.log.Warn("the admin listener wants no token: every user of this machine is an operator", "flag", "--admin-token-file")
+		}
+		s.admin = s.newServer(web.Admin(s.host, &web.AdminOptions{
+			Metrics: metrics, Ready: s.ready, Logger: s.log, Tokens: allowed.adminTokens, Hosts: c.Host,
 			Kill: killProcess, Supervised: s.supervised, Questions: web.Questions(s.ask),
-		}
-		if !isLoopback(c.Admin) {
-			o.Tokens, o.AnyHost = tokens, true
-		}
-		s.admin = s.newServer(web.Admin(s.host, o))
+		}))
 	}
 	return nil
 }
@@ -163,16 +157,35 @@ func grace(d time.Duration) time.Duration {
 	return d
 }
 
-func (f *accessFlags) listen(ctx context.Context, flag, addr string) (net.Listener, error) {
-	if err := f.allow(flag, addr); err != nil {
-		return nil, err
+// listen opens the listeners.
+func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
+	if isUnix(c.Listen) {
+		return fmt.Errorf("--listen %s: want host:port", c.Listen)
+	}
+	if err := c.allow("--listen", c.Listen, "--token-file", c.TokenFile); err != nil {
+		return err
+	}
+	if s.publicAt, err = listenAt(ctx, c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if c.Admin == "off" {
+		return nil
+	}
+	if err := c.allow("--admin", c.Admin, "--admin-token-file", c.AdminTokenFile); err != nil {
+		return err
+	}
+	if s.adminAt, err = listenAt(ctx, c.Admin); err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	return nil
+}
+
+func listenAt(ctx context.Context, addr string) (net.Listener, error) {
+	if isUnix(addr) {
+		return listenUnix(ctx, unixPath(addr))
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	return l, nil
+	return lc.Listen(ctx, "tcp", addr)
 }
 
 func (s *server) newServer(h http.Handler) *http.Server {
@@ -193,14 +206,19 @@ func (s *server) ready() error {
 // start serves, and prints where.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
-	fmt.Fprintf(s.std.out, "objects http://%s\n", s.publicAt.Addr())
-	page := s.publicAt.Addr()
+	objects := "http://" + s.publicAt.Addr().String()
+	fmt.Fprintf(s.std.out, "objects %s\n", objects)
+	page := objects
 	if s.admin != nil {
 		go s.serve(s.admin, s.adminAt)
-		fmt.Fprintf(s.std.out, "admin   http://%s\n", s.adminAt.Addr())
-		page = s.adminAt.Addr()
+		admin := unixPrefix + s.adminAt.Addr().String()
+		if s.adminAt.Addr().Network() != "unix" {
+			admin = "http://" + s.adminAt.Addr().String()
+			page = admin
+		}
+		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
 	}
-	fmt.Fprintf(s.std.out, "page    http://%s/\n", page)
+	fmt.Fprintf(s.std.out, "page    %s/\n", page)
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {

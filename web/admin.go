@@ -4,11 +4,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +21,11 @@ type AdminOptions struct {
 	// Ready says why the host should get no more requests. Nil means that it takes
 	// them while its store is sound.
 	Ready func() error
-	// Hosts are the host names by which the listener may be asked, besides loopback's.
+	// Hosts are the host names that the listener answers to, in addition to localhost and IP addresses. With
+	// Tokens an empty list means any name: a page that reaches the listener by DNS rebinding has no token.
 	Hosts []string
-	// AnyHost lets any host name through: for a listener that wants tokens.
-	AnyHost bool
-	// Tokens are those of which a caller must present one. None: nobody has to.
+	// Tokens are those of which a caller must present one. None: no caller has to. They belong to operators
+	// alone, so they are others than those of [Options].
 	Tokens []string
 	// Kill ends the process as a power cut would, for the page's button. Nil: nobody can.
 	Kill func() error
@@ -59,8 +57,8 @@ type AdminOptions struct {
 //
 // Looking neither wakes an object nor prolongs its life; changing an alarm and
 // operating on what it has wake it.
-// It can do anything to any object, so it answers only who asks for it by a loopback
-// name, and no page of another origin.
+// It can do anything to any object, so it answers only to localhost, to IP addresses and to
+// AdminOptions.Hosts, and no page of another origin.
 func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	a := &admin{host: h}
 	if o != nil {
@@ -87,16 +85,16 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	}
 	p := &public{host: h, opts: (*Options)(nil).withDefaults()}
 	agents := newAgents(p)
-	toAgents := p.watch(agents, agents)
+	tk := newTickets()
+	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, agents))
 	facts := pageFacts{Agents: p.opts.AgentsPrefix, Operator: true, Kill: a.opts.Kill != nil, Supervised: a.opts.Supervised}
-	page := newPages(h, facts, a.opts.Tokens, a.opts.Questions)
+	page := newPages(h, facts, a.opts.Questions)
+	if len(a.opts.Tokens) > 0 {
+		page.tickets = tk
+	}
 	mux.Handle("GET "+hostPath, page)
 	objects := http.HandlerFunc(a.object)
-	return a.guard(page.before(authorize(a.opts.Tokens, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := agents.matches(r); ok {
-			toAgents.ServeHTTP(w, r)
-			return
-		}
+	operators := authorize(a.opts.Tokens, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/objects/") {
 			objects(w, r) // past the mux, which would clean the names in the path
 			return
@@ -106,7 +104,14 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))))
+	}))
+	return a.guard(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := agents.matches(r); ok {
+			toAgents.ServeHTTP(w, r)
+		} else {
+			operators.ServeHTTP(w, r)
+		}
+	})))
 }
 
 func noRoute(w http.ResponseWriter, r *http.Request) {
@@ -127,29 +132,17 @@ type admin struct {
 // listener does not have, which is how such a page gets around its origin, or an
 // Origin that is not the listener's.
 func (a *admin) guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !a.opts.AnyHost && !a.hasName(r.Host) {
-			refuse(w, http.StatusForbidden, "foreign_host", "this listener is not called "+r.Host)
-			return
-		}
+	names := a.opts.Hosts
+	if len(names) == 0 && len(a.opts.Tokens) == 0 {
+		names = []string{"localhost"}
+	}
+	return checkHost(names, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ownOrigin(r) && !isVisit(r) {
 			refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
 			return
 		}
 		next.ServeHTTP(w, r)
-	})
-}
-
-func (a *admin) hasName(hostport string) bool {
-	name := hostport
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		name = host
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	return name == "localhost" || slices.Contains(a.opts.Hosts, name)
+	}))
 }
 
 func ownOrigin(r *http.Request) bool {

@@ -40,6 +40,10 @@ type Options struct {
 	// StepTimeout bounds each read of a body and each write of a response, so that
 	// streams may last but not stall. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
+	// Hosts are the host names that the handler answers to, in addition to localhost and IP addresses. Empty
+	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
+	// any web page that is open on the machine reaches it by DNS rebinding.
+	Hosts []string
 	// Tokens are those of which a caller must present one, as a bearer token. None
 	// means that nobody has to.
 	Tokens []string
@@ -98,9 +102,10 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 		refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
 	}))
 	a := newAgents(p)
-	objects, toAgents := authorize(opts.Tokens, guard.Handler(p)), authorize(opts.Tokens, guard.Handler(a))
+	tk := newTickets()
+	objects, toAgents := authorize(opts.Tokens, nil, guard.Handler(p)), authorize(opts.Tokens, tk, guard.Handler(a))
 	if opts.CORS {
-		toAgents = shared(authorize(opts.Tokens, a))
+		toAgents = shared(authorize(opts.Tokens, tk, a))
 	}
 	route := func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := a.matches(r); ok {
@@ -110,17 +115,20 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 		}
 	}
 	if !opts.Page {
-		return p.watch(a, http.HandlerFunc(route))
+		return p.watch(a, checkHost(opts.Hosts, http.HandlerFunc(route)))
 	}
-	page := newPages(h, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Tokens, opts.Questions)
-	facts := authorize(opts.Tokens, guard.Handler(page))
-	return p.watch(a, page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	page := newPages(h, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Questions)
+	if len(opts.Tokens) > 0 {
+		page.tickets = tk
+	}
+	facts := authorize(opts.Tokens, nil, guard.Handler(page))
+	return p.watch(a, checkHost(opts.Hosts, page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == hostPath {
 			facts.ServeHTTP(w, r)
 		} else {
 			route(w, r)
 		}
-	})))
+	}))))
 }
 
 // public is the public handler.

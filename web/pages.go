@@ -30,7 +30,7 @@ type pageFacts struct {
 	Operator   bool `json:"operator,omitempty"`
 	Kill       bool `json:"kill,omitempty"`
 	Supervised bool `json:"supervised,omitempty"`
-	// Ticket opens WebSockets, for a minute, on a listener that wants tokens.
+	// Ticket opens one WebSocket at the path that the page has asked for, on a listener that wants tokens.
 	Ticket string `json:"ticket,omitempty"`
 }
 
@@ -44,9 +44,9 @@ type pageClass struct {
 
 // pages serves the page. Its files are the same for everybody, and need no token; what it then asks for does.
 type pages struct {
-	facts  pageFacts
-	tokens []string
-	files  map[string]pageFile // by their paths in URLs
+	facts   pageFacts
+	tickets *tickets            // nil: the listener wants no tokens
+	files   map[string]pageFile // by their paths in URLs
 }
 
 type pageFile struct {
@@ -55,7 +55,7 @@ type pageFile struct {
 }
 
 // newPages makes the page of a listener. Facts are its own, but for the classes and the process.
-func newPages(h *dohost.Host, facts pageFacts, tokens []string, questions Questions) *pages {
+func newPages(h *dohost.Host, facts pageFacts, questions Questions) *pages {
 	facts.Process = ulid.Make().String()
 	facts.Classes = []pageClass{}
 	for _, c := range h.Classes() {
@@ -67,7 +67,7 @@ func newPages(h *dohost.Host, facts pageFacts, tokens []string, questions Questi
 			facts.Classes = append(facts.Classes, of)
 		}
 	}
-	return &pages{facts, tokens, pageFiles(page.Files)}
+	return &pages{facts: facts, files: pageFiles(page.Files)}
 }
 
 func pageFiles(fsys fs.FS) map[string]pageFile {
@@ -121,11 +121,14 @@ var contentTypes = map[string]string{
 // hostPath is where the page asks for its facts.
 const hostPath = "/page/host.json"
 
-// ServeHTTP tells the page its facts.
-func (p *pages) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// socketParam is the member of the query of hostPath by which the page asks for a ticket: the path of a socket.
+const socketParam = "socket"
+
+// ServeHTTP answers with the page's facts, and with a ticket for a socket if the page asks for one.
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	facts := p.facts
-	if len(p.tokens) > 0 {
-		facts.Ticket = newTicket(p.tokens[0], time.Now().Add(ticketTime))
+	if path := r.URL.Query().Get(socketParam); path != "" && p.tickets != nil {
+		facts.Ticket = p.tickets.issue(path, time.Now())
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -224,36 +224,57 @@ func TestKill(t *testing.T) {
 	start(t, web.Handler(h, &web.Options{Page: true})).wantError("POST", "/v1/kill", "", 404, "no_route")
 }
 
-// TestATicketOpensASocketAndNothingElse is how the page gets one on a listener with tokens.
-func TestATicketOpensASocketAndNothingElse(t *testing.T) {
-	h := openClasses(t, talkerClass, mirrorClass)
+// TestTicketOpensASocketAndNothingElse is how the page gets one on a listener with tokens.
+func TestTicketOpensASocketAndNothingElse(t *testing.T) {
+	h := openClasses(t, talkerClass, mirrorClass, class())
 	tokens := []string{"one", "two"}
-	for name, s := range map[string]*server{
+	servers := map[string]*server{
 		"public": start(t, web.Handler(h, &web.Options{Page: true, Tokens: tokens})),
 		"admin":  start(t, web.Admin(h, &web.AdminOptions{Tokens: tokens})),
-	} {
+	}
+	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Version": {"13"}}
+	for name, s := range servers {
 		if _, res := s.text("/"); res.StatusCode != 200 {
 			t.Errorf("%s: the page wants a token: %s", name, res.Status)
 		}
 		s.wantError("GET", "/page/host.json", "", 401, "unauthorized")
-		s.header.Set("Authorization", "Bearer two")
-		ticket := getJSON[facts](s, "GET", "/page/host.json", "").Ticket
-		s.header.Del("Authorization")
-		url := strings.Replace(s.url, "http", "ws", 1) + "/agents/small-talk/a?tag=x&ticket="
-		for with, want := range map[string]int{
-			ticket: 101, "": 401, "x": 401, ticket + "0": 401, ticket[:len(ticket)-1]: 401,
-			"9" + ticket: 401, // another end, the same signature
-		} {
-			ws, res, err := websocket.Dial(t.Context(), url+with, nil)
+		issue := func(path string) string {
+			s.header = http.Header{"Authorization": {"Bearer two"}}
+			defer func() { s.header = http.Header{} }()
+			return getJSON[facts](s, "GET", "/page/host.json?socket="+path, "").Ticket
+		}
+		if got := issue(""); got != "" {
+			t.Errorf("%s: a ticket for no path: %q", name, got)
+		}
+		dial := func(at *server, ticket string, want int) {
+			t.Helper()
+			url := strings.Replace(at.url, "http", "ws", 1) + "/agents/small-talk/a?tag=x&ticket="
+			ws, res, err := websocket.Dial(t.Context(), url+ticket, nil)
 			if res == nil || res.StatusCode != want {
-				t.Errorf("%s: ticket %q: %v, want %d", name, with, err, want)
+				t.Errorf("%s: ticket %q: %v, want %d", name, ticket, err, want)
 			}
 			if err == nil {
 				ws.CloseNow()
 			}
 		}
-		s.wantError("GET", "/agents/big-mirror/a?ticket="+ticket, "", 401, "unauthorized")
-		s.header.Set("Upgrade", "websocket")
-		s.want("GET", "/agents/big-mirror/a?q=1&ticket="+ticket, "", 200, "GET BigMirror/a/?q=1 ")
+		const path = "/agents/small-talk/a"
+		ticket := issue(path)
+		dial(s, ticket, 101)
+		dial(s, ticket, 401) // it was used
+		dial(s, "", 401)
+		dial(s, "x", 401)
+		dial(s, issue(path)+"0", 401)
+		dial(s, issue("/agents/small-talk/b"), 401)
+		for _, other := range servers {
+			if other != s {
+				dial(other, issue(path), 401)
+			}
+		}
+		s.wantError("GET", path+"?ticket="+issue(path), "", 401, "unauthorized")
+		for _, elsewhere := range []string{"/page/host.json", "/objects/thing/a/put", "/v1/objects", "/debug/pprof/"} {
+			ticket := issue(elsewhere)
+			s.header = upgrade.Clone()
+			s.wantError("GET", elsewhere+"?ticket="+ticket, "", 401, "unauthorized")
+		}
 	}
 }

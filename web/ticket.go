@@ -1,57 +1,98 @@
 package web
 
 import (
-	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"net/http"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
-// Browsers cannot send a token with a WebSocket. A ticket stands in its place, in the query: it is given to
-// who presents a token, opens WebSockets alone, and is good for a minute. It is signed with a token, so
-// nobody has to remember it.
+// Browsers cannot send a token with a WebSocket. A page that has one asks for a ticket and puts it into the
+// query of the socket's URL instead.
 
 // ticketParam is the member of the query.
 const ticketParam = "ticket"
 
-// ticketTime is for how long a ticket is good.
-const ticketTime = time.Minute
+const (
+	// ticketTime is how long a ticket is valid.
+	ticketTime = time.Minute
+	// maxTickets bounds the tickets of a listener that were issued and not used. Issuing one more invalidates
+	// the oldest.
+	maxTickets = 4096
+)
 
-// newTicket makes a ticket that ends at some time.
-func newTicket(token string, end time.Time) string {
-	at := strconv.FormatInt(end.Unix(), 10)
-	return at + "." + signature(token, at)
+// tickets are those that one listener has issued. A ticket is random, opens one WebSocket at one agents path of
+// that listener, once, and ends with the process. Methods may be called from any goroutine.
+type tickets struct {
+	mu     sync.Mutex
+	issued map[string]ticket // by its text
+	order  []string          // texts, oldest first; those of used tickets too
 }
 
-func signature(token, at string) string {
-	mac := hmac.New(sha256.New, []byte(token))
-	mac.Write([]byte("dohost ticket " + at)) // a hash takes everything
-	return hex.EncodeToString(mac.Sum(nil))
+type ticket struct {
+	path [sha256.Size]byte // its hash, so that a ticket has one size
+	end  time.Time
 }
 
-// takeTicket takes the ticket off a request for a WebSocket, and says whether it is good.
-func takeTicket(r *http.Request, tokens []string, now time.Time) bool {
-	if !isUpgrade(r) {
+func newTickets() *tickets { return &tickets{issued: map[string]ticket{}} }
+
+// issue returns a ticket for a path as it stands in a URL.
+func (t *tickets) issue(path string, now time.Time) string {
+	text := rand.Text()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.order) > 0 {
+		oldest, valid := t.issued[t.order[0]]
+		if valid && now.Before(oldest.end) && len(t.order) < maxTickets {
+			break
+		}
+		delete(t.issued, t.order[0])
+		t.order = t.order[1:]
+	}
+	t.issued[text] = ticket{hashPath(path), now.Add(ticketTime)}
+	t.order = append(t.order, text)
+	return text
+}
+
+// use takes the ticket off the query of a WebSocket handshake, and reports whether it is valid. Whatever it
+// reports, the ticket is not valid any more.
+func (t *tickets) use(r *http.Request, now time.Time) bool {
+	if !isHandshake(r) {
 		return false
 	}
 	q := r.URL.Query()
-	at, signed, ok := strings.Cut(q.Get(ticketParam), ".")
-	end, err := strconv.ParseInt(at, 10, 64)
-	if !ok || err != nil || now.Unix() > end {
-		return false
-	}
-	known := 0
-	for _, t := range tokens {
-		known |= subtle.ConstantTimeCompare([]byte(signature(t, at)), []byte(signed))
-	}
-	if known == 0 {
+	text := q.Get(ticketParam)
+	t.mu.Lock()
+	issued, ok := t.issued[text]
+	delete(t.issued, text)
+	t.mu.Unlock()
+	if !ok || now.After(issued.end) || issued.path != hashPath(r.URL.EscapedPath()) {
 		return false
 	}
 	q.Del(ticketParam) // it is this server's, not the object's
 	r.URL.RawQuery = q.Encode()
 	return true
+}
+
+// hashPath hashes an agents path without its empty segments.
+func hashPath(path string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(strings.Join(pathSegments(path), "/")))
+}
+
+// isHandshake reports whether a request opens a WebSocket, by all that RFC 6455 wants of one: a single header
+// does not turn another request into one.
+func isHandshake(r *http.Request) bool {
+	if r.Method != http.MethodGet || !isUpgrade(r) || r.Header.Get("Sec-WebSocket-Key") == "" {
+		return false
+	}
+	for _, line := range r.Header.Values("Connection") {
+		for token := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
 }

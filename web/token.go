@@ -35,8 +35,9 @@ func ReadTokens(path string) ([]string, error) {
 	return tokens, nil
 }
 
-// authorize lets through who presents one of tokens, or a ticket for a WebSocket, or everybody if there are none.
-func authorize(tokens []string, next http.Handler) http.Handler {
+// authorize passes requests that present one of tokens, or a valid ticket if tk is not nil. Without tokens it
+// passes all.
+func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 	if len(tokens) == 0 {
 		return next
 	}
@@ -45,7 +46,7 @@ func authorize(tokens []string, next http.Handler) http.Handler {
 		sums = append(sums, sha256.Sum256([]byte(t)))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if takeTicket(r, tokens, time.Now()) {
+		if tk != nil && tk.use(r, time.Now()) {
 			next.ServeHTTP(w, r)
 			return
 		}

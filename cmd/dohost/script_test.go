@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,7 +94,7 @@ func server(ts *testscript.TestScript, name string) *running {
 	return s
 }
 
-var listens = regexp.MustCompile(`^(objects|admin|page) +(http://\S+)$`)
+var listens = regexp.MustCompile(`^(objects|admin|page) +((?:http://|unix:)\S+)$`)
 
 func start(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -107,7 +108,11 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 			break
 		}
 	}
-	cmd := exec.Command(program, append(args[2:], "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")...)
+	flags := append(slices.Clone(args[2:]), "--listen", "127.0.0.1:0")
+	if !slices.Contains(flags, "--admin") {
+		flags = append(flags, "--admin", "127.0.0.1:0")
+	}
+	cmd := exec.Command(program, flags...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=" + path, "DOHOST_LOG=" + ts.Getenv("DOHOST_LOG"), "DOHOST_GRACE=" + ts.Getenv("DOHOST_GRACE")}
 	for i, v := range cmd.Env {

@@ -33,9 +33,10 @@ export class Host {
     throw Object.assign(new Error(message || res.statusText), { status: res.status })
   }
 
-  // facts are what the host tells of itself.
-  facts() {
-    return this.ask('GET', '/page/host.json', 4000)
+  // facts describe the host. With the path of a socket they have a ticket for it, if the host wants tokens.
+  facts(path) {
+    const query = path ? '?' + new URLSearchParams({ socket: new URL(path, location.origin).pathname }) : ''
+    return this.ask('GET', '/page/host.json' + query, 4000)
   }
 }
 
@@ -84,7 +85,7 @@ export class Wire {
     this.#on.state('connecting')
     let facts
     try {
-      facts = await this.#host.facts()
+      facts = await this.#host.facts(this.#path)
     } catch (err) {
       if (this.#closed) return
       if (err.status === 401) return this.#on.state('denied', err.message)
