@@ -19,8 +19,7 @@ type InterruptedFiber struct {
 	ID      string
 	Kind    string
 	Created time.Time
-	// Attempt is how often it has failed or was interrupted, this time included: at most
-	// [KindOptions].MaxRetries.
+	// Attempt counts its failures and interruptions, including this one.
 	Attempt int
 
 	c    *core
@@ -69,7 +68,7 @@ func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
 
 func (f *InterruptedFiber) end(ctx context.Context, status FiberStatus, with func(*fiberRow)) error {
 	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error {
-		r.Attempt++
+		r.interrupted()
 		with(r)
 		f.c.close(r, status, now)
 		return f.c.putFiber(ctx, *r)
@@ -217,7 +216,7 @@ func (c *core) leftOver(ctx context.Context, row *fiberRow, failed error) error 
 		if !r.lost(c.life) {
 			return errMoved
 		}
-		r.Attempt++
+		r.interrupted()
 		r.Error = text(errLeft)
 		c.close(r, FiberFailed, now)
 		return nil

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,8 +47,10 @@ type fiberRow struct {
 	Snapshot []byte // JSON; nil before the first stash
 	Result   []byte // JSON
 	Error    string
-	Attempt  int    // how often it has failed or was interrupted
-	Retries  int    // how often it may
+	Attempt  int    // failures and interruptions since it was started
+	Retries  int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
+	Failures int    `msgpack:",omitempty"` // errors that its method has returned
+	Stalls   int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
 	Number   uint64 // in the order in which the agent's fibers came
 	Created  int64
 	Began    int64
@@ -67,6 +70,22 @@ type fiberRow struct {
 func (r *fiberRow) open() bool {
 	return !r.Dead && (r.Status == FiberPending || r.Status == FiberRunning)
 }
+
+// interrupted charges the fiber for an incarnation that ended before its method did.
+func (r *fiberRow) interrupted() { r.Attempt++; r.Stalls++ }
+
+// failed charges the fiber for an error of its method.
+func (r *fiberRow) failed() { r.Attempt++; r.Failures++ }
+
+// exhausted reports whether the fiber may not run again after that many more interruptions.
+func (r *fiberRow) exhausted(more int) bool {
+	return r.Failures+r.Stalls+more > r.Retries || r.Attempt+more > max(r.Retries, maxAttempts)
+}
+
+// maxAttempts bounds the failures and interruptions of a fiber over its whole life. A method whose
+// checkpoint changes in every run, because it holds the time, makes progress by our measure and
+// could otherwise end its process for ever.
+const maxAttempts = 10_000
 
 // lost says that a row is open, and that this life does not work on it.
 func (r *fiberRow) lost(life string) bool { return r.open() && r.Life != life }
@@ -198,8 +217,11 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 		if !r.open() || f.over || r.Restarts != f.restarts {
 			return ErrFiberDone
 		}
-		r.Snapshot, r.Updated = snapshot, time.Now().UnixMilli()
-		r.Hooks, r.Lost = 0, 0 // it comes forward
+		r.Updated = time.Now().UnixMilli()
+		if !bytes.Equal(r.Snapshot, snapshot) { // the fiber has made progress
+			r.Snapshot = snapshot
+			r.Stalls, r.Hooks, r.Lost = 0, 0, 0
+		}
 		return nil
 	})
 	if errors.Is(err, dohost.ErrNoRow) {

@@ -21,8 +21,8 @@ type FiberInfo struct {
 	Snapshot json.RawMessage `json:"snapshot,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"` // the last one
-	Attempt  int             `json:"attempt"`
-	Retries  int             `json:"retries"`
+	Attempt  int             `json:"attempt"`         // failures and interruptions; of RunFiber's, calls of the hook
+	Retries  int             `json:"retries"`         // see KindOptions.MaxRetries
 	Created  time.Time       `json:"created"`
 	Updated  time.Time       `json:"updated"`
 	Ended    time.Time       `json:"ended,omitzero"`
@@ -239,7 +239,8 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 // renew makes the row of a fiber that has ended that of one that has not begun, in this life.
 func (c *core) renew(r *fiberRow, now int64) {
 	r.Life, r.Status, r.Updated, r.Restarts = c.life, FiberPending, now, r.Restarts+1
-	r.Attempt, r.Error, r.Result, r.Ended, r.Expires = 0, "", nil, 0, 0
+	r.Attempt, r.Failures, r.Stalls = 0, 0, 0
+	r.Error, r.Result, r.Ended, r.Expires = "", nil, 0, 0
 	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
 }
 

@@ -161,7 +161,7 @@ func (c *core) judge(row *fiberRow, now time.Time) verdict {
 // takeUp has a task of this incarnation go on with an interrupted fiber: atOnce, or when that is
 // counted durably. At once is not for a Transaction that may be taken back, which the task would not be.
 func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64, atOnce bool) error {
-	row.Attempt++
+	row.interrupted()
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
 	row.Life, row.Status, row.Began, row.Updated = c.life, FiberRunning, now, now
 	err := dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -191,7 +191,7 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		// process ends it once before that, and not again and again.
 		err = c.takeUp(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Life, c.process()))
 	case giveUp:
-		row.Attempt++
+		row.interrupted()
 		row.Error = "max retries exceeded"
 		c.close(row, FiberFailed, now.UnixMilli())
 		err = c.putFiber(ctx, *row)
@@ -205,6 +205,10 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		_, err = fiberRows.Delete(ctx, c.store(), row.ID)
 	case ask:
 		asks = true
+	case pause:
+		c.fibers.waits = true
+		row.Again = now.Add(hookDelay(row.Hooks-1, c.class.options.KeepAlive)).UnixMilli()
+		err = c.putFiber(ctx, *row)
 	case postpone:
 		return false, nil
 	}

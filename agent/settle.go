@@ -58,11 +58,9 @@ func (c *core) settle(r *fiberRow, e *ending, now int64) {
 		c.close(r, FiberCompleted, now)
 		return
 	}
-	if r.Attempt++; e.final {
-		r.Attempt = r.Retries + 1
-	}
+	r.failed()
 	r.Error = text(e.failed)
-	if r.Attempt > r.Retries {
+	if e.final || r.exhausted(0) {
 		c.close(r, FiberFailed, now)
 	}
 }

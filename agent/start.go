@@ -24,8 +24,10 @@ type FiberKind[T any] string
 // KindOptions tunes the fibers of a kind. A nil *KindOptions, and the zero KindOptions, mean the
 // defaults.
 type KindOptions struct {
-	// MaxRetries is how often a fiber goes on after it has failed or was interrupted. Zero
-	// means 3; negative, not at all.
+	// MaxRetries bounds how often a fiber's method is called again. Two things count: errors
+	// that the method has returned, and interruptions (ends of its incarnation) since the
+	// fiber's checkpoint last changed. So a fiber that makes progress outlives any number of
+	// restarts, up to 10,000. Zero means 3; negative, no retry.
 	MaxRetries int
 	// KeepCompleted is how long one that completed, or was cancelled, can be asked for, from
 	// then or from when [OnFiberEnded] was told. Zero means 24 h; negative, for ever.
@@ -92,7 +94,7 @@ func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) er
 // Fiber is a started fiber, for the method that it runs.
 type Fiber[T any] struct {
 	ID      string
-	Attempt int // how often it has failed or was interrupted before
+	Attempt int // failures and interruptions before this call
 
 	run        *running
 	checkpoint T
@@ -147,9 +149,9 @@ type Started struct {
 
 // StartFiber starts a fiber of a kind from a checkpoint. It runs as a task of its own, once what
 // this event has written is durable, and not at all if that is rolled back or lost. When its
-// incarnation ends another goes on with it from its last checkpoint; when its method fails it is
-// called again at once: both as often as [KindOptions] say. It can be asked for until then, and
-// for a while afterwards: see [InspectFiber].
+// incarnation ends, the next one calls the method again with the last checkpoint; when the method
+// fails, it is called again immediately. [KindOptions].MaxRetries bounds both. [InspectFiber] finds
+// the fiber until it has ended, and for its retention period afterwards.
 //
 // Errors: one for a kind that the class does not have, or has with another checkpoint, and for a
 // key that belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded]

@@ -23,11 +23,12 @@ const (
 	tell                    // call OnFiberEnded
 	untold                  // there is none, or it has failed too often, or for too long
 	postpone                // it is not its time
+	pause                   // its hook has resumed it more than once without progress
 )
 
 // String is how a verdict is reported.
 func (v verdict) String() string {
-	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later"}[v]
+	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later", "paused"}[v]
 }
 
 // judge decides about a fiber. known says that there is a method, or a hook, for it, and
@@ -47,7 +48,7 @@ func judge(r *fiberRow, known, handed bool, now time.Time) verdict {
 	switch {
 	case r.Started && !known:
 		return strand
-	case r.Started && r.Attempt+1 > r.Retries:
+	case r.Started && r.exhausted(1):
 		return giveUp
 	case r.Started && !handed:
 		return resume
@@ -57,6 +58,8 @@ func judge(r *fiberRow, known, handed bool, now time.Time) verdict {
 		return bury
 	case early:
 		return postpone
+	case !r.Started && r.Hooks > 1 && r.Again == 0:
+		return pause
 	case r.Started:
 		return hand
 	}

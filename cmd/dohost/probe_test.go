@@ -50,7 +50,11 @@ func probing() dohost.Class {
 		agent.Sub[probe](probes), agent.Callable("subs", (*probe).subs), agent.Callable("drop", (*probe).drop),
 		agent.Callable("destroy", (*probe).destroy), agent.Callable("hold", (*probe).hold),
 		agent.OnFiber(walking, func(p *probe, ctx context.Context, f *agent.Fiber[walkPart]) error {
-			return p.walk(ctx, f.Checkpoint())
+			at := f.Checkpoint()
+			if at.Walk.Name == "stalled" { // it makes no progress
+				return errors.Join(p.happened("stalled %d", f.Attempt), dohost.Sleep(ctx, time.Hour))
+			}
+			return p.walk(ctx, at)
 		}, nil),
 		agent.OnInterrupted((*probe).interrupted))
 }

@@ -392,21 +392,31 @@ func TestAHangingHookDoesNotKeepTheGateShut(t *testing.T) {
 	}
 }
 
-// TestAFiberIsNotKilledForEver has four processes die with one fiber: the fifth gives it up.
-func TestAFiberIsNotKilledForEver(t *testing.T) {
+// TestFiberWithoutProgressFailsAfterFourKills kills four processes, each after the fibers of "stalled" and
+// "walking" have run in it. The fifth process fails the one that never saves a checkpoint, and resumes the other.
+func TestFiberWithoutProgressFailsAfterFourKills(t *testing.T) {
 	t.Parallel()
 	p := admit(t)
 	p.connect()
-	p.call("start", walk{"killer", 100, 1000}, nil)
-	p.stashed("killer", 1)
-	for range 4 {
+	p.call("start", walk{"stalled", 0, 0}, nil)
+	p.call("start", walk{"walking", 1000, 3_600_000}, nil)
+	for n := range 4 {
+		p.happens(fmt.Sprintf("stalled %d", n), 1)
+		p.happens(fmt.Sprintf("step walking %d", n), 1)
+		p.call("fibers", struct{}{}, nil) // answered after the checkpoint is durable
 		p.kill()
 		p.begin()
 		p.connect()
 	}
+	p.happens("step walking 4", 1)
 	var fibers []agent.FiberInfo
 	p.call("fibers", struct{}{}, &fibers)
-	if len(fibers) != 1 || fibers[0].Status != agent.FiberFailed || fibers[0].Error != "max retries exceeded" {
-		t.Errorf("%+v", fibers)
+	statuses := map[string]string{}
+	for _, f := range fibers {
+		statuses[f.Key] = string(f.Status) + " " + f.Error
+	}
+	want := map[string]string{"stalled": "failed max retries exceeded", "walking": "running "}
+	if !maps.Equal(statuses, want) {
+		t.Errorf("fibers %v, want %v", statuses, want)
 	}
 }

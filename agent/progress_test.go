@@ -1,0 +1,120 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// A fiber whose checkpoint changes between the ends of its processes is not failed by their number.
+func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
+	const restarts = 12
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			for n := f.Checkpoint(); n < 3*restarts; {
+				if err := sleep(ctx, time.Second); err != nil {
+					return err
+				}
+				n++
+				if err := f.Stash(ctx, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		s := start(t, h, 0, nil)
+		for n := range restarts {
+			h.Advance(2500 * time.Millisecond)
+			h.Kill()
+			if info := inspect(t, h, s.ID); info.Status != agent.FiberRunning {
+				t.Fatalf("after %d restarts: %s %s", n+1, info.Status, info.Error)
+			}
+		}
+		h.Advance(time.Minute)
+		info := inspect(t, h, s.ID)
+		same(t, "the fiber", words(info.Status, info.Attempt, string(info.Snapshot)), "completed 12 36")
+	})
+}
+
+// Saving the same checkpoint again is no progress, and progress does not forgive errors.
+func TestFiberWithoutProgressFails(t *testing.T) {
+	t.Run("the same checkpoint in every run", func(t *testing.T) {
+		w := &shift{}
+		atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			calls := 0
+			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+				calls++
+				if err := f.Stash(ctx, 7); err != nil {
+					return err
+				}
+				return sleep(ctx, time.Hour)
+			}
+			s := start(t, h, 7, nil)
+			for range 4 {
+				h.Advance(time.Second)
+				h.Kill()
+			}
+			h.Advance(time.Second)
+			info := inspect(t, h, s.ID)
+			same(t, "the fiber", words(calls, info.Status, info.Error), "4 failed max retries exceeded")
+		})
+	})
+	t.Run("an error after every checkpoint", func(t *testing.T) {
+		w := &shift{}
+		atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			calls := 0
+			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+				calls++
+				if err := f.Stash(ctx, calls); err != nil {
+					return err
+				}
+				return errNo
+			}
+			s := start(t, h, 0, nil)
+			h.Advance(time.Second)
+			info := inspect(t, h, s.ID)
+			same(t, "the fiber", words(calls, info.Status, info.Error), "4 failed "+errNo.Error())
+		})
+	})
+}
+
+// A fiber that its hook resumes is given a pause after two ends without progress: a process that dies
+// often for reasons of its own does not use up the five calls of the hook within seconds.
+func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
+	w := &shift{}
+	w.hook = func(w *worker, ctx context.Context, i *agent.Interrupted) error {
+		w.note("hook %d", i.Attempt)
+		_, err := i.Resume(ctx, func(ctx context.Context) error { return sleep(ctx, 40*time.Second) })
+		return err
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		client := h.Client(func(ctx context.Context) error {
+			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
+				_, err := agent.RunFiber(ctx, a, "long", func(ctx context.Context) (none, error) {
+					return none{}, sleep(ctx, time.Hour)
+				})
+				return err
+			})
+		})
+		for range 8 {
+			h.Advance(time.Second)
+			h.Kill()
+		}
+		if err := client.Wait(); err == nil {
+			t.Error("the fiber's caller was answered by a process that has ended")
+		}
+		h.Advance(10 * time.Minute)
+		w.happened(t, "1s hook 0", "2s hook 1", "33s hook 2")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			open, err := agent.ListFibers(ctx, a, nil)
+			dead, err2 := agent.DeadFibers(ctx, a, 0)
+			same(t, "left open and dead", words(len(open), len(dead)), "0 0")
+			return errors.Join(err, err2)
+		})
+	})
+}
