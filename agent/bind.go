@@ -70,9 +70,10 @@ type Options struct {
 	// HungAfter is how long a run of an interval may take before it is started again,
 	// although it has not ended. Zero means 30 s; negative is an error.
 	HungAfter time.Duration
-	// MaxStarts bounds how often a schedule's run, or an item of the queue, is started
-	// after the end of the incarnation has cut the last start off. Then it has failed: it
-	// may be what ends the incarnations. Zero means 5; negative means no bound.
+	// MaxStarts bounds how often a run of a schedule, or of an item of the queue, is started
+	// when each start is cut off by the end of the incarnation. After that the item, or the
+	// schedule if it does not recur, is a dead letter: see [DeadLetters]. Zero means 5;
+	// negative means no bound.
 	MaxStarts int
 }
 

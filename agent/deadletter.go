@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// deadItem is the row of an item that has failed.
+// deadItem is the row of a dead letter.
 type deadItem struct {
 	Item  item
 	Died  time.Time
@@ -54,19 +54,19 @@ func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, 
 	return deadItems.Delete(ctx, c.store(), id)
 }
 
-// DeadLetter is an item of the queue that has failed.
+// DeadLetter is an item of the queue that has failed, or a schedule of [After] or [At] whose runs
+// were cut off Options.MaxStarts times.
 type DeadLetter struct {
-	ID       string          `json:"id"`
+	ID       string          `json:"id"` // of the item or of the schedule
 	Callback string          `json:"callback"`
 	Payload  json.RawMessage `json:"payload"`
-	Enqueued time.Time       `json:"enqueued"`
+	Enqueued time.Time       `json:"enqueued"` // or scheduled
 	Died     time.Time       `json:"died"`
 	Error    string          `json:"error"` // the text of the last error, up to 4 KiB
 }
 
-// DeadLetters returns the items of the queue that have failed, the oldest first. Zero as the
-// limit means all. They stay until [RetryDead] or [DropDead], or an item of the same id that
-// fails as well.
+// DeadLetters returns the agent's dead letters, the oldest first. A limit of zero means all. A dead
+// letter is kept until [RetryDead], [DropDead], or the failure of another item with the same id.
 //
 // Errors: [dohost.ErrCollection] for a negative limit.
 func DeadLetters(ctx context.Context, a Ref, limit int) ([]DeadLetter, error) {
@@ -87,7 +87,8 @@ func DeadLetters(ctx context.Context, a Ref, limit int) ([]DeadLetter, error) {
 	return all, nil
 }
 
-// RetryDead puts a dead letter at the end of the queue, and says whether there was one.
+// RetryDead appends a dead letter to the queue, also if it was a schedule, and reports whether
+// there was one.
 //
 // Errors: one if there is an item of its id in the queue.
 func RetryDead(ctx context.Context, a Ref, id string) (existed bool, err error) {

@@ -290,16 +290,17 @@ func TestQueueIsDrainedAfterACrash(t *testing.T) {
 func TestPoisonDoesNotHoldUpTheQueue(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, boom, "boom", called("boom"))
-		schedule(b, agent.After(0), boom, "a schedule", nil) // which ends the queue's runs too
+		once := schedule(b, agent.After(0), boom, "a schedule", nil) // ends the queue's runs too
 		enqueue(b, note, "good", nil)
 		b.rest()
 		b.wrote("good")
-		if got := b.dead(); !slices.Equal(got, []string{"boom"}) {
+		if got := b.dead(); !slices.Equal(got, []string{once, "boom"}) {
 			t.Errorf("dead: %q", got)
 		}
 		cutOff := " callback=boom err=agent: every start was cut off by the end of the incarnation"
-		b.told("queue:dead", "queue:dead"+cutOff+" depth=1")
-		b.told("schedule:error", "schedule:error"+cutOff)
+		b.told("queue:dead", "queue:dead"+cutOff+" depth=2")
+		b.told("schedule:dead", "schedule:dead"+cutOff+" depth=1")
+		b.told("schedule:error")
 	})
 }
 

@@ -96,8 +96,9 @@ type ScheduleOptions struct {
 // schedule's id. It survives everything that the agent survives. A run comes late rather than
 // never, and not twice for the time that the host stood still.
 //
-// What is there once goes when its callback has ended, with an error too: that is told as
-// "schedule:error". The end of an incarnation ends no run: it is started anew. An interval
+// A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
+// "schedule:error". A run that the end of an incarnation cuts off is started again; after
+// Options.MaxStarts such ends the schedule becomes a dead letter ([DeadLetters]). An interval
 // that has been running for Options.HungAfter is started again, and the run that hangs has no
 // more say. A callback that schedules itself should not be [Idempotent]; the run that it is
 // in does not stand for the next, though, if it is of After or At.

@@ -400,7 +400,8 @@ func TestPoisonDoesNotStopOthers(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		cutOff := "schedule:error callback=boom err=agent: every start was cut off by the end of the incarnation"
-		b.told("schedule:error callback=boom", cutOff, cutOff)
+		b.told("schedule:error callback=boom", cutOff) // of the interval
+		b.told("schedule:dead", "schedule:dead callback=boom err=agent: every start was cut off by the end of the incarnation depth=1")
 		if once, often := b.o.run("boom")-1, b.o.run("boom every")-1; once != 5 || often != 3 { // twice cut off by the other
 			t.Errorf("panicking callbacks ran %d and %d times", once, often)
 		}

@@ -83,9 +83,9 @@ func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error
 	return found, nil
 }
 
-// startSchedules starts what was cut off and what is due, as much as one ring starts; and
-// ends what was cut off too often. It returns the suspects among what was cut off, if nothing
-// else is left to start.
+// startSchedules starts the runs that were cut off and those that are due, up to maxStarted, and
+// ends the runs that were cut off too often. If nothing else is left to start, it returns the
+// suspects among those cut off.
 func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []job, err error) {
 	lost, err := c.lostJobs(ctx)
 	if err != nil {
@@ -95,8 +95,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []jo
 	for _, row := range lost {
 		switch j := row.Value; {
 		case j.Run.hopeless(c.life, c.class.options.MaxStarts):
-			c.jobFailed(ctx, j, errCutOff)
-			if err := c.endJob(ctx, j, now); err != nil {
+			if err := c.jobCutOff(ctx, j, now); err != nil {
 				return nil, err
 			}
 		case j.Run.suspect(c.life):
@@ -204,6 +203,27 @@ func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
 		return c.dropJob(ctx, j.ID)
 	}
 	return jobs.Put(ctx, c.store(), next)
+}
+
+// jobCutOff ends a run that MaxStarts ends of incarnations have cut off. The callback may never have
+// returned, so a schedule that does not recur is kept as a dead letter; one that recurs waits for its
+// next time.
+func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
+	if j.Kind.recurs() {
+		c.jobFailed(ctx, j, errCutOff)
+		return c.endJob(ctx, j, now)
+	}
+	letter := item{ID: j.ID, Callback: j.Callback, Payload: j.ID, Enqueued: j.Created, Retry: j.Retry}
+	depth, err := c.bury(ctx, letter, now, errCutOff)
+	if err != nil {
+		return err
+	}
+	if _, err := jobs.Delete(ctx, c.store(), j.ID); err != nil { // its payload is the dead letter's now
+		return err
+	}
+	c.report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errCutOff),
+		slog.Int("depth", depth))
+	return nil
 }
 
 func (c *core) jobFailed(ctx context.Context, j job, err error) {
