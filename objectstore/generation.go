@@ -57,7 +57,7 @@ func (g *generation) absorb(s *generation) {
 	}
 	for i := range s.set.rows {
 		r := &s.set.rows[i]
-		g.set.set(r.key, r.value, r.deleted, true)
+		g.set.set(r.key, r.value, r.deleted, 0)
 	}
 	if s.slot.changed {
 		g.slot = s.slot

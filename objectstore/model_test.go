@@ -224,6 +224,16 @@ func (m *model) rollback(t *rapid.T) {
 	m.now, m.gated, m.outs = sv.state, sv.gated, sv.outs
 }
 
+// end closes a savepoint and those inside it. Nothing changes.
+func (m *model) end(t *rapid.T) {
+	if len(m.saves) == 0 {
+		t.Skip("no savepoint")
+	}
+	i := rapid.IntRange(0, len(m.saves)-1).Draw(t, "savepoint")
+	m.o.End(m.saves[i].point)
+	m.saves = m.saves[:i]
+}
+
 // handOver makes the model's state a version. Outputs learn it as they are emitted.
 func (m *model) handOver(t *rapid.T) {
 	version := len(m.versions)
@@ -380,6 +390,7 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"put": m.put, "put2": m.put, "put3": m.put, "delete": m.delete, "deleteAll": m.deleteAll, "slot": m.slot,
 			"get": m.get, "scan": m.scan, "scan2": m.scan, "begin": m.begin, "rollback": m.rollback,
+			"end":  m.end,
 			"emit": m.emit, "handOver": m.handOver, "handOver2": m.handOver, "commit": m.commit, "hold": m.hold,
 			"fence": m.fence, "fenceDropping": m.fenceDropping, "crash": m.crash, "waking": func(t *rapid.T) { m.o.drawWaking(t) },
 			"": m.check,

@@ -1,9 +1,10 @@
 package objectstore
 
-// Savepoint is a place in a segment to roll back to. It is valid until the
-// segment is handed over, discarded or rolled back beyond it.
+// Savepoint is a place in a segment to roll back to. It is open until it is ended or
+// rolled back, or a savepoint around it is, or the segment is handed over or discarded.
 type Savepoint struct {
 	serial uint64
+	depth  int // savepoints that were open
 	undo   int
 	outs   int
 }
@@ -16,6 +17,9 @@ const (
 	undoSlot
 )
 
+// undoOverhead is what an undo counts for besides the value that it keeps.
+const undoOverhead = 128
+
 // undo is one change of a segment, to be taken back.
 type undo struct {
 	kind   undoKind
@@ -24,30 +28,111 @@ type undo struct {
 	at     int         // undoRow: its place
 	old    row         // undoRow: what it was
 	slot   slotChange  // undoSlot
+	saved  uint32      // undoSlot: slotSaved before
 	before *generation // undoClear
 }
 
-// Begin marks a place to roll back to. Savepoints nest; one that is not rolled
-// back needs nothing.
-func (s *Segment) Begin() Savepoint {
-	s.saved = true
-	return Savepoint{serial: s.serial, undo: len(s.undo), outs: len(s.g.outs)}
+// bytes is what the undo counts for against the limits on undurable data.
+func (u *undo) bytes() int {
+	n := undoOverhead + len(u.old.value)
+	if u.before != nil {
+		n += u.before.set.bytes
+	}
+	return n
 }
 
-// Rollback undoes all since Begin: writes, slot changes and outputs. It returns
-// the outputs, unreleased. A savepoint that is no longer valid undoes nothing.
+// savepoints are what a segment needs to be rolled back. An open savepoint keeps one undo
+// for each row that was written since it was opened, however often: a row that was saved
+// since then carries the number of that savepoint or of a later one.
+type savepoints struct {
+	undo      []undo   // in the order of the changes; empty unless a savepoint is open
+	bytes     int      // what undo counts for
+	open      []uint32 // numbers of the open savepoints, outermost first; they increase
+	last      uint32   // the number of the savepoint that was opened last
+	slotSaved uint32   // for the slot, as row.saved
+}
+
+// since is the number of the innermost open savepoint, or zero.
+func (p *savepoints) since() uint32 {
+	if len(p.open) == 0 {
+		return 0
+	}
+	return p.open[len(p.open)-1]
+}
+
+func (p *savepoints) push(u undo) {
+	p.undo = append(p.undo, u)
+	p.bytes += u.bytes()
+}
+
+// cut drops the changes from the place at on.
+func (p *savepoints) cut(at int) {
+	for i := at; i < len(p.undo); i++ {
+		p.bytes -= p.undo[i].bytes()
+	}
+	clear(p.undo[at:])
+	if p.undo = p.undo[:at]; at == 0 && cap(p.undo) > linearRows {
+		p.undo = nil
+	}
+}
+
+// merge drops the changes from the place at on that the savepoint since does not need,
+// because it has an older state of the same row.
+func (p *savepoints) merge(at int, since uint32) {
+	kept := p.undo[:at]
+	for _, u := range p.undo[at:] {
+		if u.kind == undoRow && u.old.saved >= since || u.kind == undoSlot && u.saved >= since {
+			p.bytes -= u.bytes()
+			continue
+		}
+		kept = append(kept, u)
+	}
+	clear(p.undo[len(kept):])
+	p.undo = kept
+}
+
+// Begin opens a savepoint. Savepoints nest: the caller ends or rolls back each of them.
+func (s *Segment) Begin() Savepoint {
+	p := Savepoint{serial: s.serial, depth: len(s.saves.open), undo: len(s.saves.undo), outs: len(s.g.outs)}
+	s.saves.last++
+	s.saves.open = append(s.saves.open, s.saves.last)
+	return p
+}
+
+// isOpen says whether p, and all that was before it, is still there.
+func (s *Segment) isOpen(p Savepoint) bool {
+	return p.serial == s.serial && p.depth < len(s.saves.open) && p.undo <= len(s.saves.undo) && p.outs <= len(s.g.outs)
+}
+
+// End closes a savepoint, and those inside it, and keeps the changes. What would undo them
+// is dropped, unless a savepoint around it needs it. A savepoint that is not open ends nothing.
+func (s *Segment) End(p Savepoint) {
+	if !s.isOpen(p) {
+		return
+	}
+	s.saves.open = s.saves.open[:p.depth]
+	if since := s.saves.since(); since > 0 {
+		s.saves.merge(p.undo, since)
+	} else {
+		s.saves.cut(0)
+	}
+}
+
+// Rollback undoes all since Begin: writes, slot changes and outputs. It closes the
+// savepoint and those inside it, and returns the outputs, unreleased. A savepoint that is
+// not open undoes nothing.
 func (s *Segment) Rollback(p Savepoint) []Output {
-	if p.serial != s.serial || p.undo > len(s.undo) || p.outs > len(s.g.outs) {
+	if !s.isOpen(p) {
 		return nil
 	}
-	for i := len(s.undo) - 1; i >= p.undo; i-- {
-		s.takeBack(&s.undo[i])
+	for i := len(s.saves.undo) - 1; i >= p.undo; i-- {
+		s.takeBack(&s.saves.undo[i])
 	}
-	if len(s.undo) > p.undo {
+	if len(s.saves.undo) > p.undo {
 		s.feeds = nil
 	}
-	clear(s.undo[p.undo:])
-	s.undo = s.undo[:p.undo]
+	s.saves.cut(p.undo)
+	s.saves.open = s.saves.open[:p.depth]
 	dropped := outputs(s.g.outs[p.outs:])
 	clear(s.g.outs[p.outs:])
 	s.g.outs = s.g.outs[:p.outs]
@@ -62,6 +147,6 @@ func (s *Segment) takeBack(u *undo) {
 	case undoClear:
 		s.g.set, s.g.cleared, s.g.gated, s.g.slot = u.before.set, u.before.cleared, u.before.gated, u.before.slot
 	case undoSlot:
-		s.g.slot, s.g.gated = u.slot, u.gated
+		s.g.slot, s.g.gated, s.saves.slotSaved = u.slot, u.gated, u.saved
 	}
 }

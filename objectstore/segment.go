@@ -42,11 +42,10 @@ type Segment struct {
 	r       *Range
 	epoch   Epoch
 	g       *generation // never nil
-	undo    []undo      // what Rollback needs; empty unless saved
-	saved   bool        // Begin was called since the segment was last empty
-	serial  uint64      // counts the times the segment was emptied: tells old savepoints
-	scratch []byte      // a key under construction
-	feeds   feedCache   // ends of feeds, as the segment sees them
+	saves   savepoints
+	serial  uint64    // counts the times the segment was emptied: tells old savepoints
+	scratch []byte    // a key under construction
+	feeds   feedCache // ends of feeds, as the segment sees them
 }
 
 // NewSegment returns an empty segment of the life e.
@@ -122,13 +121,14 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 	return nil
 }
 
-// set writes a row, whose key begins with the space, and remembers what it was.
+// set writes a row, whose key begins with the space. The first time after a savepoint was
+// opened it keeps the row's old state.
 func (s *Segment) set(k, value []byte, deleted, noWait bool) {
-	gated := s.g.gated
-	at, old, had := s.g.set.set(k, value, deleted, !s.saved)
+	gated, since := s.g.gated, s.saves.since()
+	at, old, had := s.g.set.set(k, value, deleted, since)
 	s.g.gated = gated || !noWait
-	if s.saved {
-		s.undo = append(s.undo, undo{kind: undoRow, at: at, old: old, had: had, gated: gated})
+	if since > 0 && old.saved < since {
+		s.saves.push(undo{kind: undoRow, at: at, old: old, had: had, gated: gated})
 	}
 }
 
@@ -137,8 +137,8 @@ func (s *Segment) DeleteAll() error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
 	}
-	if s.saved {
-		s.undo = append(s.undo, undo{kind: undoClear, before: &generation{
+	if s.saves.since() > 0 {
+		s.saves.push(undo{kind: undoClear, before: &generation{
 			set: s.g.set, cleared: s.g.cleared, gated: s.g.gated, slot: s.g.slot,
 		}})
 		s.g.set = writeSet{}
@@ -169,8 +169,9 @@ func (s *Segment) SetSlot(slot Slot) {
 func (s *Segment) ClearSlot() { s.changeSlot(slotChange{changed: true}) }
 
 func (s *Segment) changeSlot(c slotChange) {
-	if s.saved {
-		s.undo = append(s.undo, undo{kind: undoSlot, slot: s.g.slot, gated: s.g.gated})
+	if since := s.saves.since(); s.saves.slotSaved < since {
+		s.saves.push(undo{kind: undoSlot, slot: s.g.slot, gated: s.g.gated, saved: s.saves.slotSaved})
+		s.saves.slotSaved = since
 	}
 	s.g.slot, s.g.gated = c, true
 }
@@ -193,8 +194,10 @@ func (s *Segment) Discard() []Output {
 
 // emptied makes earlier savepoints stale.
 func (s *Segment) emptied() {
-	clear(s.undo)
-	s.undo, s.saved = s.undo[:0], false
+	if s.saves.last > 0 {
+		s.saves.cut(0)
+		s.saves = savepoints{undo: s.saves.undo, open: s.saves.open[:0]}
+	}
 	s.serial++
 }
 

@@ -115,7 +115,25 @@ func TestSavepoints(t *testing.T) {
 				now.rows, outs = marks[i].rows, marks[i].outs
 				marks = marks[:i]
 			},
+			"end": func(t *rapid.T) {
+				if len(marks) == 0 {
+					t.Skip("no savepoint")
+				}
+				i := rapid.IntRange(0, len(marks)-1).Draw(t, "mark")
+				o.End(marks[i].point)
+				marks = marks[:i]
+			},
 			"": func(t *rapid.T) {
+				if len(marks) == 0 && len(o.saves.undo) > 0 {
+					t.Fatalf("%d undos without a savepoint", len(o.saves.undo))
+				}
+				bytes := 0
+				for i := range o.saves.undo {
+					bytes += o.saves.undo[i].bytes()
+				}
+				if bytes != o.saves.bytes {
+					t.Fatalf("undos of %d bytes count %d", bytes, o.saves.bytes)
+				}
 				got, err := collect(o.Scan(Bounds{Space: SpaceKV}))
 				if want := now.scan(Bounds{Space: SpaceKV}); err != nil || !slices.Equal(got, want) {
 					t.Fatalf("rows %q, %v; want %q", got, err, want)

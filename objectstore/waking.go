@@ -106,7 +106,7 @@ func (w *wholeReader) fits() bool {
 // see implements rowSink.
 func (w *wholeReader) see(key, value []byte) {
 	if !bytes.Equal(key[w.skip:], slotRow) {
-		w.g.set.set(key[w.skip:], value, false, true)
+		w.g.set.set(key[w.skip:], value, false, 0)
 		return
 	}
 	slot, err := decodeSlot(value)
@@ -135,7 +135,7 @@ func (g *generation) tight() *generation {
 	t.set.rows, t.set.arena = make([]row, 0, rows), make([]byte, 0, size)
 	for i := range g.set.rows {
 		if w := &g.set.rows[i]; !w.deleted {
-			t.set.set(w.key, w.value, false, true)
+			t.set.set(w.key, w.value, false, 0)
 		}
 	}
 	return t

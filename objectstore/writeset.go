@@ -21,6 +21,7 @@ type row struct {
 	key     []byte
 	value   []byte
 	deleted bool
+	saved   uint32 // of a segment's row: see savepoints
 }
 
 // rowSize counts a row whose value has valueLen bytes.
@@ -51,13 +52,13 @@ func (w *writeSet) find(key []byte) int {
 	return -1
 }
 
-// set writes a row. The old value's memory is overwritten if inPlace, which is
-// right as long as nobody holds on to it. It returns the row's place and, if the
-// row was there already, what it was.
-func (w *writeSet) set(key, value []byte, deleted, inPlace bool) (at int, old row, had bool) {
+// set writes a row. It returns the row's place and, if the row was there already, its old
+// state. That shares no memory with the row if the row had not been saved by the savepoint
+// since, or by a later one; else the new value may be in the place of the old one.
+func (w *writeSet) set(key, value []byte, deleted bool, since uint32) (at int, old row, had bool) {
 	at = w.find(key)
 	if at < 0 {
-		w.rows = append(w.rows, row{key: w.copy(key), value: w.copy(value), deleted: deleted})
+		w.rows = append(w.rows, row{key: w.copy(key), value: w.copy(value), deleted: deleted, saved: since})
 		at = len(w.rows) - 1
 		w.bytes += rowSize(key, len(value))
 		w.addToIndex(at)
@@ -66,12 +67,12 @@ func (w *writeSet) set(key, value []byte, deleted, inPlace bool) (at int, old ro
 	r := &w.rows[at]
 	old = *r
 	w.bytes += len(value) - len(r.value)
-	if inPlace && len(value) <= cap(r.value) {
+	if old.saved >= since && len(value) <= cap(r.value) {
 		r.value = append(r.value[:0], value...)
 	} else {
 		r.value = w.copy(value)
 	}
-	r.deleted = deleted
+	r.deleted, r.saved = deleted, max(old.saved, since)
 	return at, old, true
 }
 

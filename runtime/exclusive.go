@@ -131,6 +131,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		case inner != nil: // left behind
 			rollBack(seg, inner.save)
 		}
+		seg.End(tx.save)
 		t.tx = tx.outer
 	}()
 	if err := fn(context.WithValue(ctx, transactionKey{}, tx)); err != nil {
