@@ -183,6 +183,9 @@ func (c *committer) landed() {
 		if p.lead {
 			c.release(p.r, p.g.outs)
 		}
+		if cap(p.g.outs) > maxSpareOuts { // it may be kept with the range
+			p.g.outs = nil
+		}
 	}
 	s.queue.recycle(c.spent)
 	clear(c.spent)
@@ -203,6 +206,7 @@ func (p *part) land() (spent *generation) {
 		return spent
 	}
 	r.out = append(r.out, p.g.outs...)
+	clear(p.g.outs)
 	return spent
 }
 
@@ -215,7 +219,7 @@ func (r *Range) landLocked(g *generation) (spent *generation) {
 	}
 	spent, r.whole = r.landed, r.whole && g.cleared
 	r.landed = g
-	if g.set.bytes > maxLanded {
+	if g.set.bytes > maxLanded || g.set.room > maxSpareArena {
 		r.landed, r.whole, spent = nil, false, g
 	}
 	return spent

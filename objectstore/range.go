@@ -27,7 +27,6 @@ type Range struct {
 	landed    *generation // the last that became durable, if it is small: Pebble has it too
 	reading   *generation // to which somebody adds all that Pebble has; nil once that has changed
 	whole     bool        // landed is all that Pebble has
-	absorbed  int         // bytes that were added to landed since that was written; see maxAbsorbed
 	waking    bool        // see Waking
 	asked     byte        // reads of this waking that found nothing in memory, up to wholeAt
 	queued    bool        // the committer will come for filling

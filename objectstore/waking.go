@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -12,8 +13,8 @@ const (
 	// maxWholeRows is how many rows an object may have that is read whole, and maxLanded how
 	// many bytes: so much is read for nothing if it has more.
 	maxWholeRows = 32
-	// maxAbsorbed is how many bytes records add to what was read before that is written anew, without
-	// what the records have left of rows that were overwritten or deleted.
+	// maxAbsorbed is how many bytes of rows that are overwritten or deleted later are kept with
+	// what was read, until that is written anew without them.
 	maxAbsorbed = maxLanded
 )
 
@@ -66,7 +67,7 @@ func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
 	adopted := all && r.reading == w.g
 	if adopted {
-		r.landed, r.whole, r.absorbed = w.g, true, 0
+		r.landed, r.whole = w.g, true
 	}
 	if r.reading == w.g {
 		r.reading = nil
@@ -113,30 +114,24 @@ func (w *wholeReader) see(key, value []byte) {
 	w.g.slot.set, w.g.slot.slot, w.bad = true, slot, err != nil
 }
 
-// absorbLocked adds what has landed to what there is of the object.
+// absorbLocked adds what has landed to what there is of the object. If the arena has no room
+// for it, the rows are written anew, without the deleted ones.
 func (r *Range) absorbLocked(g *generation) {
 	invariants.Held(&r.mu)
-	r.landed.absorb(g)
-	if r.absorbed += g.set.bytes; r.absorbed >= maxAbsorbed {
-		r.landed, r.absorbed = r.landed.tight(), 0
+	if w := &r.landed.set; cap(w.arena)-len(w.arena) < g.set.bytes {
+		w.dropDeleted()
+		w.compact(max(g.set.bytes, maxAbsorbed))
 	}
+	r.landed.absorb(g)
 }
 
-// tight is all that there is of an object, which g has, in as little memory as that takes.
-func (g *generation) tight() *generation {
-	rows, size := 0, 0
-	for i := range g.set.rows {
-		if w := &g.set.rows[i]; !w.deleted {
-			rows++
-			size += len(w.key) + len(w.value)
-		}
+// dropDeleted removes the rows that say that a key was deleted.
+func (w *writeSet) dropDeleted() {
+	rows := slices.DeleteFunc(w.rows, func(r row) bool { return r.deleted })
+	*w = writeSet{rows: make([]row, len(rows)), arena: w.arena, room: w.room}
+	copy(w.rows, rows)
+	for i := range w.rows {
+		w.bytes += rowSize(w.rows[i].key, len(w.rows[i].value))
+		w.addToIndex(i)
 	}
-	t := &generation{cleared: true, slot: g.slot}
-	t.set.rows, t.set.arena = make([]row, 0, rows), make([]byte, 0, size)
-	for i := range g.set.rows {
-		if w := &g.set.rows[i]; !w.deleted {
-			t.set.set(w.key, w.value, false, 0)
-		}
-	}
-	return t
 }

@@ -103,9 +103,9 @@ func TestWhatWasReadWholeStaysSmall(t *testing.T) {
 		l.put(t, "x", strings.Repeat("v", 2000+i))
 		l.commit(t)
 		l.mu.Lock()
-		whole, n := l.whole, cap(l.landed.set.arena)
+		whole, n := l.whole, l.landed.set.room
 		l.mu.Unlock()
-		if !whole || n > 4*maxLanded {
+		if !whole || n > 3*maxLanded {
 			t.Fatalf("after %d: whole %v, in %d bytes", i, whole, n)
 		}
 	}

@@ -10,10 +10,13 @@ const (
 	linearRows = 8
 	// rowOverhead is what a row counts for besides its key and value.
 	rowOverhead = 32
-	// Beyond these a generation's memory is too large to be kept for reuse.
-	maxSpareRows  = 256
-	maxSpareOuts  = 1024
-	maxSpareArena = 64 << 10
+	// Beyond these a generation's memory is too large to be kept for reuse: every busy
+	// object has an empty generation.
+	maxSpareRows  = 64
+	maxSpareOuts  = 64
+	maxSpareArena = 2 * maxLanded
+	// maxArena is where arenas stop doubling, in bytes.
+	maxArena = 64 << 10
 )
 
 // row is the last write to a key. Its key begins with the space.
@@ -35,6 +38,7 @@ type writeSet struct {
 	order []int32          // rows by key, as far as scans have needed it: the rows below len(order)
 	arena []byte           // the chunk that copies go to; older chunks live through the rows
 	bytes int              // what the rows count for
+	room  int              // the capacity of the arenas that the rows may refer to
 }
 
 func (w *writeSet) find(key []byte) int {
@@ -73,7 +77,23 @@ func (w *writeSet) set(key, value []byte, deleted bool, since uint32) (at int, o
 		r.value = w.copy(value)
 	}
 	r.deleted, r.saved = deleted, max(old.saved, since)
+	if w.room > 2*w.bytes+2*maxArena {
+		w.compact(0)
+	}
 	return at, old, true
+}
+
+// compact copies all rows to an arena of the right size and so much room, without what is
+// left in the arenas of values that were overwritten.
+func (w *writeSet) compact(room int) {
+	for i := range w.rows {
+		room += len(w.rows[i].key) + len(w.rows[i].value)
+	}
+	w.arena, w.room = make([]byte, 0, room), room
+	for i := range w.rows {
+		r := &w.rows[i]
+		r.key, r.value = w.copy(r.key), w.copy(r.value)
+	}
 }
 
 // sizeWith is what the set would count for after a write.
@@ -124,7 +144,8 @@ func (w *writeSet) copy(b []byte) []byte {
 		return []byte{}
 	}
 	if cap(w.arena)-len(w.arena) < len(b) {
-		w.arena = make([]byte, 0, max(256, len(b), min(2*cap(w.arena), maxSpareArena)))
+		w.arena = make([]byte, 0, max(256, len(b), min(2*cap(w.arena), maxArena)))
+		w.room += cap(w.arena)
 	}
 	n := len(w.arena)
 	w.arena = append(w.arena, b...)
@@ -152,10 +173,13 @@ func (w *writeSet) sorted() []int32 {
 
 // reset empties the set, keeping memory worth keeping.
 func (w *writeSet) reset() {
-	if cap(w.rows) > maxSpareRows || cap(w.arena) > maxSpareArena {
-		*w = writeSet{}
-		return
+	var empty writeSet
+	if cap(w.rows) <= maxSpareRows {
+		clear(w.rows)
+		empty.rows, empty.order = w.rows[:0], w.order[:0]
 	}
-	clear(w.rows)
-	*w = writeSet{rows: w.rows[:0], order: w.order[:0], arena: w.arena[:0]}
+	if cap(w.arena) <= maxSpareArena {
+		empty.arena, empty.room = w.arena[:0], cap(w.arena)
+	}
+	*w = empty
 }

@@ -1,0 +1,111 @@
+package objectstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// arenas is the memory that the rows of an object take between two events: of what landed
+// last, and of the empty segment.
+func (l live) arenas() (landed, segment int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.landed != nil {
+		landed = l.landed.set.room
+	}
+	return landed, l.Segment.g.set.room
+}
+
+// memory is what an empty segment keeps for the next event.
+func (s *Segment) memory() uintptr {
+	w := &s.g.set
+	return uintptr(w.room) + uintptr(cap(w.rows))*unsafe.Sizeof(row{}) + uintptr(cap(w.order))*unsafe.Sizeof(int32(0)) +
+		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
+}
+
+// TestBusyObjectKeepsLittle has objects write large values among small ones, many rows, and
+// many outputs, and looks at what each keeps.
+func TestBusyObjectKeepsLittle(t *testing.T) {
+	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
+	os := make([]live, 100)
+	for i := range os {
+		os[i] = s.live("c", fmt.Sprint(i))
+	}
+	for round := range 8 {
+		for i, o := range os {
+			switch (i + round) % 4 {
+			case 0:
+				o.put(t, "k", strings.Repeat("v", 40<<10))
+			case 1:
+				for k := range 500 {
+					o.put(t, fmt.Sprint(k), "v")
+				}
+			case 2:
+				o.put(t, "k", "small")
+				o.Segment.Begin()
+				for k := range 100 {
+					o.put(t, fmt.Sprint(k), "v")
+				}
+				for range 5000 {
+					o.Emit(newReleased())
+				}
+			case 3: // each value is longer than the last, so none is in its place
+				for n := range 1000 {
+					o.put(t, "k", strings.Repeat("v", n))
+				}
+			}
+			o.commit(t)
+		}
+		for i, o := range os {
+			landed, segment := o.arenas()
+			if landed > maxSpareArena || segment > maxSpareArena {
+				t.Fatalf("round %d, object %d keeps arenas of %d and %d bytes, want %d at most", round, i, landed, segment, maxSpareArena)
+			}
+			if n := o.Segment.memory(); n > 16<<10 {
+				t.Fatalf("round %d, object %d: an empty segment has %d bytes", round, i, n)
+			}
+			o.mu.Lock()
+			if o.landed != nil && cap(o.landed.outs) > maxSpareOuts {
+				t.Fatalf("round %d, object %d keeps room for %d outputs", round, i, cap(o.landed.outs))
+			}
+			o.mu.Unlock()
+		}
+	}
+}
+
+// TestOverwrittenValuesAreForgotten has a value grow again and again, with a small row after
+// each, which would keep the arena of that value.
+func TestOverwrittenValuesAreForgotten(t *testing.T) {
+	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
+	o := s.live("c", "a")
+	want := func(g *generation) {
+		t.Helper()
+		if w := &g.set; w.room > 2*w.bytes+2*maxArena {
+			t.Fatalf("rows of %d bytes are in arenas of %d", w.bytes, w.room)
+		}
+	}
+	for i := range 1000 {
+		o.put(t, "log", strings.Repeat("v", 20_000+i))
+		o.put(t, fmt.Sprint("item", i), "v")
+		want(o.Segment.g)
+	}
+	for i := range 1000 {
+		o.want(t, fmt.Sprint("item", i), "v")
+	}
+	o.want(t, "log", strings.Repeat("v", 20_999))
+	o.commit(t)
+	for i := range 1000 { // the same in what was handed over
+		o.put(t, "log", strings.Repeat("v", 20_000+i))
+		o.put(t, fmt.Sprint("item", i), "v")
+		if err := o.HandOver(o.Segment); err != nil {
+			t.Fatal(err)
+		}
+		o.mu.Lock()
+		if o.filling != nil {
+			want(o.filling)
+		}
+		o.mu.Unlock()
+	}
+}
