@@ -39,11 +39,11 @@ func New(fsys fs.FS, o *Options) (*Model, error) {
 	return m, err
 }
 
-// Stream answers what the user has said last, word by word, and names the files that it has that from, in
-// the text and as source-document chunks.
+// Stream answers the last message of the user, word by word, and then names the passages of the answer as
+// source-document chunks, one per file, whose title is the file's name and the passage's heading.
 func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
-		text, files := m.answer(question(p))
+		text, sources := m.answer(question(p))
 		id := "answer"
 		said := p.Partial.PlainText()
 		rest, goesOn := strings.CutPrefix(text, said)
@@ -58,12 +58,12 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 		if !yield(chat.TextEnd(id), nil) {
 			return
 		}
-		for _, file := range files {
-			if has(p.Partial, file) {
+		for _, source := range sources {
+			if has(p.Partial, source.file) {
 				continue
 			}
 			c, err := chat.NewChunk("source-document", map[string]any{
-				"sourceId": file, "title": file, "filename": file, "mediaType": "text/plain",
+				"sourceId": source.file, "title": source.title(), "filename": source.file, "mediaType": "text/plain",
 			})
 			if !yield(c, err) || err != nil {
 				return
@@ -107,8 +107,16 @@ func has(m chat.Message, file string) bool {
 	return false
 }
 
-// answer is what the files say to a question, and which.
-func (m *Model) answer(question string) (text string, files []string) {
+// title is the name of the passage's file, and its heading if it has one.
+func (p *passage) title() string {
+	if p.heading == "" {
+		return p.file
+	}
+	return p.file + ": " + p.heading
+}
+
+// answer returns the text of the answer, and the first passage of each file that it quotes.
+func (m *Model) answer(question string) (text string, sources []*passage) {
 	best := m.x.search(question, 2)
 	if len(best) == 0 {
 		return fmt.Sprintf("I have found nothing about that in %d files. Ask about something that stands in them, such as %q.",
@@ -123,12 +131,11 @@ func (m *Model) answer(question string) (text string, files []string) {
 			b.WriteString("\n\n")
 		}
 		b.WriteString(strings.Join(m.x.best(f.passage, question), " "))
-		fmt.Fprintf(&b, " (%s)", f.file)
 		if i == 0 || f.file != best[0].file {
-			files = append(files, f.file)
+			sources = append(sources, f.passage)
 		}
 	}
-	return b.String(), files
+	return b.String(), sources
 }
 
 // words are the words of a text, each with what is behind it.

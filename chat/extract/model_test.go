@@ -48,13 +48,13 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for question, want := range map[string]string{
-		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it. (guide.md)",
-		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. Sockets stay open while it is away. (guide.md)",
-		"alarms after restarts":                          "An alarm is persistent: it fires after a restart. (guide.md)",
-		"what are fibers": "Work that goes on after the end of its process, and keeps how far it has come. (guide.md)\n\n" +
-			"Fibers, fiber after fiber, end: fiber by fiber. (guide.md)",
-		"queue":                "A list about queues has items. (guide.md)",
-		"how is a chunk shown": "Chat goes on in mid-sentence, since each chunk is written before it is shown. (sub/other.txt)",
+		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it.",
+		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. Sockets stay open while it is away.",
+		"alarms after restarts":                          "An alarm is persistent: it fires after a restart.",
+		"what are fibers": "Work that goes on after the end of its process, and keeps how far it has come.\n\n" +
+			"Fibers, fiber after fiber, end: fiber by fiber.",
+		"queue":                "A list about queues has items.",
+		"how is a chunk shown": "Chat goes on in mid-sentence, since each chunk is written before it is shown.",
 		"func in code":         `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
 		"which flags":          `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
 		"What is the meaning?": `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
@@ -63,8 +63,30 @@ func TestAnswers(t *testing.T) {
 		if got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", question, got, want)
 		}
-		if cited := strings.Contains(want, "("); cited != (len(files) == 1) {
+		wantFiles := 1
+		if strings.HasPrefix(want, "I have found nothing") {
+			wantFiles = 0
+		}
+		if len(files) != wantFiles {
 			t.Errorf("%s: it names %q", question, files)
+		}
+	}
+}
+
+// The answer's sources are chunks of their own, titled by file and heading, and not part of its text.
+func TestAnswerNamesItsSources(t *testing.T) {
+	m, err := New(folder, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for question, want := range map[string]string{
+		"what are fibers":      "guide.md: What is a fiber?",
+		"how is a chunk shown": "sub/other.txt",
+	} {
+		text, _, chunks := said(t, m, question, chat.Message{})
+		last := chunks[len(chunks)-1]
+		if last.Type() != "source-document" || last.Text("title") != want || strings.Contains(text, ".md") {
+			t.Errorf("%s: %q, last chunk %s %q, want a source titled %q", question, text, last.Type(), last.Text("title"), want)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 var folder = fstest.MapFS{"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. The next call wakes it.\n")}}
 
-const whole = "An object leaves memory when it is idle. The next call wakes it. (guide.md)"
+const whole = "An object leaves memory when it is idle. The next call wakes it."
 
 // TestAnswersWhereverItIsEnded asks, and has the incarnation end at every point of the answer: each of two
 // questions has one answer, in the words of the file.
