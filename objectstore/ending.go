@@ -76,18 +76,24 @@ func (s *Store) Cut() {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 }
 
-// drop takes back what was handed over and will not become durable here.
+// drop takes back generations that will not become durable here, and releases their
+// outputs with the refusal. The range is not clean before the last of them is released.
 func (c *committer) drop(parts []part) {
-	refusal := c.s.refusal()
 	for _, p := range parts {
 		p.r.mu.Lock()
-		g := p.g
-		if p.r.inflight == g {
+		switch p.g {
+		case p.r.inflight:
 			p.r.inflight = nil
+		case p.r.filling:
+			p.r.filling = nil
+		default: // FenceDropping has dropped it
+			p.r.mu.Unlock()
+			continue
 		}
+		p.r.dropping++
 		p.r.mu.Unlock()
-		c.s.undurable.sub(g.bytes())
-		release(g.outs, refusal)
+		c.s.undurable.sub(p.g.bytes())
+		p.r.releaseDropped(p.g.outs, c.s.refusal())
 	}
 }
 
@@ -123,7 +129,6 @@ func (c *committer) dropQueued() {
 		r.mu.Lock()
 		r.queued = false
 		g := r.filling
-		r.filling = nil
 		r.mu.Unlock()
 		if g != nil {
 			c.drop([]part{{r: r, g: g}})

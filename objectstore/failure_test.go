@@ -355,3 +355,46 @@ func dyingDisk(t *testing.T, env string) {
 		fmt.Fprintln(out, "the store failed, and the process lives:", err)
 	}
 }
+
+// cleanAtRelease notes whether its range counts as clean while it is released.
+type cleanAtRelease struct {
+	r     *Range
+	clean chan bool
+}
+
+func (o cleanAtRelease) Release(error) { o.clean <- o.r.Clean() }
+
+func TestRangeIsNotCleanWhileDroppedOutputsAreReleased(t *testing.T) {
+	for name, end := range map[string]func(s *Store, fs *FS, l live){
+		"a failed sync": func(_ *Store, fs *FS, l live) { fs.FailSyncs(errDisk) },
+		"a crash":       func(_ *Store, _ *FS, l live) { l.FenceDropping() },
+		"an abandoned store": func(s *Store, _ *FS, l live) {
+			s.Cut()
+			go s.Abandon()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+				other := s.live("c", "other")
+				l := s.live("c", "a")
+				release := fs.HoldSyncs()
+				other.put(t, "n", "1")
+				other.handOver(t)
+				synctest.Wait() // a record is in flight, and the next one waits for it
+				seen := make(chan bool, 1)
+				l.put(t, "n", "1")
+				l.Emit(cleanAtRelease{l.Range, seen})
+				l.handOver(t)
+				end(s, fs, l)
+				release()
+				if <-seen {
+					t.Error("the range is clean while an output of it is released")
+				}
+				synctest.Wait()
+				if !l.Clean() {
+					t.Error("the range is not clean after its last output is released")
+				}
+			})
+		})
+	}
+}

@@ -32,6 +32,7 @@ type Range struct {
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
 	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
+	dropping  int32       // dropped generations whose outputs are being released
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
@@ -59,12 +60,15 @@ func (r *Range) FenceDropping() {
 	r.owner = Epoch{}
 	g := r.filling
 	r.filling = nil
+	if g != nil {
+		r.dropping++
+	}
 	r.mu.Unlock()
 	if g == nil {
 		return
 	}
 	r.store.undurable.sub(g.bytes())
-	release(g.outs, ErrFenced)
+	r.releaseDropped(g.outs, ErrFenced)
 }
 
 // HandOver makes the segment history, unless its epoch is not the owner
@@ -191,11 +195,11 @@ func (r *Range) joinLocked(e emission) *[]emission {
 	return &r.out
 }
 
-// Clean says that nothing of the range is undurable and nothing unreleased.
+// Clean reports whether nothing of the range is undurable and nothing unreleased.
 func (r *Range) Clean() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing
+	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing && r.dropping == 0
 }
 
 // undurableLocked is what the range counts for against Options.MaxObjectBytes.

@@ -54,3 +54,12 @@ func release(outs []emission, err error) {
 	}
 	clear(outs)
 }
+
+// releaseDropped releases the outputs of a generation that was taken back. The caller
+// has incremented r.dropping.
+func (r *Range) releaseDropped(outs []emission, err error) {
+	release(outs, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropping--
+}

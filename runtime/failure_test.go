@@ -325,3 +325,37 @@ func TestAStalledDiskFencesThoseWhoWait(t *testing.T) {
 		}
 	})
 }
+
+// slowOutput is an output whose release takes 3 s.
+type slowOutput struct{}
+
+func (slowOutput) Release(error) { time.Sleep(3 * time.Second) }
+
+func TestFailedStoreReleasesTasksOfAnObjectThatLooksIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, fs, Options{})
+		if _, err := add(t.Context(), h, "a", 1); err != nil {
+			t.Fatal(err)
+		}
+		fs.FailSyncs(errors.New("bad disk"))
+		began := time.Now()
+		err := do(t.Context(), h, "a", "x", func(ctx context.Context, c *counter) error {
+			if err := c.put(ctx, "k", 1); err != nil {
+				return err
+			}
+			c.s.life().segment.Emit(slowOutput{})
+			return c.s.Go(ctx, "task", func(context.Context) error { return nil })
+		})
+		if !errors.Is(err, ErrFenced) {
+			t.Errorf("the call returned %v, want ErrFenced", err)
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("the call took %v, want 3s: the sweeper was to look at the object while its outputs are released", took)
+		}
+		<-h.Failed()
+		if err := h.Close(); err == nil || h.active.Load() != 0 {
+			t.Errorf("Close returned %v, with %d events active", err, h.active.Load())
+		}
+	})
+}
