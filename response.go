@@ -107,7 +107,7 @@ func (w *responseWriter) finish() error {
 	}
 	p := w.piece()
 	p.last, p.socket, p.next = true, w.socket, w.next
-	return w.state.Emit(w.ctx, func(err error) { w.out.put(p, err) })
+	return w.state.EmitOutput(w.ctx, func(err error) { w.out.put(p, err) })
 }
 
 func (w *responseWriter) piece() piece {

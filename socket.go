@@ -176,7 +176,7 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 	if n := max(len(request), len(response)); n > MaxAutoResponse {
 		return &LimitError{What: "automatic response", Size: n, Limit: MaxAutoResponse}
 	}
-	return s.rt().Emit(ctx, func(err error) {
+	return s.rt().EmitOutput(ctx, func(err error) {
 		if err == nil {
 			s.sockets().SetAutoResponse(s.ID(), request, response)
 		}
@@ -184,7 +184,7 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 }
 
 // alive says whether an incarnation may do what takes effect at once.
-func alive(ctx context.Context, st *runtime.State) error { return st.Emit(ctx, func(error) {}) }
+func alive(ctx context.Context, st *runtime.State) error { return st.EmitOutput(ctx, func(error) {}) }
 
 // ErrNoSocketHandler says that the object's class has no [OnSocket].
 var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
@@ -233,7 +233,7 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 		return err
 	}
 	packed := socket.Pack(f)
-	return st.Emit(ctx, func(err error) {
+	return st.EmitOutput(ctx, func(err error) {
 		if err == nil {
 			s.c.Push(packed)
 		}
@@ -257,7 +257,7 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 		return err
 	}
 	s.c.Hush(true)
-	err = st.Emit(ctx, func(err error) {
+	err = st.EmitOutput(ctx, func(err error) {
 		if err == nil {
 			s.c.HangUp(Closing{Code: code, Reason: reason})
 		} else {
@@ -296,7 +296,7 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if err != nil {
 		return err
 	}
-	err = s.rt().Emit(ctx, func(err error) {
+	err = s.rt().EmitOutput(ctx, func(err error) {
 		if err == nil {
 			b.Send()
 		} else {

@@ -73,8 +73,10 @@ func (s *State) GoAtOnce(ctx context.Context, name string, fn func(context.Conte
 
 // Emit lets f leave the object: it is called with nil once everything handed over
 // before is durable, in order with the object's other outputs, or with an error if
-// it must not leave. It must be constant work, must not block and must not call the
-// object. A context of this incarnation without the turn will do.
+// it must not leave. It runs on a goroutine of its own, and the object's later outputs
+// wait for it: it should be quick, and must not call the object. If it panics, calls
+// runtime.Goexit or takes longer than 30 s, the incarnation ends. A context of this
+// incarnation without the turn will do.
 func (s *State) Emit(ctx context.Context, f func(error)) error { return s.rt().Emit(ctx, f) }
 
 // Pin keeps the object in memory, idle as it may be, until release is called or the

@@ -2,11 +2,14 @@ package objectstore
 
 import (
 	"errors"
+	"fmt"
 	goruntime "runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -33,11 +36,13 @@ type committer struct {
 	rec   record // the one in flight; its lists are reused
 	spent []*generation
 	dead  int64 // what the deletions weigh since flushDead last flushed
+	ended bool  // end was called
 }
 
 // run commits until the store is closed or fails, and then closes the database.
 func (c *committer) run() {
 	defer close(c.s.done)
+	defer c.unwound()
 	for {
 		c.s.queue.take(&c.work)
 		c.rounds()
@@ -58,6 +63,26 @@ func (c *committer) run() {
 			<-c.s.queue.wake
 		}
 	}
+}
+
+// unwound fails the store if the committer's goroutine ends by a panic or by
+// runtime.Goexit: nothing would become durable any more, and no caller would be answered.
+func (c *committer) unwound() {
+	if c.ended {
+		return
+	}
+	cause := errors.New("the committer's goroutine was ended by runtime.Goexit")
+	if v := recover(); v != nil {
+		cause = fmt.Errorf("the committer panicked: %v", v)
+	}
+	c.s.opts.Logger.Error("the committer unwinds", "err", cause, "stack", string(debug.Stack()))
+	c.s.fail(cause)
+	// Each call passes over the output at which the last one ended.
+	for guard.Run(c.releaseLanded) != nil {
+	}
+	for guard.Run(func() { c.drop(c.rec.parts) }) != nil {
+	}
+	c.end(false)
 }
 
 // commit makes one record durable and lets go what waited for it. It returns
@@ -162,6 +187,9 @@ func (c *committer) collect() (size int) {
 // landed takes note that a record is durable and releases what waited for it.
 func (c *committer) landed() {
 	s := c.s
+	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
+		s.opts.OnAlarms(c.rec.changes)
+	}
 	var freed, segments int64
 	for i := range c.rec.parts {
 		p := &c.rec.parts[i]
@@ -176,20 +204,23 @@ func (c *committer) landed() {
 	s.counts.segments.Add(segments)
 	s.counts.bytes.Add(c.rec.size)
 	s.space.wrote(c.rec.size)
-	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
-		s.opts.OnAlarms(c.rec.changes)
-	}
-	for _, p := range c.rec.parts {
-		if p.lead {
-			c.release(p.r, p.g.outs)
-		}
-		if cap(p.g.outs) > maxSpareOuts { // it may be kept with the range
-			p.g.outs = nil
-		}
-	}
+	c.releaseLanded()
 	s.queue.recycle(c.spent)
 	clear(c.spent)
 	c.spent = c.spent[:0]
+}
+
+// releaseLanded releases the outputs of the record that has landed.
+func (c *committer) releaseLanded() {
+	for i := range c.rec.parts {
+		if p := &c.rec.parts[i]; p.lead {
+			p.lead = false
+			c.release(p.r, p.g.outs)
+		}
+		if g := c.rec.parts[i].g; cap(g.outs) > maxSpareOuts { // it may be kept with the range
+			g.outs = nil
+		}
+	}
 }
 
 // land takes note that a generation is durable, and returns one that nobody looks at any

@@ -3,6 +3,8 @@ package objectstore
 import (
 	"errors"
 	"fmt"
+
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // ending is why a store refuses everything.
@@ -38,6 +40,13 @@ func (s *Store) fail(cause error) {
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
 	s.queue.end(true)
 	s.opts.Logger.Error("store failed", "err", cause)
+}
+
+// failed calls Options.OnFail.
+func (s *Store) failed(failure error) {
+	if f := guard.Call(func() { s.opts.OnFail(failure) }); f != nil {
+		s.opts.Logger.Error("OnFail panicked", "panic", f.Value, "stack", string(f.Stack))
+	}
 }
 
 // shutDown makes the store refuse everything, unless it does already, and waits
@@ -109,6 +118,7 @@ func (c *committer) end(drained bool) {
 			break
 		}
 	}
+	c.ended = true
 	if drained && !s.opts.ReadOnly {
 		if err := c.writeHost(hostRecord{generation: s.generation, clean: true}); err != nil {
 			s.fail(err)
@@ -116,7 +126,7 @@ func (c *committer) end(drained bool) {
 	}
 	failure := s.Err()
 	if failure != nil && s.opts.OnFail != nil {
-		go s.opts.OnFail(failure)
+		go s.failed(failure)
 	}
 	// After a failed sync this must not wait for anything but running calls: a
 	// rotation of the memtable would end the process.

@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/internal/engine"
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // Stage is how far a record has come.
@@ -25,7 +26,8 @@ const (
 type Options struct {
 	// FS is where the store lives. Nil means the disk.
 	FS *FS
-	// Logger gets the engine's messages. Nil discards them.
+	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and
+	// loses the messages at which it panics. Nil discards them.
 	Logger *slog.Logger
 	// Cache is the size of the block cache in bytes. Zero means 64 MiB.
 	Cache int64
@@ -43,18 +45,19 @@ type Options struct {
 	// ReadOnly opens a store that no host is using, to check or export it.
 	ReadOnly bool
 	// OnFail is called once, on a goroutine of its own, when the store has
-	// failed. The store refuses everything by then.
+	// failed. The store refuses everything by then. A panic is logged.
 	OnFail func(error)
 	// OnSpace is called when the store begins to refuse writes for want of space, and
-	// when it takes them again, by whoever noticed. It must not block.
+	// when it takes them again, by whoever noticed. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)
 	// OnAlarms gets the changes of slots in the order in which they became
 	// durable: after the sync, before the outputs of the same record are
-	// released. The committer calls it; it must not block, and may keep the slice.
+	// released. The committer calls it; it must not block, and may keep the slice. A panic
+	// or runtime.Goexit fails the store.
 	OnAlarms func([]AlarmChange)
 	// Hook is called by the committer at each stage of a record, with the objects whose
 	// writes are in it; at StageTake, those whose writes are to come. It may block, and
-	// may fence ranges. Nil means nobody asks.
+	// may fence ranges. A panic or runtime.Goexit is logged. Nil disables it.
 	Hook func(stage Stage, objects iter.Seq[ID])
 	// Entropy is where the random part of a change log's id comes from; several goroutines
 	// read it at once. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
@@ -76,6 +79,8 @@ func (o *Options) withDefaults() Options {
 	}
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
+	} else {
+		d.Logger = slog.New(guard.Handler(d.Logger.Handler()))
 	}
 	for _, f := range []struct {
 		field *int64

@@ -1,11 +1,30 @@
 package objectstore
 
-// Output is something that leaves an object. It is released exactly once, by
-// the committer or by the goroutine that hands over. With an error it must not
-// leave. Release is constant work, never blocks and runs no user code.
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+)
+
+// Output is something that leaves an object. It is released exactly once, by the
+// committer or by the goroutine that hands over. With an error it must not leave.
+// Release is constant work, never blocks and runs no code of the store's users.
+//
+// An output that panics all the same is logged, and the outputs after it are released.
 type Output interface {
 	// Release lets it leave, or tells it that it must not.
 	Release(err error)
+}
+
+// AsyncOutput is an Output that runs code of the store's users: that code may block,
+// panic or end its goroutine. The outputs of the object that were emitted later wait for
+// it; the committer and other objects do not.
+type AsyncOutput interface {
+	Output // Release is called with an error only
+	// ReleaseAsync lets it leave, and returns without waiting for that. It calls done,
+	// once and on another goroutine, when the outputs after it may leave: done releases
+	// them.
+	ReleaseAsync(done func())
 }
 
 // maxLead is how often a goroutine that handed over looks for outputs that came
@@ -31,16 +50,19 @@ func (r *Range) leaving() []emission {
 	return outs
 }
 
-// pass releases outs, which nobody else has, in order. It returns true if others
-// may leave by now: the caller is still the one to release them. Only the one who
-// set r.releasing, or was asked to go on for that one, may call it.
+// pass releases outs, which no other goroutine has, in order. It returns true if other
+// outputs may leave by now: the caller is still the one to release them. It returns false
+// as well if an AsyncOutput has taken over. Only the goroutine that set r.releasing, or was
+// asked to continue for that one, may call it.
 func (r *Range) pass(outs []emission) (more bool) {
 	if len(outs) > 0 {
 		var err error
 		if !r.store.log.Valid() {
 			err = ErrFenced
 		}
-		release(outs, err)
+		if !r.release(outs, err) {
+			return false
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,18 +70,62 @@ func (r *Range) pass(outs []emission) (more bool) {
 	return r.releasing
 }
 
-func release(outs []emission, err error) {
-	for i := range outs {
-		outs[i].out.Release(err)
+// resume releases what may leave after outs, and outs first.
+func (r *Range) resume(outs []emission) {
+	if r.pass(outs) {
+		r.lead()
 	}
-	clear(outs)
+}
+
+// release releases outs in order. It returns false if an AsyncOutput is among them that
+// may leave: the outputs after it are put back, and it releases them.
+func (r *Range) release(outs []emission, err error) (all bool) {
+	i := 0
+	defer func() {
+		if i < len(outs) {
+			all = r.releaseAfter(outs[i:], err, recover())
+		}
+		clear(outs)
+	}()
+	for ; i < len(outs); i++ {
+		async, ok := outs[i].out.(AsyncOutput)
+		if !ok || err != nil {
+			outs[i].out.Release(err)
+			continue
+		}
+		r.mu.Lock()
+		r.out = append(slices.Clone(outs[i+1:]), r.out...)
+		r.mu.Unlock()
+		i = len(outs)
+		async.ReleaseAsync(func() { r.resume(r.leaving()) })
+		return false
+	}
+	return true
+}
+
+// releaseAfter continues after the first of outs, which has panicked with v or, if v is
+// nil, is about to end its goroutine.
+func (r *Range) releaseAfter(outs []emission, err error, v any) (all bool) {
+	r.store.opts.Logger.Error("an output panicked", "object", r.id.String(), "output", fmt.Sprintf("%T", outs[0].out), "panic", v,
+		"stack", string(debug.Stack()))
+	switch {
+	case v != nil:
+		return r.release(outs[1:], err)
+	case err != nil:
+		r.release(outs[1:], err)
+	default:
+		go r.resume(slices.Clone(outs[1:]))
+	}
+	return false
 }
 
 // releaseDropped releases the outputs of a generation that was taken back. The caller
 // has incremented r.dropping.
 func (r *Range) releaseDropped(outs []emission, err error) {
-	release(outs, err)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dropping--
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.dropping--
+	}()
+	r.release(outs, err)
 }

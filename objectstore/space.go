@@ -1,11 +1,14 @@
 package objectstore
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // ErrNoSpace is decided by looks at the disk that are this far apart.
@@ -27,6 +30,7 @@ type spaceGuard struct {
 	reserve int64
 	since   time.Time // the start of looked's clock
 	on      func(DiskSpace)
+	log     *slog.Logger
 
 	mu     sync.Mutex // held while on is called
 	full   atomic.Bool
@@ -74,8 +78,12 @@ func (g *spaceGuard) look() {
 	full := err == nil && u.AvailBytes < uint64(g.reserve)
 	g.mu.Lock() // so that who is told last is told what holds
 	defer g.mu.Unlock()
-	if g.full.Swap(full) != full && g.on != nil {
-		g.on(DiskSpace{Dir: g.dir, Full: full, Free: u.AvailBytes, Reserve: uint64(g.reserve)})
+	if g.full.Swap(full) == full || g.on == nil {
+		return
+	}
+	space := DiskSpace{Dir: g.dir, Full: full, Free: u.AvailBytes, Reserve: uint64(g.reserve)}
+	if f := guard.Run(func() { g.on(space) }); f != nil {
+		g.log.Error("OnSpace did not return", "cause", f, "stack", string(f.Stack))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // Errors of Open. ErrFormat also marks a record of an unknown version.
@@ -105,7 +107,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
 	}
 	s.log = localLog{s}
-	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace}
+	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
 	s.space.look()
 	c := &committer{s: s}
 	if err = c.begin(); err == nil && isNew {
@@ -184,8 +186,12 @@ func (s *Store) Stats() Stats {
 	}
 }
 
+// hook calls Options.Hook.
 func (s *Store) hook(stage Stage, objects iter.Seq[ID]) {
-	if s.opts.Hook != nil {
-		s.opts.Hook(stage, objects)
+	if s.opts.Hook == nil {
+		return
+	}
+	if f := guard.Run(func() { s.opts.Hook(stage, objects) }); f != nil {
+		s.opts.Logger.Error("Hook did not return", "cause", f, "stack", string(f.Stack))
 	}
 }

@@ -2,7 +2,7 @@ package runtime
 
 import "context"
 
-// Chunk lets a piece of a streamed response leave as an output (see Emit), and
+// Chunk lets a piece of a streamed response leave as an output (see EmitOutput), and
 // then gives up the turn until room returns: it waits for whoever sends the
 // pieces on, on this goroutine, after all that was handed over is durable. Without
 // the turn, with a context of this incarnation, it does the same with what has
@@ -15,7 +15,7 @@ func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.C
 	}
 	t := turnOf(ctx)
 	if t == nil || t.state.Load() != turnHeld {
-		if err := s.Emit(ctx, emit); err != nil {
+		if err := s.EmitOutput(ctx, emit); err != nil {
 			return err
 		}
 		return room(ctx)
@@ -29,7 +29,7 @@ func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.C
 	if nested {
 		return ErrInTransaction
 	}
-	if err := s.Emit(ctx, emit); err != nil {
+	if err := s.EmitOutput(ctx, emit); err != nil {
 		return err
 	}
 	return t.away(PlaceChunk, true, func() error {

@@ -68,7 +68,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	l.includeLocked(&ev.turn) // unless its code has ended, and with it the section
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
-	if ev.zombie {
+	if ev.isZombie {
 		o.host().zombieEnded(ev)
 	}
 	o.last = o.host().now()

@@ -48,6 +48,7 @@ var doors = map[string]func(g *ghost) error{
 	"Go":           func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
 	"GoAtOnce":     func(g *ghost) error { return g.s.GoAtOnce(g.ctx, "task", g.fn) },
 	"Emit":         func(g *ghost) error { return g.s.Emit(g.ctx, g.out) },
+	"EmitOutput":   func(g *ghost) error { return g.s.EmitOutput(g.ctx, g.out) },
 	"Chunk":        func(g *ghost) error { return g.s.Chunk(g.ctx, g.out, g.fn) },
 	"Abort":        func(g *ghost) error { return g.s.Abort(g.ctx, errors.New("late"), true) },
 	"Get":          func(g *ghost) error { _, _, err := g.s.Get(g.ctx, nil, kv, []byte("n")); return err },

@@ -58,7 +58,7 @@ type event struct {
 	prompt     bool // its answer may be expected at once; read by who has enqueued it
 	left       bool // its caller has gone before it started, or it was refused late
 	dropAlarm  bool // Abort asked for the alarm to be dropped
-	zombie     bool // counted as running in an ended life
+	isZombie   bool // counted as running in an ended life
 	prev, succ *event
 	queued     time.Duration
 	begun      time.Duration
@@ -227,7 +227,7 @@ func (o *object) finish(ev *event) (next *turn) {
 		l.tasks.Add(-1)
 	}
 	ev.turn.state.Store(turnOver)
-	counted := !ev.zombie
+	counted := !ev.isZombie
 	if counted {
 		o.count--
 	} else {

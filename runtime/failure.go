@@ -123,6 +123,7 @@ const (
 	ReasonAlarm       Reason = "alarm handler took too long"
 	ReasonEvent       Reason = "event took longer than its limit"
 	ReasonStall       Reason = "disk took too long"
+	ReasonOutput      Reason = "function given to Emit took too long"
 	ReasonStore       Reason = "store failed"
 	ReasonClosing     Reason = "host closing"
 	ReasonKilled      Reason = "host killed"

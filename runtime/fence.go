@@ -80,7 +80,7 @@ func (l *life) unfinishedLocked() []*event {
 	o := l.obj
 	var evs []*event
 	for ev := l.started; ev != nil; ev = ev.succ {
-		ev.zombie = true
+		ev.isZombie = true
 		evs = append(evs, ev)
 		o.host().zombieBorn(ev)
 		if ev.kind != kindConstruct {

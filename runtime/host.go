@@ -35,19 +35,20 @@ type Host struct {
 	sweeper   *sweeper
 	start     time.Time
 
-	phase   atomic.Int32
-	answers sync.Pool // of empty channels by which answers come
-	runners runners
-	active  atomic.Int64  // events queued, running and suspended, and tasks to come
-	running atomic.Int64  // runners that have something to do
-	calm    chan struct{} // capacity 1: one of the two has come to zero
-	idle    *sync.Cond    // for those who wait until a turn is not in use; misuse only
-	lives   atomic.Int64  // objects with a life in memory
-	sampled atomic.Uint64 // shards looked at for victims, of all classes
+	phase    atomic.Int32
+	answers  sync.Pool // of empty channels by which answers come
+	runners  runners
+	active   atomic.Int64  // events queued, running and suspended, and tasks to come
+	running  atomic.Int64  // runners that have something to do
+	calm     chan struct{} // capacity 1: one of the counters has come to zero
+	idle     *sync.Cond    // for those who wait until a turn is not in use; misuse only
+	lives    atomic.Int64  // objects with a life in memory
+	emitting atomic.Int64  // functions given to Emit that outputs wait for
+	sampled  atomic.Uint64 // shards looked at for victims, of all classes
 
 	mu      sync.Mutex
 	err     error               // why the store failed
-	zombies map[*event]struct{} // events that still run in ended lives
+	zombies map[zombie]struct{} // code that still runs in ended lives
 	failed  chan struct{}       // closed when err is set
 	closing atomic.Bool
 	closed  error         // written before done is closed
@@ -59,7 +60,7 @@ type Host struct {
 func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*class{}, start: time.Now(),
-		zombies: map[*event]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
+		zombies: map[zombie]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
 		calm: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
 	h.lis = &h.opts.Listener
@@ -186,9 +187,12 @@ func (h *Host) finish() {
 	defer close(h.done)
 	h.scheduler.Stop()
 	h.sweeper.stop()
-	stragglers := h.unwound()
+	h.settled(&h.running, unwindTime, nil)
+	h.runners.close()
 	h.step(PlaceClose)
-	h.closed = errors.Join(stragglers, h.store.Close())
+	err := h.store.Close()
+	h.settled(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
+	h.closed = errors.Join(h.stragglers(), err)
 }
 
 // drain waits until nothing is queued or running, for Grace at most.
@@ -237,38 +241,45 @@ func (h *Host) fenceAll(why *Fenced) {
 	}
 }
 
-// unwindTime is how long Close waits for fenced handlers to return.
+// unwindTime is how long Close, and outputs that wait for a function that was given to
+// Emit, wait for code of a life that has ended.
 const unwindTime = time.Second
 
-// unwound waits for the code of ended lives and names what is still running.
-func (h *Host) unwound() error {
-	h.settled(&h.running, unwindTime, nil)
-	h.runners.close()
+// stragglers names code of ended lives that still runs.
+func (h *Host) stragglers() error {
 	if left := h.Zombies(); len(left) > 0 {
 		return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
 	}
 	return nil
 }
 
-// Zombies lists events that still run in ended incarnations, as "class/name op".
+// zombie is code that still runs in a life that has ended: an event, or a function that
+// was given to Emit.
+type zombie interface {
+	zombie() string // "class/name op"
+}
+
+// Zombies lists code that still runs in ended incarnations, as "class/name op".
 func (h *Host) Zombies() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var zs []string
-	for ev := range h.zombies {
-		zs = append(zs, ev.obj.id().String()+" "+ev.op)
+	for z := range h.zombies {
+		zs = append(zs, z.zombie())
 	}
 	return zs
 }
 
-func (h *Host) zombieBorn(ev *event) {
+func (ev *event) zombie() string { return ev.obj.id().String() + " " + ev.op }
+
+func (h *Host) zombieBorn(z zombie) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.zombies[ev] = struct{}{}
+	h.zombies[z] = struct{}{}
 }
 
-func (h *Host) zombieEnded(ev *event) {
+func (h *Host) zombieEnded(z zombie) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.zombies, ev)
+	delete(h.zombies, z)
 }

@@ -39,12 +39,13 @@ type Options struct {
 }
 
 // Limits are time limits whose breach ends an incarnation. They are looked at
-// every second. Zero means the default, negative means none.
+// every second, but for Output, which has timers. Zero means the default, negative means none.
 type Limits struct {
 	Exclusive time.Duration // an Exclusive section or a constructor; 30 s
 	Alarm     time.Duration // an alarm handler; 15 min
 	Stall     time.Duration // a record in flight to the disk; 30 s
 	Turn      time.Duration // a turn held: reported, not ended; 1 s
+	Output    time.Duration // a function given to Emit; 30 s
 }
 
 // Policy says which incarnations end. Its functions are pure, and quick: they are
@@ -72,6 +73,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Limits.Alarm, 15*time.Minute)
 	setDefault(&o.Limits.Stall, 30*time.Second)
 	setDefault(&o.Limits.Turn, time.Second)
+	setDefault(&o.Limits.Output, 30*time.Second)
 	if o.Policy.Idle == nil {
 		o.Policy.Idle = func(_ ID, _, _ uint64) time.Duration { return -1 }
 	}

@@ -185,59 +185,6 @@ func (s *start) Release(err error) {
 	h.calmer(&h.active)
 }
 
-// Emit lets f leave the object as an output of the segment: it is called with nil
-// once everything handed over before is durable, in order with the object's other
-// outputs, or with an error when it must not leave. f must be constant work, must
-// not block and must not call the object.
-//
-// Without the turn, with a context of this incarnation, f waits for what has been
-// handed over so far. With it, Emit waits for an operation of another goroutine: a
-// handler may have left one behind, and have its last words to say.
-func (s *State) Emit(ctx context.Context, f func(error)) error {
-	if ev := eventOf(ctx); ev == nil || ev.life != s.life() {
-		if err := s.life().cause(); err != nil {
-			return err
-		}
-		return ErrNoTurn
-	}
-	var out objectstore.Output = emission(f)
-	if ev := eventOf(ctx); ev.points != nil {
-		out = &emissionPoint{ev, f}
-	}
-	if t := turnOf(ctx); t != nil {
-		t.claim()
-		held := t.heldErr() == nil
-		if held {
-			s.life().segment.Emit(out)
-		}
-		t.done()
-		if held {
-			return nil
-		}
-	}
-	return s.life().emit(out)
-}
-
-// emission is the output of an Emit.
-type emission func(error)
-
-// Release calls the function.
-func (e emission) Release(err error) { e(err) }
-
-// emissionPoint is an emission where somebody asks.
-type emissionPoint struct {
-	ev *event
-	f  func(error)
-}
-
-// Release is a point, and calls the function.
-func (e *emissionPoint) Release(err error) {
-	if err == nil {
-		e.ev.obj.at(e.ev, PlaceRelease)
-	}
-	e.f(err)
-}
-
 // Abort ends this incarnation: nothing that the current segment did happens, its
 // callers get ErrFenced with err as the cause, and the next event begins a new
 // life. Inside an alarm handler the run counts as failed and is tried again,

@@ -16,10 +16,10 @@ import (
 // agent, chat and web use the public API alone, which proves that an outsider
 // could have written them; so not even internal/invariants is open to them.
 var mayImport = map[string][]string{
-	"objectstore": {"internal/engine", "internal/invariants"},
+	"objectstore": {"internal/engine", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
-	"runtime":     {"objectstore", "alarm", "internal/invariants"},
+	"runtime":     {"objectstore", "alarm", "internal/guard", "internal/invariants"},
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket"},
 
 	"agent":          {"."},
@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 
 	"internal/archtest":      {},
 	"internal/engine":        {},
+	"internal/guard":         {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
 	"internal/crashtest":     {"objectstore"},

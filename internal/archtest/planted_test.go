@@ -135,7 +135,7 @@ require (
 	{
 		rule: "functional options",
 		files: map[string]string{
-			"agent/a.go":      "package agent\nfunc WithRetries() {}\nfunc (a agent) With() {}\nfunc Within() {}\nfunc withDefaults() {}",
+			"agent/a.go":      "package agent\nfunc WithRetries() {}\nfunc (a agent) With() {}\nfunc Within() {}\nfunc withDefaults() {}\nfunc (a agent) WithGroup() {}",
 			"agent/a_test.go": "package agent\nfunc WithFake() {}",
 		},
 		want: []string{

@@ -79,13 +79,18 @@ func packageNames(t *tree) (found []string) {
 
 var option = regexp.MustCompile(`^With([A-Z0-9]|$)`)
 
+// ofHandler reports whether d is one of the methods that slog.Handler demands.
+func ofHandler(d *ast.FuncDecl) bool {
+	return d.Recv != nil && (d.Name.Name == "WithAttrs" || d.Name.Name == "WithGroup")
+}
+
 func functionalOptions(t *tree) (found []string) {
 	for _, f := range t.files {
 		if f.test {
 			continue
 		}
 		for _, decl := range f.syntax.Decls {
-			if d, ok := decl.(*ast.FuncDecl); ok && option.MatchString(d.Name.Name) {
+			if d, ok := decl.(*ast.FuncDecl); ok && option.MatchString(d.Name.Name) && !ofHandler(d) {
 				found = append(found, t.at(d.Pos(), "%s: options are a struct here", d.Name.Name))
 			}
 		}

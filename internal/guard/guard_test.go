@@ -1,0 +1,55 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"testing"
+)
+
+func TestCallRecoversAPanic(t *testing.T) {
+	if f := Call(func() {}); f != nil {
+		t.Errorf("Call of a function that returns: %v", f)
+	}
+	bad := errors.New("bad")
+	if f := Call(func() { panic(bad) }); f == nil || f.Value != bad || len(f.Stack) == 0 {
+		t.Errorf("Call of a function that panics: %v", f)
+	}
+}
+
+func TestRunSurvivesPanicAndGoexit(t *testing.T) {
+	ran := false
+	if f := Run(func() { ran = true }); f != nil || !ran {
+		t.Errorf("Run of a function that returns: %v, ran %v", f, ran)
+	}
+	if f := Run(func() { panic("bad") }); f == nil || f.Value != "bad" {
+		t.Errorf("Run of a function that panics: %v", f)
+	}
+	if f := Run(runtime.Goexit); f == nil || f.Value != nil {
+		t.Errorf("Run of a function that exits: %v", f)
+	}
+}
+
+// brokenHandler is a slog.Handler whose methods end by end.
+type brokenHandler struct{ end func() }
+
+func (h brokenHandler) Enabled(context.Context, slog.Level) bool  { h.end(); return true }
+func (h brokenHandler) Handle(context.Context, slog.Record) error { h.end(); return nil }
+func (h brokenHandler) WithAttrs([]slog.Attr) slog.Handler        { h.end(); return h }
+func (h brokenHandler) WithGroup(string) slog.Handler             { h.end(); return h }
+
+func TestHandlerSurvivesPanicAndGoexit(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("bad") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			h := Handler(brokenHandler{end})
+			slog.New(h).With("a", 1).WithGroup("g").Error("hello")
+			if h.Enabled(t.Context(), slog.LevelError) {
+				t.Error("Enabled returned true")
+			}
+			if err := h.Handle(t.Context(), slog.Record{}); err == nil {
+				t.Error("Handle returned nil")
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/internal/guard"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// Emit lets f leave the object as an output of the segment: it is called with nil
+// once everything handed over before is durable, in order with the object's other
+// outputs, or with an error when it must not leave.
+//
+// f runs on a goroutine of its own. The object's later outputs wait for it, those of
+// other objects do not. If f panics, calls runtime.Goexit or takes longer than
+// Limits.Output, the incarnation ends, and the later outputs leave without f.
+//
+// Without the turn, with a context of this incarnation, f waits for what has been
+// handed over so far. With it, Emit waits for an operation of another goroutine: a
+// handler may have left one behind, and have its last words to say.
+//
+// Errors: ErrNoTurn, ErrFenced.
+func (s *State) Emit(ctx context.Context, f func(error)) error {
+	return s.emit(ctx, func(ev *event) objectstore.Output { return &callback{ev: ev, f: f} })
+}
+
+// EmitOutput is Emit for a function that is constant work, does not block, does not
+// panic and calls no code of users: it runs on the goroutine that releases the output,
+// which may be the committer.
+func (s *State) EmitOutput(ctx context.Context, f func(error)) error {
+	return s.emit(ctx, func(ev *event) objectstore.Output {
+		if ev.points != nil {
+			return &emissionPoint{ev, f}
+		}
+		return emission(f)
+	})
+}
+
+// emit makes an output and hands it over, or adds it to the segment of the turn.
+func (s *State) emit(ctx context.Context, output func(*event) objectstore.Output) error {
+	ev := eventOf(ctx)
+	if ev == nil || ev.life != s.life() {
+		if err := s.life().cause(); err != nil {
+			return err
+		}
+		return ErrNoTurn
+	}
+	out := output(ev)
+	if t := turnOf(ctx); t != nil {
+		t.claim()
+		held := t.heldErr() == nil
+		if held {
+			s.life().segment.Emit(out)
+		}
+		t.done()
+		if held {
+			return nil
+		}
+	}
+	return s.life().emit(out)
+}
+
+// emission is the output of an EmitOutput.
+type emission func(error)
+
+// Release calls the function.
+func (e emission) Release(err error) { e(err) }
+
+// emissionPoint is an emission where the policy is asked.
+type emissionPoint struct {
+	ev *event
+	f  func(error)
+}
+
+// Release is a point, and calls the function.
+func (e *emissionPoint) Release(err error) {
+	if err == nil {
+		e.ev.obj.at(e.ev, PlaceRelease)
+	}
+	e.f(err)
+}
+
+// callback is the output of an Emit.
+type callback struct {
+	ev *event // whose code called Emit
+	f  func(error)
+	// left is set when the later outputs no longer wait for f.
+	left atomic.Bool
+}
+
+// Release calls f with the error. No output waits for that.
+func (c *callback) Release(err error) {
+	h := c.ev.obj.host()
+	h.emitting.Add(1)
+	go func() {
+		defer h.calmer(&h.emitting)
+		c.await(c.start(err))
+	}()
+}
+
+// ReleaseAsync calls f with nil, and done when f has ended or the runtime has left it
+// behind.
+func (c *callback) ReleaseAsync(done func()) {
+	h := c.ev.obj.host()
+	h.emitting.Add(1)
+	go func() {
+		defer h.calmer(&h.emitting)
+		defer done()
+		c.ev.obj.at(c.ev, PlaceRelease)
+		c.await(c.start(nil))
+	}()
+}
+
+// start calls f on a goroutine of its own.
+func (c *callback) start(err error) <-chan *guard.Failure {
+	return guard.Start(func() {
+		defer func() {
+			if !c.left.CompareAndSwap(false, true) {
+				c.ev.obj.host().zombieEnded(c)
+			}
+		}()
+		c.f(err)
+	})
+}
+
+// await returns when f has ended. It does not wait longer than Limits.Output, nor, once the
+// life has ended, longer than unwindTime.
+func (c *callback) await(ended <-chan *guard.Failure) {
+	o, l := c.ev.obj, c.ev.life
+	limit := o.host().opts.Limits.Output
+	if limit < 0 {
+		limit = never
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	dead := l.context().Done()
+	for {
+		select {
+		case failure := <-ended:
+			if failure != nil {
+				p := &PanicError{Value: failure.Value, Stack: failure.Stack}
+				o.fence(l, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
+			}
+			return
+		case <-dead:
+			dead = nil
+			timer.Reset(unwindTime)
+		case <-timer.C:
+			o.fence(l, &Fenced{Reason: ReasonOutput}, StyleFence)
+			o.host().zombieBorn(c)
+			if !c.left.CompareAndSwap(false, true) { // f has ended in this moment
+				o.host().zombieEnded(c)
+			}
+			return
+		}
+	}
+}
+
+func (c *callback) zombie() string { return c.ev.obj.id().String() + " " + c.ev.op + " (Emit)" }
