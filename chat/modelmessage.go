@@ -92,7 +92,8 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	return list, true
 }
 
-// appendSteps appends a message: of one of the assistant each step, and the outcomes of its calls.
+// appendSteps appends a message: of one of the assistant each step, and the outcomes of its calls. A message of the
+// system has texts only, and one of the user texts and files: providers accept nothing else in them.
 func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 	var said, outcomes []Block
 	flush := func() {
@@ -113,13 +114,15 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 			flush()
 		case t == "text" && p.Text("text") != "":
 			said = append(said, Block{Kind: TextBlock, Text: p.Text("text")})
-		case t == "reasoning":
-			said = append(said, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
+		case m.Role == System:
 		case t == "file":
 			said = append(said, Block{
 				Kind: FileBlock, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
 			})
-		case isTool(p) && !p.is("providerExecuted") && p.Text("state") != inputStreaming:
+		case m.Role != Assistant:
+		case t == "reasoning":
+			said = append(said, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
+		case isTool(p) && !p.is("providerExecuted") && p.Text("state") != inputStreaming && p.Text("toolCallId") != "":
 			id, name := p.Text("toolCallId"), toolName(p)
 			said = append(said, Block{Kind: CallBlock, CallID: id, Name: name, JSON: inputOf(p)})
 			text, failed := outcomeOf(p)

@@ -77,3 +77,5 @@ func TestWithoutAKey(t *testing.T) {
 func TestResetStreamsAreSevered(t *testing.T) { providertest.Severed(t, model, `{"type":"ping"}`) }
 
 func TestFiles(t *testing.T) { providertest.Files(t, model) }
+
+func TestMessagesParts(t *testing.T) { providertest.Parts(t, model) }

@@ -19,7 +19,8 @@ type thought struct {
 	} `json:"anthropic"`
 }
 
-// contentOf is a message as the API has it. Texts of nothing but blanks are refused, so they are left out.
+// contentOf is a message as the API has it. The API refuses blank texts, so they are left out, and files of the
+// assistant, so a text mentions them.
 func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.ContentBlockParamUnion, err error) {
 	for i := range of.Blocks {
 		switch b := &of.Blocks[i]; b.Kind {
@@ -43,7 +44,7 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 			list = append(list, sdk.NewToolResultBlock(b.CallID, b.Text, b.Failed))
 		case chat.FileBlock:
 			file, ok := fileOf(b)
-			if !ok {
+			if !ok || of.Role == chat.Assistant {
 				text, err := m.provider.Omitted(b, newest)
 				if err != nil {
 					return nil, err

@@ -159,3 +159,8 @@ func TestFiles(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Files(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.Files(t, responses) })
 }
+
+func TestPrompts(t *testing.T) {
+	t.Run("completions", func(t *testing.T) { providertest.Parts(t, completions) })
+	t.Run("responses", func(t *testing.T) { providertest.Parts(t, responses) })
+}

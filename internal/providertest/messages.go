@@ -38,6 +38,8 @@ func (q *messagesRequest) wrong(refusePrefill bool) string {
 			switch {
 			case b.Type == "text" && strings.TrimSpace(b.Text) == "":
 				return fmt.Sprintf("messages.%d: text content blocks must contain non-whitespace text", i)
+			case m.Role == "assistant" && (b.Type == "image" || b.Type == "document"):
+				return fmt.Sprintf("messages.%d: an assistant message cannot contain %s blocks", i, b.Type)
 			case b.Type == "tool_result" && !open[b.ToolUseID]:
 				return fmt.Sprintf("messages.%d: unexpected tool_use_id %q", i, b.ToolUseID)
 			case b.Type == "tool_use" && thinks && m.Content[0].Type != "thinking":
