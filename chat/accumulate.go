@@ -64,6 +64,8 @@ type accumulator struct {
 	// open are the texts and reasonings that go on, by type and id.
 	open     map[string]*growing
 	called   map[string]bool // calls that the chunks have made, in this message or anew
+	calls    map[string]int  // the parts of calls, by id
+	data     map[string]int  // the parts of data with an id, by type and id
 	chunks   uint64          // that were added
 	inStep   bool
 	finished bool
@@ -77,7 +79,24 @@ type growing struct {
 
 // newAccumulator goes on with a message, which may be one that has no parts yet.
 func newAccumulator(m Message) *accumulator {
-	return &accumulator{msg: m.Clone(), open: map[string]*growing{}, called: map[string]bool{}}
+	a := &accumulator{
+		msg: Message{ID: m.ID, Role: m.Role, Metadata: m.Metadata, more: m.more}, open: map[string]*growing{},
+		called: map[string]bool{}, calls: map[string]int{}, data: map[string]int{},
+	}
+	a.msg = a.msg.Clone()
+	for _, p := range m.Parts {
+		a.push(p.clone())
+	}
+	return a
+}
+
+// call returns the part of a call.
+func (a *accumulator) call(id string) (p Part, ok bool) {
+	i, ok := a.calls[id]
+	if !ok {
+		return Part{}, false
+	}
+	return a.msg.Parts[i], true
 }
 
 // message is what the chunks have made so far.
@@ -146,7 +165,25 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-func (a *accumulator) push(p Part) { a.msg.Parts = append(a.msg.Parts, p) }
+// push appends a part. Of several with one id the first is found by it.
+func (a *accumulator) push(p Part) {
+	index, id := a.calls, p.Text("toolCallId")
+	if key, ok := dataKey(p.object); ok {
+		index, id = a.data, key
+	} else if !isTool(p) {
+		index = nil
+	}
+	if _, ok := index[id]; !ok && index != nil {
+		index[id] = len(a.msg.Parts)
+	}
+	a.msg.Parts = append(a.msg.Parts, p)
+}
+
+// dataKey identifies data of the program's own that has an id.
+func dataKey(o object) (key string, ok bool) {
+	id := o.Member("id")
+	return o.Type() + " " + string(id), id != nil && strings.HasPrefix(o.Type(), "data-")
+}
 
 // from takes members of a chunk, of a part that nobody else has.
 func (p Part) from(c Chunk, names ...string) Part {
@@ -200,12 +237,10 @@ func (a *accumulator) addData(c Chunk) bool {
 	if c.is("transient") {
 		return false
 	}
-	if id := c.Member("id"); id != nil {
-		for _, p := range a.msg.Parts {
-			if p.Type() == c.Type() && string(p.Member("id")) == string(id) {
-				p.set("data", orNull(c.Member("data")))
-				return true
-			}
+	if key, ok := dataKey(c.object); ok {
+		if i, ok := a.data[key]; ok {
+			a.msg.Parts[i].set("data", orNull(c.Member("data")))
+			return true
 		}
 	}
 	a.push(newPart(c.Type()).from(c, "id", "data"))

@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,25 +26,73 @@ type answerFrame struct {
 	Tools        json.RawMessage `json:"clientTools"`
 }
 
-// apply brings a call on, as its answer says, and says whether that has changed anything: what has its
-// outcome keeps it.
-func (f *answerFrame) apply(p Part) bool {
-	if rank := toolRank(p); rank < 2 || rank > 4 || f.Approved != nil && rank == 4 {
-		return false
+// answerOf returns the answer that a client's copy of a call has, if it has one.
+func answerOf(p Part) (f answerFrame, ok bool) {
+	f.CallID = p.Text("toolCallId")
+	switch f.State = p.Text("state"); f.State {
+	case approvalResponded:
+		var approval struct {
+			Approved *bool `json:"approved"`
+		}
+		_ = json.Unmarshal(orNull(p.Member("approval")), &approval) // a copy without one has no answer
+		f.Approved = approval.Approved
+		return f, f.Approved != nil
+	case outputDenied:
+		f.Approved = new(bool)
+	case outputAvailable:
+		f.Output = p.Member("output")
+		return f, !p.is("preliminary")
+	case outputError:
+		f.ErrorText = p.Text("errorText")
+	default:
+		return f, false
 	}
-	if f.Approved != nil {
-		consent(p, f.CallID, *f.Approved)
-		return true
-	}
-	if f.State == outputError {
-		p.set("state", outputError)
-		p.set("errorText", f.ErrorText)
-		return true
-	}
-	p.set("state", outputAvailable)
-	p.set("output", orNull(f.Output))
-	return true
+	return f, true
 }
+
+// effect is what an answer does to a call.
+type effect int
+
+const (
+	refused  effect = iota // the call does not wait for such an answer
+	repeated               // the call has its result, or its approval
+	applied
+)
+
+// on returns the effect that an answer has on a call. A call that waits for an approval takes that, or an error, which
+// refuses it. A call that a client runs takes a result; one that the server runs never takes one from a client. The
+// first answer counts.
+func (f *answerFrame) on(p Part, server bool) effect {
+	state := p.Text("state")
+	switch rank := toolRank(p); {
+	case settled(p), f.Approved != nil && rank >= 4:
+		return repeated
+	case p.is("providerExecuted"), rank < 2 || rank > 4:
+		return refused
+	case f.Approved != nil, server:
+		if state != approvalRequested || f.Approved == nil && f.State != outputError {
+			return refused
+		}
+	}
+	return applied
+}
+
+// apply changes a call on which the answer has an effect.
+func (f *answerFrame) apply(p Part) {
+	switch {
+	case f.Approved != nil:
+		consent(p, f.CallID, *f.Approved)
+	case f.State == outputError:
+		p.set("state", outputError)
+		p.set("errorText", cmp.Or(f.ErrorText, deniedText))
+	default:
+		p.set("state", outputAvailable)
+		p.set("output", orNull(f.Output))
+	}
+}
+
+// deniedText is the error of a call that a client answers with an error without a text.
+const deniedText = "Tool execution denied by user"
 
 // consent notes in a call whether it may run.
 func consent(p Part, call string, approved bool) {
@@ -70,7 +120,7 @@ func (f *answerFrame) chunk() Chunk {
 	case f.Approved != nil:
 		return newChunk("tool-output-denied").with("toolCallId", f.CallID)
 	case f.State == outputError:
-		return newChunk("tool-output-error").with("toolCallId", f.CallID).with("errorText", f.ErrorText)
+		return newChunk("tool-output-error").with("toolCallId", f.CallID).with("errorText", cmp.Or(f.ErrorText, deniedText))
 	}
 	c := newChunk("tool-output-available").with("toolCallId", f.CallID)
 	c.set("output", orNull(f.Output))
@@ -84,17 +134,15 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if err := json.Unmarshal(data, &f); err != nil {
 		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
 	}
-	if f.ErrorText == "" {
-		f.ErrorText = "Tool execution denied by user"
-	}
-	of, err := k.applyAnswer(ctx, &f)
-	if err != nil {
+	of, how, err := k.applyAnswer(ctx, &f)
+	switch {
+	case err != nil:
 		return err
-	}
-	if of == "" {
+	case of == "":
 		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool was called as %q", f.CallID))
-	}
-	if !f.AutoContinue {
+	case how == refused:
+		return k.refuse(ctx, conn, fmt.Errorf("chat: the call %q does not wait for this answer", f.CallID))
+	case !f.AutoContinue:
 		return nil
 	}
 	note, err := k.note(ctx, requestNote)
@@ -112,50 +160,73 @@ func (k *conversation) refuse(ctx context.Context, conn *agent.Conn, why error) 
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
-// applyAnswer brings the call on, in the reply that is being made or in the message that has it, and
+// applyAnswer applies an answer to its call, in the reply that is being made or in the message that has the call, and
 // returns the id of that message, or "" if there is none.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, err error) {
+func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how effect, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
-		return "", err
+		return "", refused, err
 	}
 	if ok {
 		l, err := k.liveOf(ctx, row)
 		if err != nil {
-			return "", err
+			return "", refused, err
 		}
-		if p, ok := l.acc.msg.call(f.CallID); ok {
-			return row.Message, l.answer(ctx, f, p)
+		if p, ok := l.acc.call(f.CallID); ok {
+			how := f.on(p, l.serverRuns(f.CallID))
+			if how == applied {
+				err = l.answer(ctx, f, p)
+			}
+			return row.Message, how, err
 		}
 	}
-	for r, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{Index: "place", Reverse: true}) {
-		if err != nil {
-			return "", err
-		}
-		m, err := r.Value.message()
-		if err != nil {
-			return "", err
-		}
-		p, ok := m.call(f.CallID)
-		if !ok {
-			continue
-		}
-		if !f.apply(p) {
-			return m.ID, nil
-		}
-		if err := k.put(ctx, m, r.Value.Place); err != nil {
-			return m.ID, err
-		}
-		return m.ID, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
+	r, m, ok, err := k.messageOf(ctx, f.CallID)
+	if err != nil || !ok {
+		return "", refused, err
 	}
-	return "", nil
+	p, _ := m.call(f.CallID)
+	record, _ := r.record(f.CallID)
+	if how := f.on(p, record.Server); how != applied {
+		return m.ID, how, nil
+	}
+	f.apply(p)
+	if _, err := k.putOver(ctx, r, m, 0, nil); err != nil {
+		return m.ID, applied, err
+	}
+	return m.ID, applied, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
 }
 
-// answer brings a call of the reply on.
-func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
-	if !f.apply(p.clone()) {
-		return nil
+// repeats is how many of the newest messages are searched for a call that has its result.
+const repeats = 100
+
+// messageOf returns the newest message that has a call which waits, or one of the newest messages that has the call.
+func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
+	id, err := encode(call)
+	if err != nil || call == "" {
+		return row, m, false, err
 	}
+	for _, q := range []dohost.Query[messageRow]{{Index: "calls", Reverse: true}, {Reverse: true, Limit: repeats}} {
+		for r, err := range messages.All(ctx, k.store(), &q) {
+			if err != nil {
+				return row, m, false, err
+			}
+			_, waits := r.Value.record(call)
+			if q.Index != "" && !waits || q.Index == "" && !bytes.Contains(r.Value.JSON, id) {
+				continue
+			}
+			if m, err = r.Value.message(); err != nil {
+				return row, m, false, err
+			}
+			if _, ok := m.call(call); ok {
+				return r.Value, m, true, nil
+			}
+		}
+	}
+	return row, m, false, nil
+}
+
+// answer applies an answer to a call of the reply.
+func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 	if c := f.chunk(); c.object != nil {
 		if err := l.stitch(ctx, c); err != nil {
 			return err

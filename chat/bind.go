@@ -108,6 +108,9 @@ type Options struct {
 	// MaxMessages bounds how many messages are stored: the oldest go. Zero means without bound; negative
 	// is an error. It is no bound of what a model is given.
 	MaxMessages int
+	// SystemFromClients lets clients store, change and delete messages of the system, which become instructions
+	// of the model. Otherwise those that clients send are left out.
+	SystemFromClients bool
 }
 
 // replyKind is the fiber that a reply is. Its checkpoint is the class's own.

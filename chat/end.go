@@ -38,9 +38,9 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 	}
 	m := l.acc.message()
 	row := l.row
-	err := k.endWith(ctx, &row, &m, s, why)
+	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, Failed, err.Error())
+		err = k.endWith(ctx, &row, nil, nil, Failed, err.Error())
 	}
 	if err != nil {
 		return err
@@ -57,10 +57,12 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 	return err
 }
 
-func (k *conversation) endWith(ctx context.Context, row *replyRow, m *Message, s Status, why string) error {
+func (k *conversation) endWith(
+	ctx context.Context, row *replyRow, m *Message, made map[string]bool, s Status, why string,
+) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
-			err := k.put(ctx, *m, row.Place)
+			err := k.put(ctx, *m, row.Place, made)
 			if _, large := errors.AsType[*dohost.LimitError](err); large {
 				err = errors.Join(errUnstorable, err)
 			}

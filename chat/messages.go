@@ -48,46 +48,50 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 }
 
 // put stores a message, if it is not there as it is. A place of 0 is the one it has, or one at the end.
-func (k *conversation) put(ctx context.Context, m Message, place uint64) error {
+func (k *conversation) put(ctx context.Context, m Message, place uint64, made map[string]bool) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
 		return err
 	}
-	return k.putOver(ctx, old, m, place)
+	_, err = k.putOver(ctx, old, m, place, made)
+	return err
 }
 
-// putOver is put of a message that is there as old, if that has a place.
-func (k *conversation) putOver(ctx context.Context, old messageRow, m Message, place uint64) (err error) {
+// putOver stores a message in place of old, if that has a place, and reports whether that changes anything. made has
+// the calls that the reply which stores the message made; see recordCalls.
+func (k *conversation) putOver(
+	ctx context.Context, old messageRow, m Message, place uint64, made map[string]bool,
+) (changed bool, err error) {
 	if err := m.check(); err != nil {
-		return err
+		return false, err
 	}
 	m = sanitize(m)
 	if k.class.sanitize != nil {
 		id := m.ID
 		m = k.class.sanitize(k.owner, m)
 		if err := m.check(); err != nil {
-			return fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
+			return false, fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
 		}
 		if m.ID != id {
-			return fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
+			return false, fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
 		}
 	}
-	row := messageRow{ID: m.ID, Place: place}
+	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: recordCalls(&m, old.Calls, made)}
 	if row.JSON, err = guard(m); err != nil {
-		return err
+		return false, err
 	}
 	if place == 0 {
 		row.Place = old.Place
 	}
 	if row.Place == 0 {
 		if row.Place, err = messages.End(ctx, k.store()); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if old.Place == row.Place && string(old.JSON) == string(row.JSON) {
-		return nil
+		return false, nil
 	}
-	return messages.Put(ctx, k.store(), old, row)
+	return true, messages.Put(ctx, k.store(), old, row)
 }
 
 // trim forgets the oldest messages beyond those that are kept.

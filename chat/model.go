@@ -147,19 +147,24 @@ func (a *answering) tool(name string) (Tool, bool) {
 func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
 	for _, p := range m.Parts {
-		if now, ok := a.r.l.acc.msg.call(p.Text("toolCallId")); ok {
+		if !waiting(p) {
+			continue
+		}
+		if now, ok := a.r.l.acc.call(p.Text("toolCallId")); ok {
 			p = now.clone() // a client may have answered it while another ran
 		}
-		if !isTool(p) || settled(p) || p.is("providerExecuted") {
+		if !waiting(p) {
 			continue
 		}
 		t, ours := a.tool(toolName(p))
 		switch state := p.Text("state"); {
-		case state == approvalRequested, !ours && a.r.l.row.clientTool(toolName(p)), ours && t.Run == nil:
+		case state == approvalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil:
 			waits = true
 			continue
 		case !ours:
 			err = a.settle(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
+		case !a.r.l.made(p):
+			err = a.settle(ctx, p, nil, errNotMade)
 		case t.Approve && state == inputAvailable:
 			waits = true
 			err = a.r.Send(ctx, newChunk("tool-approval-request").with("toolCallId", p.Text("toolCallId")).
@@ -188,7 +193,7 @@ func (a *answering) run(ctx context.Context, t Tool, p Part) error {
 	if err := l.k.store().Sync(ctx); err != nil {
 		return err
 	}
-	if now, ok := l.acc.msg.call(id); !ok || settled(now) {
+	if now, ok := l.acc.call(id); !ok || settled(now) {
 		return nil // while there was no room
 	}
 	if l.watch != nil {
@@ -302,23 +307,6 @@ func (a *answering) specs() (specs []ToolSpec) {
 		}
 	}
 	return specs
-}
-
-// mark notes of a call that it has not begun to run, and whether a client runs it, so that a reply that is cut off
-// behind it is known to wait for that.
-func (a *answering) mark(ctx context.Context, c Chunk) error {
-	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
-		return nil
-	}
-	row, id := &a.r.l.row, c.Text("toolCallId")
-	held, clients := with(row.Held, id), row.Clients
-	if t, ours := a.tool(c.Text("toolName")); ours && t.Run == nil && c.Type() == "tool-input-available" {
-		clients = with(clients, t.Name)
-	}
-	if len(held) == len(row.Held) && len(clients) == len(row.Clients) {
-		return nil
-	}
-	return a.r.l.note(ctx, func(row *replyRow) { row.Held, row.Clients = held, clients })
 }
 
 // said is what a model yields, or what it wants to be kept.

@@ -20,7 +20,7 @@ type AskOptions struct {
 	Body any
 }
 
-// Ask stores messages and has them answered, as if a client had sent them: behind those that wait. It
+// Ask stores messages as [SetMessages] does, and has them answered after the requests that wait. It
 // returns the request's id when that is accepted; see [Wait].
 //
 // Errors: a [*dohost.LimitError]; one for a message without an id or a role, and for a Body that is not
@@ -63,7 +63,7 @@ func (k *conversation) program(ctx context.Context, row replyRow, list []Message
 	if _, known, err := replies.Get(ctx, k.store(), row.ID); err != nil || known {
 		return row.ID, err
 	}
-	if err := k.accept(ctx, row, list, false); err != nil {
+	if err := k.accept(ctx, row, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return "", err
 	}
 	if len(list) == 0 {
@@ -133,21 +133,25 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	return a.talk().newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }
 
-// SetMessages stores messages, in place of those of the same ids, and shows clients the conversation.
+// SetMessages stores messages, in place of those of the same ids, and sends clients the conversation. A call of a tool
+// that is stored so does not run on the server, and one whose tool or input is changed so does not either: [Answer]
+// runs the calls that its model has made. Give it no messages of a client that are not checked.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row.
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	k := a.talk()
-	err := dohost.Transaction(ctx, func(ctx context.Context) error {
-		for _, m := range list {
-			if err := k.put(ctx, m, 0); err != nil {
-				return err
-			}
-		}
-		return k.trim(ctx)
-	})
-	if err != nil {
+	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return err
 	}
 	return k.showTranscript(ctx, nil)
+}
+
+// putAll stores messages of the program.
+func (k *conversation) putAll(ctx context.Context, list []Message) error {
+	for _, m := range list {
+		if err := k.put(ctx, m, 0, nil); err != nil {
+			return err
+		}
+	}
+	return k.trim(ctx)
 }

@@ -7,29 +7,37 @@ import (
 	"strings"
 )
 
-// reconcile brings what a client sends together with what is stored: the result is what is to be stored
-// of it, in the client's order. A client may know less than is stored, since its tab slept, and knows an
-// assistant's message by an id of its own if it was there when that streamed.
+// reconcile combines the list of a client with the stored messages that rows has: the result is what is to be stored of
+// the list, in the client's order. A client may know less than is stored, since its tab slept, and knows an
+// assistant's message by an id of its own if it was connected while that streamed.
 //
-//   - A call of a tool that is settled in what is stored, or has come further there, stays so: see [toolRank].
+//   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
+//     not stored has none, and one that consists of calls alone is left out.
 //   - An assistant's message gets the id of the stored one that it is: that of the same id, else one with
 //     the same texts, else one with a call that it has. Each stored one is taken once, so two that say
 //     the same stay two.
-//   - Messages of one id become one, where the first of them was.
+//   - Messages of one id become one, where the first of them was. The last counts.
 //
-// What it is given stays as it is.
-func reconcile(stored, sent []Message) []Message {
-	r := newReconciler(stored)
+// Its arguments stay as they are. The work is proportional to their size.
+func reconcile(rows map[string]messageRow, stored, sent []Message) []Message {
+	r := newReconciler(rows, stored)
 	for _, m := range sent {
 		r.taken[m.ID] = true
 	}
 	for _, m := range sent {
-		r.add(m.Clone())
+		r.add(m)
 	}
-	return r.merged
+	var merged []Message
+	for _, m := range r.merged {
+		if m, ok := r.withCalls(m.Clone()); ok {
+			merged = append(merged, m)
+		}
+	}
+	return merged
 }
 
 type reconciler struct {
+	rows   map[string]messageRow
 	stored []Message // the assistant's have places in what follows
 	ids    map[string]int
 	texts  map[string][]int
@@ -39,9 +47,9 @@ type reconciler struct {
 	at     map[string]int // place in merged
 }
 
-func newReconciler(stored []Message) *reconciler {
+func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
 	r := &reconciler{
-		stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
+		rows: rows, stored: stored, ids: map[string]int{}, texts: map[string][]int{}, calls: map[string]int{},
 		taken: map[string]bool{}, at: map[string]int{},
 	}
 	for i := range stored {
@@ -54,7 +62,10 @@ func newReconciler(stored []Message) *reconciler {
 			r.texts[texts] = append(r.texts[texts], i)
 		}
 		for _, p := range m.Parts {
-			if _, ok := r.calls[p.Text("toolCallId")]; isTool(p) && !ok {
+			if !isTool(p) {
+				continue
+			}
+			if _, ok := r.calls[p.Text("toolCallId")]; !ok {
 				r.calls[p.Text("toolCallId")] = i
 			}
 		}
@@ -67,11 +78,9 @@ func (r *reconciler) add(m Message) {
 		if old := r.same(&m); old != nil {
 			m.ID = old.ID
 			r.taken[m.ID] = true
-			keepCalls(&m, old)
 		}
 	}
 	if i, ok := r.at[m.ID]; ok {
-		keepCalls(&m, &r.merged[i])
 		r.merged[i] = m
 		return
 	}
@@ -79,45 +88,85 @@ func (r *reconciler) add(m Message) {
 	r.merged = append(r.merged, m)
 }
 
-// same is the stored message that an assistant's is, or nil.
+// same returns the stored message that an assistant's is, or nil.
 func (r *reconciler) same(m *Message) *Message {
 	if i, ok := r.ids[m.ID]; ok {
 		return &r.stored[i]
 	}
-	for _, i := range r.texts[textsOf(m)] {
-		if !r.taken[r.stored[i].ID] {
-			return &r.stored[i]
+	texts := textsOf(m)
+	for list := r.texts[texts]; len(list) > 0; list = r.texts[texts] {
+		if old := &r.stored[list[0]]; !r.taken[old.ID] {
+			return old
 		}
+		r.texts[texts] = list[1:] // what is taken stays so
 	}
 	for _, p := range m.Parts {
-		if i, ok := r.calls[p.Text("toolCallId")]; ok && isTool(p) {
+		if !isTool(p) {
+			continue
+		}
+		if i, ok := r.calls[p.Text("toolCallId")]; ok {
 			return &r.stored[i]
 		}
 	}
 	return nil
 }
 
+// withCalls replaces the calls in a client's message by those of the stored message: all of them, in their order, each
+// where the client has it, or else before the next call that the client has. An answer that a client's copy has
+// to a call that waits for it is applied: see [answerFrame.on]. ok is false if nothing is left of the message.
+func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
+	var calls []Part
+	at := map[string]int{}
+	if i, ok := r.ids[m.ID]; ok && m.Role == Assistant {
+		for _, p := range r.stored[i].Parts {
+			if !isTool(p) {
+				continue
+			}
+			if _, ok := at[p.Text("toolCallId")]; !ok {
+				at[p.Text("toolCallId")] = len(calls)
+			}
+			calls = append(calls, p.clone())
+		}
+	}
+	servers := map[string]bool{}
+	for _, c := range r.rows[m.ID].Calls {
+		servers[c.ID] = c.Server
+	}
+	parts, next, content := make([]Part, 0, len(m.Parts)), 0, len(m.Parts) == 0
+	for _, p := range m.Parts {
+		if !isTool(p) {
+			parts = append(parts, p)
+			content = content || p.Type() != "step-start"
+			continue
+		}
+		i, ok := at[p.Text("toolCallId")]
+		if !ok {
+			continue
+		}
+		if f, ok := answerOf(p); ok && f.on(calls[i], servers[f.CallID]) == applied {
+			f.apply(calls[i])
+		}
+		if i >= next {
+			parts = append(parts, calls[next:i+1]...)
+			next = i + 1
+		}
+	}
+	m.Parts = append(parts, calls[next:]...)
+	return m, content || len(calls) > 0
+}
+
 // textsOf is by what a message can be known that has another id. It is empty if there is no text.
 func textsOf(m *Message) string {
 	var b strings.Builder
 	for _, p := range m.Parts {
-		if s := strings.TrimSpace(p.Text("text")); p.Type() == "text" && s != "" {
+		if p.Type() != "text" {
+			continue
+		}
+		if s := strings.TrimSpace(p.Text("text")); s != "" {
 			b.WriteString(s + "\x00")
 		}
 	}
 	return b.String()
-}
-
-// keepCalls has calls of m be as far as they are in old.
-func keepCalls(m, old *Message) {
-	for i, p := range m.Parts {
-		if !isTool(p) {
-			continue
-		}
-		if was, ok := old.call(p.Text("toolCallId")); ok && (settled(was) || toolRank(was) > toolRank(p)) {
-			m.Parts[i] = was.clone()
-		}
-	}
 }
 
 // differing are the messages that a client sends and that are not stored as they are, and what is stored
@@ -130,7 +179,11 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 		row, ok := rows[m.ID]
 		own = own || seen[m.ID]
 		seen[m.ID] = true
-		if !ok || string(row.JSON) != string(mustEncode(m)) {
+		raw, err := encode(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ok || string(row.JSON) != string(raw) {
 			changed = append(changed, m)
 			own = own || !ok && m.Role == Assistant
 		}
@@ -161,21 +214,35 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 	return stored, changed, nil
 }
 
-// deletes says which stored messages a request of a client removes: those that it does not have, if it
-// knows all that it has. A list with a message that nobody has stored is one that may not know of others,
-// and removes nothing; nor does an empty one.
-func deletes(rows map[string]messageRow, sent []Message) (ids []string) {
-	if len(sent) == 0 {
-		return nil
-	}
-	has := map[string]bool{}
+// writable returns the messages of a client's list that the client may write: none whose stored message has another
+// role, and none of the system unless system is set. ids has those of the list that are stored, and may stay.
+func writable(rows map[string]messageRow, sent []Message, system bool) (list []Message, ids map[string]bool) {
+	ids = map[string]bool{}
 	for _, m := range sent {
-		if has[m.ID] = true; rows[m.ID].Place == 0 {
+		row, stored := rows[m.ID]
+		switch {
+		case stored && row.Role != m.Role, stored && m.Role == System && !system:
+			ids[m.ID] = true
+		case m.Role == System && !system:
+		default:
+			ids[m.ID] = true
+			list = append(list, m)
+		}
+	}
+	return list, ids
+}
+
+// deletes returns the stored messages that a request of a client removes: those that its list does not have, if the
+// list has stored messages alone. A list with a message that is not stored may come from a client that does not know
+// of others, and removes nothing; nor does an empty one. Messages of the system stay unless system is set.
+func deletes(rows map[string]messageRow, sent map[string]bool, system bool) (ids []string) {
+	for id := range sent {
+		if rows[id].Place == 0 {
 			return nil
 		}
 	}
-	for id := range rows {
-		if !has[id] {
+	for id, row := range rows {
+		if !sent[id] && len(sent) > 0 && (system || row.Role != System) {
 			ids = append(ids, id)
 		}
 	}

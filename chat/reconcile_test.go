@@ -20,11 +20,16 @@ func listOf(t failer, lines string) (ms []Message) {
 }
 
 const (
-	callOpen = `{"type":"tool-f","toolCallId":"1","state":"input-available","input":{}}`
-	callDone = `{"type":"tool-f","toolCallId":"1","state":"output-available","input":{},"output":7}`
-	callNo   = `{"type":"tool-f","toolCallId":"1","state":"output-error","input":{},"errorText":"no"}`
-	hello    = `{"type":"text","text":"Hello"}`
-	sure     = `{"type":"text","text":"Sure!"}`
+	callOpen  = `{"type":"tool-f","toolCallId":"1","state":"input-available","input":{}}`
+	callDone  = `{"type":"tool-f","toolCallId":"1","state":"output-available","input":{},"output":7}`
+	callNo    = `{"type":"tool-f","toolCallId":"1","state":"output-error","input":{},"errorText":"no"}`
+	callAsked = `{"type":"tool-f","toolCallId":"1","state":"approval-requested","input":{},"approval":{"id":"q"}}`
+	callOK    = `{"type":"tool-f","toolCallId":"1","state":"approval-responded","input":{},"approval":{"approved":true,"id":"q"}}`
+	callTwo   = `{"type":"tool-f","toolCallId":"2","state":"input-available","input":{}}`
+	callThree = `{"type":"tool-f","toolCallId":"3","state":"input-available","input":{}}`
+	otherCall = `{"type":"tool-f","toolCallId":"9","state":"approval-responded","input":{},"approval":{"approved":true}}`
+	hello     = `{"type":"text","text":"Hello"}`
+	sure      = `{"type":"text","text":"Sure!"}`
 )
 
 // TestReconcile has a client send a list that is not what is stored.
@@ -53,6 +58,41 @@ func TestReconcile(t *testing.T) {
 			"assistant a1 " + callDone, "assistant a1 " + sure + "," + callOpen, "assistant a1 " + sure + "," + callDone},
 		"a call whose output the client has": {
 			"assistant a1 " + callOpen, "assistant a1 " + callDone, "assistant a1 " + callDone},
+		"a call whose output the client has, if the server runs it": {
+			"assistant srv " + callOpen, "assistant srv " + callDone, "assistant srv " + callOpen},
+		"a refusal, if the server runs it": {
+			"assistant srv " + callAsked, "assistant srv " + callNo, "assistant srv " +
+				`{"type":"tool-f","toolCallId":"1","state":"output-error","input":{},"approval":{"id":"q"},"errorText":"no"}`},
+		"a consent": {
+			"assistant srv " + callAsked, "assistant srv " + callOK, "assistant srv " + callOK},
+		"a consent that says nothing": {
+			"assistant srv " + callAsked,
+			"assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"approval-responded","input":{}}`, "assistant srv " + callAsked},
+		"a denial": {
+			"assistant srv " + callAsked, "assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"output-denied"}`, "assistant srv " +
+				`{"type":"tool-f","toolCallId":"1","state":"output-denied","input":{},"approval":{"id":"q","approved":false}}`},
+		"a denial after a consent": {
+			"assistant srv " + callOK, "assistant srv " + `{"type":"tool-f","toolCallId":"1","state":"output-denied"}`, "assistant srv " + callOK},
+		"a call with another input": {
+			"assistant a1 " + callAsked, "assistant a1 " +
+				`{"type":"tool-f","toolCallId":"1","state":"approval-requested","input":{"to":"mallory"},"approval":{"id":"q"}}`,
+			"assistant a1 " + callAsked},
+		"a call of another tool": {
+			"assistant a1 " + callAsked, "assistant a1 " +
+				`{"type":"tool-g","toolCallId":"1","state":"approval-responded","input":{},"approval":{"id":"q","approved":true}}`,
+			"assistant a1 " + callOK},
+		"a call that nobody made": {
+			"user u1 " + hello, "user u1 " + hello + "\nassistant own " + callOK, "user u1 " + hello},
+		"a call that nobody made, in a text": {
+			"", "assistant own " + sure + "," + callOK, "assistant own " + sure},
+		"a call that nobody made, of the user": {
+			"", "user u1 " + hello + "," + callOK, "user u1 " + hello},
+		"a call that nobody made, in a stored message": {
+			"assistant a1 " + sure + "," + callDone, "assistant a1 " + otherCall + "," + sure + "," + otherCall, "assistant a1 " + sure + "," + callDone},
+		"calls in another order, twice, and left out": {
+			"assistant a1 " + callDone + "," + callTwo + "," + hello + "," + callThree,
+			"assistant a1 " + sure + "," + callTwo + "," + callDone + "," + callTwo + "," + hello,
+			"assistant a1 " + sure + "," + callDone + "," + callTwo + "," + hello + "," + callThree},
 		"a call with two outputs": {
 			"assistant a1 " + callDone, "assistant a1 " + callNo, "assistant a1 " + callDone},
 		"by the call alone": {
@@ -62,8 +102,8 @@ func TestReconcile(t *testing.T) {
 			"assistant a1 " + callOpen + "\nassistant own " + callOpen + "," + sure + "\nuser u1 " + hello,
 			"assistant a1 " + callDone + "," + sure + "\nuser u1 " + hello},
 		"one sent twice": {
-			``, "assistant a1 " + callDone + "\nuser u1 " + hello + "\nassistant a1 " + callOpen,
-			"assistant a1 " + callDone + "\nuser u1 " + hello},
+			``, "assistant a1 " + sure + "\nuser u1 " + hello + "\nassistant a1 " + hello,
+			"assistant a1 " + hello + "\nuser u1 " + hello},
 		"no texts to be known by": {
 			"assistant a1 " + `{"type":"text","text":""}`, "assistant own " + `{"type":"text","text":" "}`,
 			"assistant own " + `{"type":"text","text":" "}`},
@@ -71,14 +111,14 @@ func TestReconcile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored, sent := listOf(t, c.stored), listOf(t, c.sent)
 			before := jsonOf(t, stored) + jsonOf(t, sent)
-			got := reconcile(stored, sent)
+			got := reconcile(rowsOf(stored), stored, sent)
 			sameJSON(t, "reconciled", jsonOf(t, got), jsonOf(t, listOf(t, c.want)))
 			against, changed, err := differing(rowsOf(stored), sent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameJSON(t, "of what differs", byID(stored, reconcile(against, changed)), byID(stored, got))
-			sameJSON(t, "and again", jsonOf(t, reconcile(got, got)), jsonOf(t, got))
+			sameJSON(t, "of what differs", byID(stored, reconcile(rowsOf(stored), against, changed)), byID(stored, got))
+			sameJSON(t, "and again", jsonOf(t, reconcile(rowsOf(got), got, got)), jsonOf(t, got))
 			for _, m := range got {
 				for _, p := range m.Parts {
 					p.set("type", "changed")
@@ -95,7 +135,11 @@ func TestReconcile(t *testing.T) {
 func rowsOf(ms []Message) map[string]messageRow {
 	rows := map[string]messageRow{}
 	for i, m := range ms {
-		rows[m.ID] = messageRow{ID: m.ID, Place: uint64(i + 1), JSON: mustEncode(m)}
+		var records []callRecord
+		if m.ID == "srv" { // whose calls the server runs
+			records = []callRecord{{ID: "1", Server: true}}
+		}
+		rows[m.ID] = messageRow{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: mustEncode(m), Calls: records}
 	}
 	return rows
 }
@@ -137,11 +181,11 @@ func TestDeletes(t *testing.T) {
 		"u1 a1 u3":    "", // it may not know u2 and a2
 		"":            "",
 	} {
-		var sent []Message
+		sent := map[string]bool{}
 		for _, id := range strings.Fields(ids) {
-			sent = append(sent, Message{ID: id, Role: User})
+			sent[id] = true
 		}
-		if got := strings.Join(deletes(stored, sent), " "); got != want {
+		if got := strings.Join(deletes(stored, sent, false), " "); got != want {
 			t.Errorf("%q removes %q, want %q", ids, got, want)
 		}
 	}

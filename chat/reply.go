@@ -97,6 +97,8 @@ type live struct {
 	watch  *time.Timer             // of the stall; nil if there is no bound
 	quiet  bool                    // clients believe that it is recovering
 	over   bool
+	older  map[string]callRecord // of the calls that the message had before the reply, and that waited
+	tools  map[string]bool       // that the client of the request has, by name
 }
 
 func (l *live) send(ctx context.Context, c Chunk) error {
@@ -203,17 +205,20 @@ func (l *live) held() (calls []Part) {
 // repairs are those of what the reply has said. If it goes on it does so with the calls that have not begun.
 func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 	m := l.acc.message()
-	all, waits := repairs(&m, l.row.clientTool, l.row.Begun)
-	held := l.held()
+	all, waits := repairs(&m, l.clientRuns, l.row.Begun)
+	held := map[string]bool{}
+	for _, p := range l.held() {
+		held[p.Text("toolCallId")] = true
+	}
 	for _, c := range all {
-		isHeld := slices.ContainsFunc(held, func(p Part) bool { return p.Text("toolCallId") == c.Text("toolCallId") })
+		isHeld := held[c.Text("toolCallId")]
 		if isHeld && goesOn {
 			continue
 		}
 		if isHeld {
 			c = c.with("errorText", notRun)
 		}
-		if p, ok := l.acc.msg.call(c.Text("toolCallId")); ok && !l.acc.called[c.Text("toolCallId")] {
+		if p, ok := l.acc.call(c.Text("toolCallId")); ok && !l.acc.called[c.Text("toolCallId")] {
 			add = append(add, called(p)) // it was made in the message before
 		}
 		add = append(add, c)
@@ -228,7 +233,7 @@ func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 func (l *live) mayRun() bool {
 	return slices.ContainsFunc(l.held(), func(p Part) bool {
 		s := p.Text("state")
-		return s == approvalResponded || s == inputAvailable && !l.row.clientTool(toolName(p))
+		return s == approvalResponded || s == inputAvailable && !l.clientRuns(p)
 	})
 }
 

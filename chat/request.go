@@ -85,23 +85,19 @@ func usersAtEnd(list []Message) (ids []string) {
 	return ids
 }
 
-// clientTool says that a client runs the tool of that name.
-func (r *replyRow) clientTool(name string) bool {
-	if slices.Contains(r.Clients, name) {
-		return true
-	}
+// clientTools returns the names of the tools that the client of a request has.
+func (r *replyRow) clientTools() map[string]bool {
 	var tools []struct {
 		Name string `json:"name"`
 	}
 	if r.Tools == nil || json.Unmarshal(r.Tools, &tools) != nil {
-		return false
+		return nil
 	}
+	names := map[string]bool{}
 	for _, t := range tools {
-		if t.Name == name {
-			return true
-		}
+		names[t.Name] = true
 	}
-	return false
+	return names
 }
 
 // receive handles the frames of the chat.
@@ -166,7 +162,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 	}
 	row.Submits = r.trigger == submits
 	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == Assistant
-	dropped, err := k.submit(ctx, &row, r.messages)
+	dropped, changed, err := k.submit(ctx, &row, r.messages)
 	if err != nil {
 		return err
 	}
@@ -182,6 +178,9 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		}
 		row.Status = Skipped
 		return k.send(ctx, conn, row.endFrame())
+	}
+	if !changed {
+		return nil
 	}
 	return k.showTranscript(ctx, conn.Is)
 }

@@ -123,7 +123,7 @@ func (k *conversation) severed(ctx context.Context, l *live, failed error) error
 
 // load makes a reply what its log says.
 func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
-	m, err := k.before(ctx, row)
+	m, records, err := k.before(ctx, row)
 	if err != nil {
 		return nil, err
 	}
@@ -145,24 +145,29 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 		return nil, err
 	}
 	for _, call := range row.Allowed {
-		if p, ok := acc.msg.call(call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
+		if p, ok := acc.call(call); ok && toolRank(p) < toolRank(Part{object{}}.with("state", approvalResponded)) {
 			consent(p, call, true)
 		}
 	}
-	return &live{k: k, row: row, acc: acc, st: newStitcher(acc, told)}, nil
+	l := &live{k: k, row: row, acc: acc, st: newStitcher(acc, told), tools: row.clientTools(), older: map[string]callRecord{}}
+	for _, r := range records {
+		l.older[r.ID] = r
+	}
+	return l, nil
 }
 
-// before is the message of a reply without what that has said.
-func (k *conversation) before(ctx context.Context, row replyRow) (Message, error) {
+// before returns the message of a reply without the chunks of the reply, and the records of its calls.
+func (k *conversation) before(ctx context.Context, row replyRow) (Message, []callRecord, error) {
 	m := Message{ID: row.Message, Role: Assistant}
 	if !row.Continues {
-		return m, nil
+		return m, nil, nil
 	}
 	old, ok, err := messages.Get(ctx, k.store(), row.Message)
 	if err != nil || !ok {
-		return m, err
+		return m, nil, err
 	}
-	return old.message()
+	m, err = old.message()
+	return m, old.Calls, err
 }
 
 // eachChunk calls do with the log of a reply, in order.
@@ -234,10 +239,11 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
 		add, _ := l.repairs(goesOn)
 		if drop {
-			before, err := l.k.before(ctx, l.row)
+			m, _, err := l.k.before(ctx, l.row)
 			if err != nil {
 				return err
 			}
+			before := newAccumulator(m)
 			add = to.anew(before)
 			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
 				_, older := before.call(id)
@@ -280,10 +286,10 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 
 // anew makes a reply one whose log begins behind all that was said, and returns the chunks that it has:
 // the calls that have their outcome.
-func (l *live) anew(before Message) (kept []Chunk) {
+func (l *live) anew(before *accumulator) (kept []Chunk) {
 	said, id := l.acc, l.st.id
 	l.row.From = said.chunks
-	l.acc = newAccumulator(before)
+	l.acc = newAccumulator(before.msg)
 	l.acc.chunks = l.row.From
 	l.st = newStitcher(l.acc, id)
 	l.st.resumed = false

@@ -45,7 +45,7 @@ func (s *stitcher) before(c Chunk) (add []Chunk) {
 		return add
 	}
 	id := c.Text("toolCallId")
-	if p, ok := s.acc.msg.call(id); ok && !s.acc.called[id] && s.comesFurther(c) {
+	if p, ok := s.acc.call(id); ok && !s.acc.called[id] && s.comesFurther(c) {
 		add = append(add, called(p))
 	}
 	return add
@@ -133,7 +133,7 @@ func (s *stitcher) growing(kind, step string, c Chunk) (add []Chunk) {
 
 // comesFurther says that a chunk brings its call on.
 func (s *stitcher) comesFurther(c Chunk) bool {
-	p, ok := s.acc.msg.call(c.Text("toolCallId"))
+	p, ok := s.acc.call(c.Text("toolCallId"))
 	if !ok {
 		return c.Text("toolName") != ""
 	}
@@ -173,14 +173,14 @@ func (s *stitcher) finish(completed bool) (add []Chunk) {
 // answer, since what ran them has ended. waits says that there are others, which a client, or a person,
 // answers: those of the client's own tools, and those that want an approval. Those that were approved may
 // have begun.
-func repairs(m *Message, clients func(tool string) bool, begun []string) (add []Chunk, waits bool) {
+func repairs(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
-		if !isTool(p) || settled(p) || p.is("providerExecuted") {
+		if !waiting(p) {
 			continue
 		}
 		c := newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId"))
 		switch {
-		case p.Text("state") == approvalRequested, p.Text("state") == inputAvailable && clients(toolName(p)):
+		case p.Text("state") == approvalRequested, p.Text("state") == inputAvailable && clients(p):
 			waits = true
 			continue
 		case p.Text("state") == approvalResponded && !slices.Contains(begun, p.Text("toolCallId")):

@@ -232,7 +232,7 @@ func TestRepairs(t *testing.T) {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p
 	}
-	clients := func(name string) bool { return name == "client" }
+	clients := func(p Part) bool { return toolName(p) == "client" }
 	m := Message{ID: "m", Role: Assistant, Parts: []Part{
 		part(inputStreaming, "half"), part(inputAvailable, "server"), part(inputAvailable, "client"),
 		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(approvalResponded, "begun"), part(outputAvailable, "done"),

@@ -46,6 +46,7 @@ type replyRow struct {
 	Fiber     string
 	Runs      runs
 	Clients   []string // tools of the server's that a client runs, of those that were called
+	Server    []string // calls that the server runs
 	Held      []string // calls that its model has made in Answer, which alone runs them
 	Begun     []string // calls that Answer was about to run: on the disk before it does
 	Allowed   []string // calls of the reply that is being made, for which the stream has no chunk

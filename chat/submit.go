@@ -11,14 +11,19 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// submit accepts a client's request, as the policy says.
-func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped bool, err error) {
+// submit accepts a client's request, as the policy says. changed reports whether the conversation has changed.
+func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed bool, err error) {
+	store := func(ctx context.Context) (err error) {
+		changed, err = k.merge(ctx, sent, true)
+		return err
+	}
 	if !row.Submits {
-		return false, k.accept(ctx, *row, sent, true)
+		err = k.accept(ctx, *row, store)
+		return false, changed, err
 	}
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	open := make([]replyRow, len(rows))
 	for i := range rows {
@@ -26,10 +31,10 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	}
 	a := k.class.options.Policy.admit(open)
 	if a.drop {
-		return true, nil
+		return true, false, nil
 	}
 	row.Due = k.class.options.due(time.Now())
-	return false, dohost.Transaction(ctx, func(ctx context.Context) error {
+	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range open {
 			if slices.Contains(a.skip, r.ID) {
 				if err := k.stop(ctx, r, Skipped); err != nil {
@@ -43,8 +48,9 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 			}
 			row.Users = usersAtEnd(sent)
 		}
-		return k.accept(ctx, *row, sent, true)
+		return k.accept(ctx, *row, store)
 	})
+	return false, changed, err
 }
 
 // join makes one of messages that wait and the last of those that were sent.
@@ -72,8 +78,9 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 	return append(kept, joined(earlier, sent[last])), nil
 }
 
-// accept stores a request with what came with it, and begins to answer it if no other is being answered.
-func (k *conversation) accept(ctx context.Context, row replyRow, sent []Message, mayDelete bool) error {
+// accept stores a request and the messages that came with it, by store, and begins to answer the request if no other
+// is being answered.
+func (k *conversation) accept(ctx context.Context, row replyRow, store func(context.Context) error) error {
 	size := len(row.ID) + len(row.Body) + len(row.Tools)
 	for _, id := range row.Users {
 		size += len(id)
@@ -82,7 +89,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, sent []Message,
 		return &dohost.LimitError{What: "request without its messages", Size: size, Limit: maxRequest}
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		if err := k.merge(ctx, sent, mayDelete); err != nil {
+		if err := store(ctx); err != nil {
 			return err
 		}
 		if err := notes.Put(ctx, k.store(), noteRow{Name: requestNote, Body: row.Body, Tools: row.Tools}); err != nil {
@@ -98,39 +105,48 @@ func (k *conversation) accept(ctx context.Context, row replyRow, sent []Message,
 	})
 }
 
-// merge stores what a client has sent. The message that is being made is the server's: what a client has
-// of it is less.
-func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool) error {
+// merge stores the list of a client, as far as the client may write it, and reports whether that changes anything. The
+// message that is being made is the server's: a client has at most the beginning of it.
+func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
 	if len(sent) == 0 {
-		return nil
+		return false, nil
 	}
 	rows, err := k.rowsOf(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	being, ok, err := k.running(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if ok {
 		sent = slices.DeleteFunc(slices.Clone(sent), func(m Message) bool { return m.ID == being.Message })
 		delete(rows, being.Message)
 	}
-	stored, changed, err := differing(rows, sent)
-	if err != nil {
-		return err
+	system := k.class.options.SystemFromClients
+	list, ids := writable(rows, sent, system)
+	if n := len(sent) - len(list); n > 0 {
+		k.report(ctx, "chat:refused", "", slog.Int("messages", n))
 	}
-	for _, m := range reconcile(stored, changed) {
-		if err := k.putOver(ctx, rows[m.ID], m, 0); err != nil {
-			return err
+	stored, differ, err := differing(rows, list)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range reconcile(rows, stored, differ) {
+		put, err := k.putOver(ctx, rows[m.ID], m, 0, nil)
+		if err != nil {
+			return false, err
 		}
+		changed = changed || put
 	}
 	if mayDelete {
-		if err := messages.Delete(ctx, k.store(), deletes(rows, sent)...); err != nil {
-			return err
+		gone := deletes(rows, ids, system)
+		if err := messages.Delete(ctx, k.store(), gone...); err != nil {
+			return false, err
 		}
+		changed = changed || len(gone) > 0
 	}
-	return k.trim(ctx)
+	return changed, k.trim(ctx)
 }
 
 func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {
@@ -153,8 +169,12 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		k.report(ctx, "chat:refused", "", slog.Any("err", err))
 		return nil
 	}
-	err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.merge(ctx, f.Messages, false) })
-	if err != nil {
+	changed := false
+	err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		changed, err = k.merge(ctx, f.Messages, false)
+		return err
+	})
+	if err != nil || !changed {
 		return err
 	}
 	return k.showTranscript(ctx, conn.Is)

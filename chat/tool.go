@@ -67,7 +67,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 	if id == "" || next.object == nil {
 		return false
 	}
-	p, ok := a.msg.call(id)
+	p, ok := a.call(id)
 	if strings.HasPrefix(c.Type(), "tool-input") {
 		a.called[id] = true
 	}

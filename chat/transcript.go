@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,7 +16,9 @@ type messageRow struct {
 	// Place is where it stands in the conversation. Those that come leave room between them, so that a
 	// reply stands behind what it answers, whatever came meanwhile.
 	Place uint64
+	Role  Role
 	JSON  []byte
+	Calls []callRecord // of the calls without a result
 }
 
 // placeStep is the room between places.
@@ -34,9 +37,12 @@ func (r *messageRow) message() (m Message, err error) {
 type transcript struct{ rows dohost.Collection[messageRow] }
 
 var messages = transcript{dohost.Collection[messageRow]{
-	Name:    "dohost.chat.messages",
-	Key:     func(r messageRow) string { return r.ID },
-	Indexes: []dohost.Index[messageRow]{{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }}},
+	Name: "dohost.chat.messages",
+	Key:  func(r messageRow) string { return r.ID },
+	Indexes: []dohost.Index[messageRow]{
+		{Name: "place", Of: func(r messageRow) dohost.Key { return dohost.KeyOf(r.Place) }},
+		{Name: "calls", Of: func(r messageRow) dohost.Key { return in(len(r.Calls) > 0, dohost.KeyOf(r.Place)) }},
+	},
 }}
 
 func extent(ctx context.Context, s *dohost.Storage) (noteRow, error) {
@@ -45,7 +51,7 @@ func extent(ctx context.Context, s *dohost.Storage) (noteRow, error) {
 	return row.Value, err
 }
 
-// All yields the messages that q selects, by their places.
+// All yields the messages that q selects, by their places: of all, or of those in the index that q names.
 func (t *transcript) All(
 	ctx context.Context, s *dohost.Storage, q *dohost.Query[messageRow],
 ) iter.Seq2[dohost.Row[messageRow], error] {
@@ -56,7 +62,7 @@ func (t *transcript) All(
 			return
 		}
 		all := *q
-		all.Index, all.Start = "place", max(q.Start, dohost.KeyOf(x.Floor))
+		all.Index, all.Start = cmp.Or(q.Index, "place"), max(q.Start, dohost.KeyOf(x.Floor))
 		t.rows.All(ctx, s, &all)(yield)
 	}
 }
