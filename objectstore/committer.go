@@ -176,7 +176,7 @@ func (c *committer) collect() (size int) {
 			continue // a fence dropped it
 		}
 		c.rec.parts = append(c.rec.parts, part{r: r, g: g})
-		size += g.set.bytes + len(g.set.rows)*len(r.prefix)
+		size += g.size(len(r.prefix))
 	}
 	left := copy(c.work.dirty, c.work.dirty[n:])
 	clear(c.work.dirty[left:])
@@ -244,6 +244,7 @@ func (p *part) land() (spent *generation) {
 func (r *Range) landLocked(g *generation) (spent *generation) {
 	invariants.Held(&r.mu)
 	r.inflight, r.reading = nil, nil
+	g.clearing = clearing{}
 	if r.whole && !g.cleared && r.landed.set.bytes+g.set.bytes <= 2*maxLanded {
 		r.absorbLocked(g)
 		return g

@@ -58,6 +58,11 @@
 // records: it shows nothing that a power cut could take back. A range's own reads
 // do show such state, which is why their outputs wait.
 //
+// DeleteAll. The goroutine that calls it reads the keys of the object, up to 1,000, and the
+// record deletes these, or the whole range if there are more. Keys that were handed over
+// before are among them. If something is handed over in between, the record deletes the
+// whole range. So a record is made without reading rows, and its size counts deletions.
+//
 // Alarms. An object's slot and its entries in the alarm indexes change in one
 // record. The entry to remove is that of the slot which Pebble holds when the
 // record is built: a slot set a thousand times in between costs one entry.

@@ -29,6 +29,7 @@ const (
 type generation struct {
 	set      writeSet
 	cleared  bool // nothing below this generation is read
+	clearing clearing
 	gated    bool // holds a write that outputs wait for
 	slot     slotChange
 	mark     markChange
@@ -42,9 +43,19 @@ func (g *generation) dirty() bool {
 
 // bytes is what the generation counts for against the limits on undurable data.
 func (g *generation) bytes() int64 {
-	n := int64(g.set.bytes)
+	n := int64(g.set.bytes + len(g.clearing.keys))
 	if g.cleared || g.slot.changed {
 		n += rowOverhead
+	}
+	return n
+}
+
+// size is about how many bytes of a record the generation takes, with keys that have a prefix
+// of so many bytes.
+func (g *generation) size(prefix int) int {
+	n := g.set.bytes + len(g.set.rows)*prefix
+	if g.cleared {
+		n += g.clearing.size(prefix)
 	}
 	return n
 }
@@ -53,7 +64,7 @@ func (g *generation) bytes() int64 {
 func (g *generation) absorb(s *generation) {
 	if s.cleared {
 		g.set.reset()
-		g.cleared = true
+		g.cleared, g.clearing = true, s.clearing
 	}
 	for i := range s.set.rows {
 		r := &s.set.rows[i]

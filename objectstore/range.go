@@ -29,6 +29,7 @@ type Range struct {
 	whole     bool        // landed is all that Pebble has
 	waking    bool        // see Waking
 	asked     byte        // reads of this waking that found nothing in memory, up to wholeAt
+	handed    uint64      // hand-overs with writes
 	queued    bool        // the committer will come for filling
 	out       []emission  // may leave; in order, before those of inflight and filling
 	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
@@ -139,6 +140,10 @@ func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 		return outs, r.releasing
 	}
 	if g.dirty() {
+		if g.cleared {
+			r.checkClearingLocked(&g.clearing)
+		}
+		r.handed++
 		r.store.undurable.add(r.fillLocked(s))
 		if r.filling == g {
 			s.g = r.store.queue.spare()

@@ -7,11 +7,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// maxPointDeletes is how many keys a DeleteAll deletes one by one. A range
-// tombstone is cheaper to write beyond it, but slows the reads of every object
-// that it lies in a memtable with.
-const maxPointDeletes = 1000
-
 // record is generations that become durable together, as one Pebble batch. It
 // belongs to the committer.
 type record struct {
@@ -61,7 +56,7 @@ func (rec *record) encodePart(r *Range, g *generation) error {
 	}
 	// Before the rows, which are younger than the deletion.
 	if g.cleared {
-		if err := rec.deleteAll(r); err != nil {
+		if err := rec.deleteAll(r, &g.clearing); err != nil {
 			return err
 		}
 	}
@@ -82,10 +77,7 @@ func (rec *record) row(prefix []byte, w *row, cleared bool) error {
 		if cleared {
 			return nil
 		}
-		rec.dead += tombstoneWeight
-		d := rec.batch.DeleteDeferred(n + len(w.key))
-		copy(d.Key[copy(d.Key, prefix):], w.key)
-		return d.Finish()
+		return rec.deleteRow(prefix, w.key)
 	}
 	d := rec.batch.SetDeferred(n+len(w.key), len(w.value))
 	copy(d.Key[copy(d.Key, prefix):], w.key)
@@ -94,47 +86,26 @@ func (rec *record) row(prefix []byte, w *row, cleared bool) error {
 }
 
 // deleteAll deletes what Pebble has of a range.
-func (rec *record) deleteAll(r *Range) error {
-	end := prefixEnd(r.prefix)
-	it, err := rec.db.NewIter(&pebble.IterOptions{LowerBound: r.prefix, UpperBound: end})
-	if err != nil {
-		return err
+func (rec *record) deleteAll(r *Range, c *clearing) error {
+	rec.dead += c.dead
+	if c.all {
+		rec.dead += tombstoneWeight
+		return rec.batch.DeleteRange(r.prefix, prefixEnd(r.prefix), nil)
 	}
-	var keys [][]byte
-	for ok := it.First(); ok && len(keys) <= maxPointDeletes; ok = nextRow(it) {
-		keys = append(keys, append([]byte(nil), it.Key()...))
-		v := it.LazyValue()
-		rec.dead += int64(v.Len())
-	}
-	r.store.opts.Reads.walked(it)
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return err
-	}
-	if len(keys) > maxPointDeletes {
-		return rec.deleteRange(r.prefix, end)
-	}
-	for _, k := range keys {
-		if err := rec.delete(k); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.yield(func(key []byte) error { return rec.deleteRow(r.prefix, key) })
+}
+
+func (rec *record) deleteRow(prefix, key []byte) error {
+	rec.dead += tombstoneWeight
+	d := rec.batch.DeleteDeferred(len(prefix) + len(key))
+	copy(d.Key[copy(d.Key, prefix):], key)
+	return d.Finish()
 }
 
 // delete deletes a key.
 func (rec *record) delete(key []byte) error {
 	rec.dead += tombstoneWeight
 	return rec.batch.Delete(key, nil)
-}
-
-// deleteRange deletes many rows. The engine knows what it has of them on the disk.
-func (rec *record) deleteRange(start, end []byte) error {
-	size, err := rec.db.EstimateDiskUsage(start, end)
-	if err != nil {
-		return err
-	}
-	rec.dead += tombstoneWeight + int64(size)
-	return rec.batch.DeleteRange(start, end, nil)
 }
 
 func (rec *record) setMark(r *Range, m markChange) error {

@@ -145,7 +145,8 @@ func (s *Segment) takeBack(u *undo) {
 		s.g.set.restore(u.at, u.old, u.had)
 		s.g.gated = u.gated
 	case undoClear:
-		s.g.set, s.g.cleared, s.g.gated, s.g.slot = u.before.set, u.before.cleared, u.before.gated, u.before.slot
+		s.g.set, s.g.cleared, s.g.clearing = u.before.set, u.before.cleared, u.before.clearing
+		s.g.gated, s.g.slot = u.before.gated, u.before.slot
 	case undoSlot:
 		s.g.slot, s.g.gated, s.saves.slotSaved = u.slot, u.gated, u.saved
 	}

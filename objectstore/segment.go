@@ -132,20 +132,28 @@ func (s *Segment) set(k, value []byte, deleted, noWait bool) {
 	}
 }
 
-// DeleteAll removes all rows of all spaces, and the alarm.
+// DeleteAll removes all rows of all spaces, and the alarm. It reads up to 1,000 keys of the
+// object, so that the committer need not. Errors: ErrReadOnlyStore, ErrFenced.
 func (s *Segment) DeleteAll() error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
 	}
+	c := s.g.clearing
+	if !s.g.cleared {
+		var err error
+		if c, err = s.r.clearing(); err != nil {
+			return err
+		}
+	}
 	if s.saves.since() > 0 {
 		s.saves.push(undo{kind: undoClear, before: &generation{
-			set: s.g.set, cleared: s.g.cleared, gated: s.g.gated, slot: s.g.slot,
+			set: s.g.set, cleared: s.g.cleared, clearing: s.g.clearing, gated: s.g.gated, slot: s.g.slot,
 		}})
 		s.g.set = writeSet{}
 	} else {
 		s.g.set.reset()
 	}
-	s.g.cleared, s.g.gated = true, true
+	s.g.cleared, s.g.clearing, s.g.gated = true, c, true
 	s.g.slot = slotChange{changed: true}
 	s.feeds = nil
 	return nil

@@ -1,0 +1,153 @@
+package objectstore
+
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+const (
+	// maxPointDeletes is how many keys a DeleteAll deletes one by one. A range
+	// tombstone is cheaper to write beyond it, but slows the reads of every object
+	// that it lies in a memtable with.
+	maxPointDeletes = 1000
+	// rangeDeleteSize is what a range deletion counts for in a record, in bytes.
+	rangeDeleteSize = 64 << 10
+)
+
+// clearing is how a DeleteAll deletes the rows that the engine has of an object. The
+// goroutine that calls DeleteAll reads the keys: the committer, which serves all objects,
+// reads nothing for it.
+type clearing struct {
+	keys []byte // of the rows, without the range's prefix, each after its length in two bytes
+	n    int
+	all  bool   // delete the whole range, instead of keys
+	dead int64  // what the deletion is known to hide, in bytes
+	at   uint64 // Range.handed when the keys were read
+}
+
+// size is how many bytes of a record the deletion takes, with a prefix of so many bytes.
+func (c *clearing) size(prefix int) int {
+	if c.all {
+		return rangeDeleteSize
+	}
+	return len(c.keys) + c.n*(prefix+rowOverhead)
+}
+
+// see implements rowSink.
+func (c *clearing) see(key, value []byte) {
+	if c.n++; c.n > maxPointDeletes {
+		c.keys, c.all = nil, true
+		return
+	}
+	c.keys = append(binary.BigEndian.AppendUint16(c.keys, uint16(len(key))), key...)
+	c.dead += int64(len(value))
+}
+
+// yield calls f for each key.
+func (c *clearing) yield(f func(key []byte) error) error {
+	for rest := c.keys; len(rest) > 0; {
+		n := 2 + int(binary.BigEndian.Uint16(rest))
+		if err := f(rest[2:n]); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// prefixed is a clearing that gets whole keys.
+type prefixed struct {
+	*clearing
+	skip int
+}
+
+// see implements rowSink.
+func (p prefixed) see(key, value []byte) { p.clearing.see(key[p.skip:], value) }
+
+// clearing finds out how to delete all that the engine has of the object, or will have when
+// everything is durable that was handed over so far. Rows that cannot be read are deleted
+// by a range deletion, which reads nothing.
+func (r *Range) clearing() (clearing, error) {
+	if err := r.store.refusal(); err != nil {
+		return clearing{}, err
+	}
+	// Memory first, as in every read: what leaves it in between is in the engine by then.
+	c, below := r.clearingInMemory()
+	if !below || c.all {
+		return c, r.estimate(&c)
+	}
+	cur, err := r.store.cursor(r.store.db, r.prefix, prefixEnd(r.prefix))
+	if err == nil {
+		sink := prefixed{&c, len(r.prefix)}
+		more, stepErr := cur.step((*pebble.Iterator).First, sink)
+		for more && stepErr == nil && !c.all {
+			more, stepErr = cur.step(nextRow, sink)
+		}
+		if err = cur.close(); stepErr != nil {
+			err = stepErr
+		}
+	}
+	if refusal := r.store.refusal(); refusal != nil {
+		return clearing{}, refusal
+	}
+	if err != nil {
+		c.keys, c.all = nil, true
+	}
+	return c, r.estimate(&c)
+}
+
+// clearingInMemory has the keys of what is not durable, and of what landed last if that is
+// all there is. below says that there may be others in the engine.
+func (r *Range) clearingInMemory() (c clearing, below bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c.at, below = r.handed, true
+	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
+		if g == nil || !below || g == r.landed && !g.cleared {
+			continue
+		}
+		for i := range g.set.rows {
+			if w := &g.set.rows[i]; !w.deleted && !c.all {
+				c.see(w.key, w.value)
+			}
+		}
+		if below = !g.cleared; below || g != r.filling {
+			continue
+		}
+		// The DeleteAll takes its place, and deletes what it would have deleted.
+		if c.all = c.all || g.clearing.all; !c.all {
+			c.keys = append(c.keys, g.clearing.keys...)
+			c.n += g.clearing.n
+		}
+		c.dead += g.clearing.dead
+	}
+	return c, below
+}
+
+// estimate adds to a range deletion what the engine has of the object on the disk.
+func (r *Range) estimate(c *clearing) error {
+	if !c.all {
+		return nil
+	}
+	if !r.store.door.enter() {
+		return r.store.refusal()
+	}
+	defer r.store.door.leave()
+	// Only a guess depends on it.
+	if size, err := r.store.db.EstimateDiskUsage(r.prefix, prefixEnd(r.prefix)); err == nil {
+		c.dead = max(c.dead, int64(size))
+	}
+	return nil
+}
+
+// checkClearingLocked replaces the keys of a DeleteAll if something was handed over after
+// they were read.
+func (r *Range) checkClearingLocked(c *clearing) {
+	invariants.Held(&r.mu)
+	if c.at != r.handed {
+		c.keys, c.n, c.all = nil, 0, true
+	}
+}
