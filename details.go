@@ -193,6 +193,9 @@ func CheckStore(
 		}
 		for id, err := range sn.Objects(c.Name(), "") {
 			if err := errors.Join(err, ctx.Err()); err != nil {
+				if errors.Is(err, objectstore.ErrDamaged) {
+					continue // Check has reported it
+				}
 				return stats, err
 			}
 			for fault := range c.faults(ctx, sn, id) {

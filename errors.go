@@ -44,6 +44,7 @@ var (
 // These errors are about the store.
 var (
 	ErrNoSpace = objectstore.ErrNoSpace // the disk is nearly full: writes are refused early
+	ErrDamaged = objectstore.ErrDamaged // a read needs a damaged block of the disk; others succeed
 	ErrLocked  = objectstore.ErrLocked  // another host has the directory
 	ErrFormat  = objectstore.ErrFormat  // written by a version that this one does not know
 	ErrForeign = objectstore.ErrForeign // the directory holds something else

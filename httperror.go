@@ -37,6 +37,7 @@ var errorCodes = []struct {
 	status int
 }{
 	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
+	{ErrDamaged, "damaged", http.StatusInternalServerError},
 	{ErrConstructor, "constructor", http.StatusInternalServerError}, // whatever its cause is, and
 	{ErrFenced, "fenced", http.StatusInternalServerError},           // the same
 	{ErrOverloaded, "overloaded", http.StatusServiceUnavailable},

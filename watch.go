@@ -27,6 +27,8 @@ type (
 	// DiskSpace is told when writes begin to be refused for want of space, and when
 	// they are taken again.
 	DiskSpace = objectstore.DiskSpace
+	// Damage describes a part of the store that cannot be read.
+	Damage = objectstore.Damage
 )
 
 // StoreStats counts what a store has done.

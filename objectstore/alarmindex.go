@@ -1,9 +1,8 @@
 package objectstore
 
 import (
+	"bytes"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Alarms returns up to limit entries of the alarm index that follow after, in
@@ -38,14 +37,17 @@ func (sn *Snapshot) BootAlarms(after ID, limit int) ([]Alarm, error) {
 	return alarms, err
 }
 
-// alarms reads entries of an index. Keys that cannot be read are Check's affair.
+// alarms reads entries of an index. It passes over entries that cannot be read: one
+// entry must not hide those after it. Check reports their keys. If only the value of an
+// entry cannot be decoded, the slot of the object takes its place.
 func (sn *Snapshot) alarms(start, end []byte, limit int, parse func([]byte) (ID, bool)) (alarms []Alarm, last string, err error) {
 	w, err := sn.walk(start, end)
 	if err != nil {
 		return nil, "", err
 	}
 	defer w.close()
-	ok, err := w.step((*pebble.Iterator).First, w)
+	w.onDamage = func(*DamageError, []byte, []byte) {}
+	ok, err := w.first()
 	for ; ok && err == nil && len(alarms) < limit; ok, err = w.next() {
 		id, isID := parse(w.key)
 		if !isID {
@@ -53,10 +55,31 @@ func (sn *Snapshot) alarms(start, end []byte, limit int, parse func([]byte) (ID,
 		}
 		e, err := decodeIndexEntry(w.value)
 		if err != nil {
-			return alarms, last, err
+			sn.store.damages.add(Damage{Key: string(w.key), Detail: err.Error()})
+			if e, isID = sn.entryOf(id, w.key); !isID {
+				continue
+			}
 		}
 		alarms = append(alarms, Alarm{ID: id, Due: time.UnixMilli(e.dueMS).UTC(), Generation: e.generation})
 		last = string(w.key)
 	}
 	return alarms, last, err
+}
+
+// entryOf returns the index entry that the slot of an object asks for, if the entry
+// belongs under key.
+func (sn *Snapshot) entryOf(id ID, key []byte) (indexEntry, bool) {
+	slot, ok, err := sn.Slot(id)
+	if !ok || err != nil {
+		return indexEntry{}, false
+	}
+	due := dueMS(slot.Due)
+	at := alarmKey(due, id)
+	if key[0] == keyBoot {
+		at = nil
+		if slot.AtBoot {
+			at = bootKey(id)
+		}
+	}
+	return indexEntry{dueMS: due, generation: slot.Generation}, bytes.Equal(key, at)
 }

@@ -3,9 +3,8 @@ package objectstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Problem is something Check found wrong.
@@ -40,7 +39,11 @@ type CheckStats struct {
 // of this package of a known version; alarms and rows of collections must agree
 // with their index entries both ways, and the entries of a feed have no gap. An
 // object half imported has part of its rows, so its collections are not looked at.
-// Check reports what it finds and returns an error only if it could not go on.
+// Rows in damaged blocks are a problem, too, and Check continues after them.
+//
+// Check proves that the state is consistent. It cannot prove that the state is complete:
+// a store that has lost its last records, or whole objects with their alarms, is
+// consistent. It returns an error only if it could not continue.
 func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, error) {
 	sn, err := s.Snapshot(ctx)
 	if err != nil {
@@ -54,11 +57,14 @@ func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, er
 	defer w.close()
 	c := &checker{sn: sn, w: w, report: report, importing: make(map[ID]bool)}
 	if _, ok, err := sn.get([]byte{keyHost}); err != nil {
-		return c.stats, err
+		if err := c.unreadable(ID{}, "host record", err); err != nil {
+			return c.stats, err
+		}
 	} else if !ok {
 		c.problem(ID{}, "no host record")
 	}
-	ok, err := w.step((*pebble.Iterator).First, w)
+	w.onDamage = c.damaged
+	ok, err := w.first()
 	for ; ok && err == nil; ok, err = w.next() {
 		if err := ctx.Err(); err != nil {
 			return c.stats, err
@@ -87,6 +93,29 @@ type checker struct {
 func (c *checker) problem(id ID, detail string, args ...any) {
 	c.stats.Problems++
 	c.report(Problem{Object: id, Key: bytes.Clone(c.w.key), Detail: fmt.Sprintf(detail, args...)})
+}
+
+// damaged reports rows that cannot be read: those between two keys. The next key is
+// nil if there is none.
+func (c *checker) damaged(damage *DamageError, after, next []byte) {
+	id := damage.Object
+	if from := objectOf(after); from == objectOf(next) {
+		id = from
+	}
+	c.stats.Problems++
+	c.report(Problem{Object: id, Key: bytes.Clone(after), Detail: fmt.Sprintf(
+		"the rows after this key and before %q cannot be read: %s: %s", next, damage.Damage.File, damage.Damage.Detail)})
+	c.collections.next = 0 // the next entry of a feed need not follow the last one
+}
+
+// unreadable reports a record that cannot be read because of a damaged block. It
+// returns any other error.
+func (c *checker) unreadable(id ID, name string, err error) error {
+	if !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	c.problem(id, "%s cannot be read: %v", name, err)
+	return nil
 }
 
 func (c *checker) key() error {
@@ -166,14 +195,14 @@ func (c *checker) slot(id ID) error {
 	}
 	_, ok, err := c.sn.get(alarmKey(dueMS(slot.Due), id))
 	if err != nil {
-		return err
+		return c.unreadable(id, "entry of the alarm index", err)
 	}
 	if !ok {
 		c.problem(id, "alarm is not in the index: it will not fire")
 	}
 	_, ok, err = c.sn.get(bootKey(id))
 	if err != nil {
-		return err
+		return c.unreadable(id, "entry of the boot index", err)
 	}
 	if !ok && slot.AtBoot {
 		c.problem(id, "alarm is not in the boot index")

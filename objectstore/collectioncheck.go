@@ -45,7 +45,7 @@ func (c *checker) collectionRow(id ID, collection string, key []byte) error {
 	for _, e := range rec.entries {
 		_, ok, err := c.sn.get(append(appendObject(nil, id), indexKey(collection, e, key)...))
 		if err != nil {
-			return err
+			return c.unreadable(id, "index entry", err)
 		}
 		if !ok {
 			c.problem(id, "row of collection %q is not in index %q under %q", collection, e.Index, e.Key)
@@ -68,7 +68,7 @@ func (c *checker) collectionEntry(id ID, collection string, rest []byte) error {
 	}
 	v, ok, err := c.sn.get(append(appendObject(nil, id), rowKey(collection, key)...))
 	if err != nil {
-		return err
+		return c.unreadable(id, "row", err)
 	}
 	if !ok {
 		c.problem(id, "entry in index %q of collection %q has no row %q", index, collection, key)

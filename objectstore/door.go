@@ -53,6 +53,7 @@ type openCursors struct {
 type cursor struct {
 	store *Store
 	it    *pebble.Iterator // not touched outside the door
+	lower []byte           // names the object in errors, if all of the bounds are within one
 	shut  bool             // Close was called
 
 	prev, next *cursor // guarded by openCursors.mu
@@ -66,9 +67,9 @@ func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
 	defer s.door.leave()
 	it, err := on.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return nil, err
+		return nil, readError(lower, err)
 	}
-	c := &cursor{store: s, it: it}
+	c := &cursor{store: s, it: it, lower: lower}
 	s.cursors.mu.Lock()
 	defer s.cursors.mu.Unlock()
 	c.next = s.cursors.head
@@ -94,11 +95,14 @@ func (c *cursor) step(move func(*pebble.Iterator) bool, sink rowSink) (bool, err
 	}
 	defer c.store.door.leave()
 	if !move(c.it) {
-		return false, c.it.Error()
+		if err := c.it.Error(); err != nil {
+			return false, readError(c.lower, err)
+		}
+		return false, nil
 	}
 	value, err := c.it.ValueAndErr()
 	if err != nil {
-		return false, err
+		return false, readError(c.it.Key(), err)
 	}
 	sink.see(c.it.Key(), value)
 	return true, nil

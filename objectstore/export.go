@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -100,7 +99,7 @@ func (sn *Snapshot) exportRows(id ID, e *exporter) error {
 		return err
 	}
 	defer w.close()
-	ok, err := w.step((*pebble.Iterator).First, w)
+	ok, err := w.first()
 	for ; ok && err == nil && e.err == nil; ok, err = w.next() {
 		key := w.key[len(prefix):]
 		if string(key) == string(slotRow) {

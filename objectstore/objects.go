@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,6 +12,11 @@ import (
 type walker struct {
 	*cursor
 	key, value []byte
+	upper      []byte
+	// onDamage, if it is set, makes the walker skip rows that cannot be read because
+	// of a damaged block, and is called with the last key before them and the first
+	// one after them; next is nil if there is none.
+	onDamage func(damage *DamageError, after, next []byte)
 }
 
 func (w *walker) see(key, value []byte) {
@@ -18,7 +24,9 @@ func (w *walker) see(key, value []byte) {
 	w.value = append(w.value[:0], value...)
 }
 
-func (w *walker) next() (bool, error) { return w.step(nextRow, w) }
+func (w *walker) first() (bool, error) { return w.move((*pebble.Iterator).First) }
+
+func (w *walker) next() (bool, error) { return w.move(nextRow) }
 
 func (w *walker) seek(key []byte) (bool, error) {
 	return w.step(func(it *pebble.Iterator) bool { return it.SeekGE(key) }, w)
@@ -32,7 +40,7 @@ func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &walker{cursor: c}, nil
+	return &walker{cursor: c, upper: upper}, nil
 }
 
 // Classes yields the classes that have objects, in order. It seeks once per
@@ -51,7 +59,7 @@ func (sn *Snapshot) Classes() iter.Seq2[string, error] {
 
 // Objects yields the objects of a class whose names follow after, in order of
 // their names. It seeks once per object, however many rows that has. Objects
-// half imported are left out.
+// half imported are left out. The iteration may continue after ErrDamaged.
 func (sn *Snapshot) Objects(class, after string) iter.Seq2[ID, error] {
 	prefix := append(append([]byte{keyObject}, class...), nameEnd)
 	if after != "" {
@@ -80,7 +88,8 @@ func pastObject(id ID) []byte {
 }
 
 // skip yields the object of the first key from start, then that of the first key
-// from past(object), and so on.
+// from past(object), and so on. After an error that is ErrDamaged it continues with the
+// first object after the damaged block.
 func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error] {
 	return func(yield func(ID, error) bool) {
 		w, err := sn.walk(start, []byte{keyObject + 1})
@@ -91,6 +100,12 @@ func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error
 		defer w.close()
 		for {
 			ok, err := w.seek(start)
+			if errors.Is(err, ErrDamaged) {
+				if !yield(ID{}, err) {
+					return
+				}
+				ok, err = w.pastDamage(start)
+			}
 			if err != nil {
 				yield(ID{}, err)
 				return
@@ -126,7 +141,7 @@ func (sn *Snapshot) hasRows(id ID) (bool, error) {
 		return false, err
 	}
 	defer w.close()
-	return w.step((*pebble.Iterator).First, w)
+	return w.first()
 }
 
 // Slot returns the object's alarm.

@@ -50,6 +50,9 @@ type Options struct {
 	// OnSpace is called when the store begins to refuse writes for want of space, and
 	// when it takes them again, by whoever noticed. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)
+	// OnDamage is called the first time that a part of the store cannot be read, by the
+	// goroutine that reads or by one of the engine's. It must not block or use the store.
+	OnDamage func(Damage)
 	// OnAlarms gets the changes of slots in the order in which they became
 	// durable: after the sync, before the outputs of the same record are
 	// released. The committer calls it; it must not block, and may keep the slice. A panic

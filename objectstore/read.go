@@ -2,7 +2,6 @@ package objectstore
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -96,7 +95,7 @@ func (s *Store) appendGet(dst []byte, from pebble.Reader, key []byte) ([]byte, b
 		return dst, false, nil
 	}
 	if err != nil {
-		return dst, false, fmt.Errorf("objectstore: reading: %w", err)
+		return dst, false, readError(key, err)
 	}
 	return append(dst, v...), true, closer.Close()
 }

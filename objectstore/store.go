@@ -71,6 +71,7 @@ type Store struct {
 	queue     queue
 	undurable gauge
 	space     spaceGuard
+	damages   damages
 	door      door
 	cursors   openCursors
 	snapshots openSnapshots
@@ -91,13 +92,14 @@ func Open(dir string, o *Options) (*Store, error) {
 		queue:   queue{wake: make(chan struct{}, 1)},
 		door:    door{drained: make(chan struct{}, 1)},
 	}
+	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
 	lock, isNew, err := claimDir(s.fs, dir, opts.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	s.lock = lock
 	pebbleOptions, release := engineOptions(&opts, s.fs)
-	pebbleOptions.EventListener = &pebble.EventListener{WALCreated: s.logFileCreated}
+	pebbleOptions.EventListener = s.listener()
 	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), pebbleOptions)
 	release()
 	if errors.Is(err, pebble.ErrDBDoesNotExist) {
@@ -173,6 +175,7 @@ type Stats struct {
 	Segments  int64 // segments with writes, in those records
 	Bytes     int64 // bytes of those records
 	Undurable int64 // bytes handed over and not durable, now
+	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 }
 
 // Stats counts what the store has done since Open. Each number is right for
@@ -183,6 +186,7 @@ func (s *Store) Stats() Stats {
 		Segments:  s.counts.segments.Load(),
 		Bytes:     s.counts.bytes.Load(),
 		Undurable: s.undurable.load(),
+		Damaged:   s.damages.count(),
 	}
 }
 

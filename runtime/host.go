@@ -78,6 +78,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
 	so.OnSpace = h.lis.Space
+	so.OnDamage = h.lis.Damaged
 	if h.opts.Policy.At != nil {
 		so.Hook = h.recordAt
 	}

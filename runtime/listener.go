@@ -34,6 +34,9 @@ type Listener struct {
 	// Space is called when the store begins to refuse writes for want of space, and
 	// when it takes them again.
 	Space func(objectstore.DiskSpace)
+	// Damaged is called the first time that a part of the store cannot be read, with locks
+	// of the store held: it must not use the host.
+	Damaged func(objectstore.Damage)
 	// Failed is called when background work of the host fails.
 	Failed func(error)
 	// Service is told by services on top of the runtime, through Host.Report.
@@ -80,6 +83,7 @@ func Tee(ls ...Listener) Listener {
 		TurnHeld:    func(t LongTurn) { each(ls, func(l Listener) { call(l.TurnHeld, t) }) },
 		StoreFailed: func(err error) { each(ls, func(l Listener) { call(l.StoreFailed, err) }) },
 		Space:       func(d objectstore.DiskSpace) { each(ls, func(l Listener) { call(l.Space, d) }) },
+		Damaged:     func(d objectstore.Damage) { each(ls, func(l Listener) { call(l.Damaged, d) }) },
 		Failed:      func(err error) { each(ls, func(l Listener) { call(l.Failed, err) }) },
 		Service: func(id ID, event string, attrs ...slog.Attr) {
 			each(ls, func(l Listener) {

@@ -306,6 +306,7 @@ func TestMetricsCount(t *testing.T) {
 		"dohost_live_objects 1",
 		"dohost_zombies 0",
 		"dohost_store_failed 0",
+		"dohost_store_damaged_blocks 0",
 		"dohost_store_records_total",
 		"dohost_background_failures_total 0",
 		"go_goroutines",

@@ -135,12 +135,13 @@ var (
 	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
 	descSegments  = prometheus.NewDesc("dohost_store_segments_total", "Segments with writes in those records.", nil, nil)
 	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
+	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
 	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes handed over and not durable yet.", nil, nil)
 )
 
 // Describe names what Collect yields.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descUndurable} {
+	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descDamaged, descUndurable} {
 		ch <- d
 	}
 }
@@ -163,5 +164,6 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	send(descRecords, prometheus.CounterValue, float64(st.Records))
 	send(descSegments, prometheus.CounterValue, float64(st.Segments))
 	send(descBytes, prometheus.CounterValue, float64(st.Bytes))
+	send(descDamaged, prometheus.GaugeValue, float64(st.Damaged))
 	send(descUndurable, prometheus.GaugeValue, float64(st.Undurable))
 }

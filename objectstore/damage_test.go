@@ -1,0 +1,318 @@
+package objectstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// damagedObjects is how many objects damagedStore makes.
+const damagedObjects = 300
+
+// damagedStore returns a file system with a store of 300 objects, "c" "n000" and so
+// on, in one table with many blocks. Each has a row, and an alarm if alarms is set.
+func damagedStore(t *testing.T, alarms bool) *FS {
+	t.Helper()
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	for i := range damagedObjects {
+		o := s.live("c", fmt.Sprintf("n%03d", i))
+		o.put(t, "k", noise(1000, uint64(i)))
+		if alarms {
+			o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: s.NewAlarmGeneration()})
+		}
+		o.commit(t)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, fs, Options{}).Close(); err != nil { // flushes the log into a table
+		t.Fatal(err)
+	}
+	return fs
+}
+
+// noise is a value that a table cannot compress.
+func noise(n int, seed uint64) string {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return string(b)
+}
+
+// flip flips one bit of the only table of a store: of the byte that of chooses.
+func flip(t *testing.T, fs *FS, of func(table []byte) int) {
+	t.Helper()
+	names, err := fs.base.List(dir + "/db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := 0
+	for _, n := range names {
+		if !strings.HasSuffix(n, ".sst") {
+			continue
+		}
+		f, err := fs.base.OpenReadWrite(dir+"/db/"+n, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, info.Size())
+		if _, err := f.ReadAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		at := of(b)
+		if _, err := f.WriteAt([]byte{b[at] ^ 1}, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flipped++
+	}
+	if flipped != 1 {
+		t.Fatalf("%d tables", flipped)
+	}
+}
+
+func third(table []byte) int { return len(table) / 3 }
+
+// damagedAt returns the place of a text in the table.
+func damagedAt(t *testing.T, text string) func([]byte) int {
+	return func(table []byte) int {
+		at := bytes.Index(table, []byte(text))
+		if at < 0 {
+			t.Fatal("the table does not have the text")
+		}
+		return at
+	}
+}
+
+// readAll reads the row of each object and returns the errors.
+func readAll(t *testing.T, s *Store) (bad []error) {
+	t.Helper()
+	for i := range damagedObjects {
+		o := s.live("c", fmt.Sprintf("n%03d", i))
+		v, ok, err := o.Get(nil, SpaceKV, []byte("k"))
+		switch {
+		case err != nil:
+			bad = append(bad, err)
+		case !ok || string(v) != noise(1000, uint64(i)):
+			t.Errorf("object %d: %v, %d bytes", i, ok, len(v))
+		}
+	}
+	return bad
+}
+
+func TestDamagedBlockIsAnErrorOfItsReads(t *testing.T) {
+	fs := damagedStore(t, false)
+	flip(t, fs, third)
+	var log bytes.Buffer
+	var found []Damage
+	s := open(t, fs, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), OnDamage: func(d Damage) { found = append(found, d) }})
+	for range 2 {
+		bad := readAll(t, s)
+		if len(bad) == 0 || len(bad) > 100 {
+			t.Fatalf("%d objects could not be read: %v", len(bad), bad)
+		}
+		for _, err := range bad {
+			var damage *DamageError
+			if !errors.As(err, &damage) || !errors.Is(err, ErrDamaged) || damage.Object.Class != "c" ||
+				!strings.HasSuffix(damage.Damage.File, ".sst") || !strings.Contains(err.Error(), damage.Object.String()) {
+				t.Errorf("error %v", err)
+			}
+		}
+	}
+	if s.Err() != nil {
+		t.Errorf("the store has failed: %v", s.Err())
+	}
+	if n := s.Stats().Damaged; n != 1 || len(found) != 1 {
+		t.Errorf("%d damaged blocks were counted, %v reported; want 1", n, found)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 || len(log.String()) > 500 {
+		t.Errorf("the log has %d lines:\n%s", n, log.String())
+	}
+	o := s.live("c", "new")
+	o.put(t, "k", "v")
+	o.commit(t)
+}
+
+func TestDamagedBlockIsAProblemOfCheck(t *testing.T) {
+	for _, alarms := range []bool{false, true} {
+		fs := damagedStore(t, alarms)
+		s := open(t, fs, Options{})
+		b := s.db.NewBatch() // a second problem, after the damage
+		if err := b.Set([]byte("zzz"), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.db.Apply(b, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.Abandon()
+		whole := wantProblems(t, fs, "no known kind")
+		flip(t, fs, damagedAt(t, noise(1000, 150)[:100]))
+		got := wantProblems(t, fs, "cannot be read", "no known kind")
+		if lost := whole.Objects - got.Objects; lost < 1 || lost > 100 {
+			t.Errorf("check has seen %d of %d objects", got.Objects, whole.Objects)
+		}
+	}
+}
+
+// wantProblems checks a store and wants each of the texts in some problem, and some of
+// them in each problem.
+func wantProblems(t *testing.T, fs *FS, texts ...string) CheckStats {
+	t.Helper()
+	s := open(t, fs, Options{ReadOnly: true})
+	defer s.Abandon()
+	found := make(map[string]int)
+	stats, err := s.Check(t.Context(), func(p Problem) {
+		for _, text := range texts {
+			if strings.Contains(p.String(), text) {
+				found[text]++
+				return
+			}
+		}
+		if !strings.Contains(p.String(), "without an alarm") { // its slot is in the damaged block
+			t.Errorf("problem %v", p)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		if found[text] == 0 {
+			t.Errorf("no problem says %q", text)
+		}
+	}
+	return stats
+}
+
+// The objects that check does not see are exactly those in the damaged block.
+func TestDamageHidesNoOtherObject(t *testing.T) {
+	for at := 10; at < damagedObjects; at += 97 {
+		fs := damagedStore(t, false)
+		flip(t, fs, damagedAt(t, noise(1000, uint64(at))[:100]))
+		s := open(t, fs, Options{ReadOnly: true})
+		bad := readAll(t, s)
+		sn, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := 0
+		var damaged error
+		for _, err := range sn.Objects("c", "") {
+			if err != nil {
+				damaged = errors.Join(damaged, err)
+				continue
+			}
+			listed++
+		}
+		sn.Close()
+		if !errors.Is(damaged, ErrDamaged) || listed != damagedObjects-len(bad) {
+			t.Errorf("object %d: %d objects were listed, %d cannot be read: %v", at, listed, len(bad), damaged)
+		}
+	}
+}
+
+func TestDamageOfOneObjectLetsOthersBeExported(t *testing.T) {
+	fs := damagedStore(t, false)
+	flip(t, fs, third)
+	s := open(t, fs, Options{ReadOnly: true})
+	sn, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	exported := 0
+	for i := range damagedObjects {
+		var out bytes.Buffer
+		id := ID{"c", fmt.Sprintf("n%03d", i)}
+		switch err := sn.Export(id, &out); {
+		case err == nil:
+			exported++
+		case !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), id.String()):
+			t.Errorf("export: %v", err)
+		}
+	}
+	if exported < 200 || exported == damagedObjects {
+		t.Errorf("%d objects were exported", exported)
+	}
+}
+
+func TestAlarmsAfterDamageAreRead(t *testing.T) {
+	fs := damagedStore(t, true)
+	flip(t, fs, func([]byte) int { return 100 }) // the index is the first of the table's keys
+	s := open(t, fs, Options{})
+	sn, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	as, pos, err := sn.Alarms(AlarmPos{}, 2*damagedObjects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(as) == 0 || len(as) == damagedObjects {
+		t.Fatalf("%d alarms", len(as))
+	}
+	if last := as[len(as)-1]; last.ID.Name != "n299" || pos != last.Pos() {
+		t.Errorf("the last alarm is %v", last)
+	}
+	if s.Stats().Damaged != 1 {
+		t.Errorf("%d damaged blocks", s.Stats().Damaged)
+	}
+}
+
+func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
+	var found []Damage
+	s := open(t, NewMemFS(), Options{OnDamage: func(d Damage) { found = append(found, d) }})
+	for i := range 3 {
+		o := s.live("c", fmt.Sprint(i))
+		o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: uint64(i + 7), AtBoot: true})
+		o.commit(t)
+	}
+	b := s.db.NewBatch()
+	stale := alarmKey(1, ID{"c", "2"})
+	for _, key := range [][]byte{stale, alarmKey(2, ID{"c", "1"}), bootKey(ID{"c", "1"})} {
+		if err := b.Set(key, []byte{99}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Apply(b, nil); err != nil {
+		t.Fatal(err)
+	}
+	sn, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sn.Close()
+	as, _, err := sn.Alarms(AlarmPos{}, 10)
+	boot, err2 := sn.BootAlarms(ID{}, 10)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	for _, as := range [][]Alarm{as, boot} {
+		if len(as) != 3 {
+			t.Fatalf("alarms: %v", as)
+		}
+		for i, a := range as {
+			if want := (Alarm{ID: ID{"c", fmt.Sprint(i)}, Due: due(int64(i + 1)), Generation: uint64(i + 7)}); a != want {
+				t.Errorf("alarm %v, want %v", a, want)
+			}
+		}
+	}
+	if len(found) != 3 {
+		t.Errorf("reported: %v", found)
+	}
+}
