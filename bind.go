@@ -19,6 +19,11 @@ type Class struct {
 	http func(instance any, w http.ResponseWriter, r *http.Request)
 	// private are the names of objects that nobody outside the host may reach.
 	private func(name string) bool
+	// authorize decides about callers from outside; nil lets all of them in.
+	authorize func(context.Context, *AccessRequest) (Access, error)
+	// reads are the methods that callers who may only read can call.
+	reads map[string]bool
+	subs  SubObjects
 	// look and operate are what OnLook and OnOperate have set.
 	look    func(context.Context, *View) iter.Seq2[Detail, error]
 	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
@@ -107,8 +112,22 @@ func (e *ArgumentError) Unwrap() error { return e.Err }
 // ArgumentErrors too: those that they got from other objects.
 type unreadError struct{ *ArgumentError }
 
-// Expose lets callers outside the process name the method m. Argument and result
-// are JSON; no argument is the zero value.
+// ExposeRead is [Expose] for a method that callers with [ReadOnly] rights may call as well. The host
+// does not check that the method changes nothing.
+func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
+	expose := Expose(name, m)
+	return func(c *Class) {
+		expose(c)
+		if c.reads == nil {
+			c.reads = map[string]bool{}
+		}
+		c.reads[name] = true
+	}
+}
+
+// Expose lets callers outside the process name the method m: see [Host.Invoke]. Argument and result
+// are JSON; no argument is the zero value. Callers to whom [Authorize] grants [ReadOnly] cannot call
+// it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return func(c *Class) {
 		switch {

@@ -80,6 +80,8 @@ type Host struct {
 	classes map[string]Class
 	sockets *socket.Table
 	origins []string
+	// authorizes says that a class has an Authorize function.
+	authorizes bool
 }
 
 // Open opens the store in dir, creating it if need be, and starts delivering the
@@ -108,6 +110,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 			inURLs[Kebab(c.Name())] = c.Name()
 		}
 		h.classes[c.rt.Name] = c
+		h.authorizes = h.authorizes || c.authorize != nil
 		rts = append(rts, c.rt)
 	}
 	h.sockets = socket.New()
@@ -143,22 +146,22 @@ func (h *Host) Err() error { return h.rt.Err() }
 // Failed is closed when the store has failed.
 func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 
-// Invoke calls an exposed method by name, with JSON.
+// Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
+// has an [Authorize] function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //
-// Errors: an [*Error], with RanNo for [ErrNoClass], [ErrNoMethod] and an argument
-// that cannot be read ([*ArgumentError]); with RanYes it is what the method returned.
+// Errors: an [*Error], with RanNo for [ErrNoClass], [ErrNoMethod], [ErrPrivate], [ErrUnauthenticated]
+// for a ctx without an Access, [ErrReadOnly], and an argument that cannot be read
+// ([*ArgumentError]); with RanYes it is the error that the method returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
-	m, err := h.rt.Method(id.Class, method)
-	if err == nil {
-		err = h.reachable(id)
-	}
+	access := grantFrom(ctx, id)
+	m, err := h.callable(id, method, access)
 	if err != nil {
 		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
 	}
 	var out []byte
 	unread := false // the method never ran, for want of an argument
 	run := runtime.Func(func(ctx context.Context, instance any) (err error) {
-		out, err = m(ctx, instance, arg)
+		out, err = m(carryAccess(ctx, access), instance, arg)
 		if u, ok := errors.AsType[unreadError](err); ok {
 			unread, err = true, u.ArgumentError
 		}
@@ -173,6 +176,27 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 		return nil, err
 	}
 	return out, nil
+}
+
+// callable returns the method that a caller from outside may call with an access, which may be nil.
+func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, error) {
+	c := h.classes[id.Class]
+	if err := h.reachable(id); err != nil {
+		return nil, err
+	}
+	if access == nil && c.authorize != nil {
+		return nil, ErrUnauthenticated
+	}
+	if access != nil {
+		if err := permits(access); err != nil {
+			return nil, err
+		}
+	}
+	m, err := h.rt.Method(id.Class, method)
+	if err == nil && access != nil && access.Rights == ReadOnly && !c.reads[method] {
+		return nil, ErrReadOnly
+	}
+	return m, err
 }
 
 // Evict ends the object's incarnation, if it has one, and says whether it had.

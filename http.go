@@ -28,6 +28,9 @@ import (
 // a WebSocket ([State.Accept]), the connection is the host's when ServeObject returns. If it
 // has handed the request on ([State.Delegate]), the other object answers.
 //
+// The request is first put to the [Authorize] function of the class, if it has one, and to those
+// of the objects that it is handed on to. A request that is refused wakes no object.
+//
 // If the object cannot answer, the client gets an [ErrorBody], unless a part of the
 // response has left: then ServeObject panics with [http.ErrAbortHandler], which the
 // server takes as the order to cut the connection, so that the client notices. A
@@ -38,12 +41,30 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return
 	}
+	if err := h.serves(id); err != nil {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		return
+	}
+	hops, err := h.authorize(r, id, kindOf(r), "", nil)
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
 	for range maxDelegations {
-		next := h.serveObject(w, r, id)
+		access := hops[0].access
+		next := h.serveObject(w, r, id, access)
 		if next == nil {
 			return
 		}
 		r, id = next.request(r), next.id
+		if hops = hops[1:]; len(hops) > 0 && hops[0].is(id, r.URL) {
+			continue
+		}
+		// The object has chosen another than the one that the request's path names.
+		if hops, err = h.authorize(r, id, kindOf(r), "", access); err != nil {
+			h.refuse(w, r, err)
+			return
+		}
 	}
 	WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("dohost: the request was handed on %d times", maxDelegations), Ran: RanNo})
 }
@@ -56,26 +77,33 @@ func (h *Host) reachable(id ID) error {
 	return nil
 }
 
-// serveObject serves the request, unless the object hands it on.
-func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID) (next *delegation) {
-	c, bound := h.classes[id.Class]
+// serves returns an error for an object that no request can reach.
+func (h *Host) serves(id ID) error {
 	if err := id.Validate(); err != nil {
+		return err
+	}
+	c, bound := h.classes[id.Class]
+	switch {
+	case !bound:
+		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+	case c.http == nil:
+		return fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class)
+	}
+	return nil
+}
+
+// serveObject serves the request with an access, which may be nil, unless the object hands it on.
+func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
+	if err := h.serves(id); err != nil {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return nil
 	}
-	if !bound {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoClass, id.Class), Ran: RanNo})
-		return nil
-	}
-	if c.http == nil {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class), Ran: RanNo})
-		return nil
-	}
+	c := h.classes[id.Class]
 	body := &requestBody{source: r}
 	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
-		return c.serveHTTP(ctx, instance, own, body, s.out)
+		return c.serveHTTP(carryAccess(ctx, access), instance, own, body, s.out)
 	})
 	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: run})
 	if err != nil {
@@ -102,6 +130,7 @@ func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, bo
 		r.Body = body
 	}
 	w := &responseWriter{ctx: ctx, state: runtime.StateOf(ctx), out: out, header: http.Header{}, handlers: c.sockets}
+	w.access, _ = ctx.Value(accessKey{}).(*Access)
 	defer func() {
 		// The one panic that is a way to return: cut the connection, nothing is wrong.
 		if p := recover(); p == http.ErrAbortHandler {

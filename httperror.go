@@ -46,6 +46,10 @@ var errorCodes = []struct {
 	{ErrNoClass, "no_class", http.StatusNotFound},
 	{ErrNoMethod, "no_method", http.StatusNotFound},
 	{ErrPrivate, "private", http.StatusForbidden},
+	{ErrUnauthenticated, "unauthenticated", http.StatusUnauthorized},
+	{ErrForbidden, "forbidden", http.StatusForbidden},
+	{ErrReadOnly, "read_only", http.StatusForbidden},
+	{ErrTooManyNew, "too_many_new", http.StatusTooManyRequests},
 	{ErrNoHTTPHandler, "no_http_handler", http.StatusNotFound},
 	{ErrNoObject, "no_object", http.StatusNotFound},
 	{ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},
@@ -83,6 +87,9 @@ func classify(err error, remote bool) (code string, status int) {
 		if errors.Is(err, ErrNoSpace) {
 			return "no_space", http.StatusInsufficientStorage
 		}
+		if errors.Is(err, ErrReadOnly) {
+			return "read_only", http.StatusForbidden
+		}
 		return "failed", http.StatusInternalServerError
 	}
 	if _, ok := errors.AsType[*NameError](err); ok {
@@ -111,16 +118,19 @@ func closing(err error) bool {
 	return ok && f.Reason == runtime.ReasonClosing
 }
 
-// WriteError answers an HTTP request with err as an [ErrorBody]. Overload and
-// closing come with Retry-After.
+// WriteError answers an HTTP request with err as an [ErrorBody]. Overload,
+// closing and [ErrTooManyNew] come with Retry-After.
 func WriteError(w http.ResponseWriter, err error) {
 	b, status := DescribeError(err)
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if status == http.StatusServiceUnavailable {
+	switch status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		h.Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(status)
 	// The client may have gone; there is nobody else to tell.

@@ -104,13 +104,13 @@ func (h *Host) CloseSockets(id ID, tag string) int {
 	all := h.sockets.Of(id, tag)
 	for _, c := range all {
 		c.Hush(true)
-		c.HangUp(socket.Closing{Code: closedByOperator, Reason: "closed by an operator"})
+		c.HangUp(socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
 	}
 	return len(all)
 }
 
-// closedByOperator is "policy violation".
-const closedByOperator = 1008
+// closePolicy is "policy violation".
+const closePolicy = 1008
 
 // SocketCount returns the number of WebSockets of objects that have an incarnation, and of
 // those that have none: these hibernate.

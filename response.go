@@ -37,6 +37,7 @@ type responseWriter struct {
 	err    error // of a Write, which cuts the response off
 
 	handlers *socket.Handlers // nil: the class has none
+	access   *Access          // of the request; nil: the class has no Authorize function
 	socket   *socket.Conn     // once the request is accepted for one
 	next     *delegation      // once it is handed on
 }

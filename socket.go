@@ -88,14 +88,16 @@ func OnSocket[O any](e SocketEvents[O]) Entry[O] {
 				if err != nil {
 					return err
 				}
-				return e.Message(o, ctx, &Socket{sc}, f)
+				s := &Socket{sc}
+				return e.Message(o, carryAccess(ctx, s.access()), s, f)
 			},
 			Closed: func(ctx context.Context, instance any, sc *socket.Conn, how Closing) error {
 				o, err := instanceOf[O](instance)
 				if err != nil || e.Closed == nil {
 					return err
 				}
-				return e.Closed(o, ctx, &Socket{sc}, how)
+				s := &Socket{sc}
+				return e.Closed(o, carryAccess(ctx, s.access()), s, how)
 			},
 		}
 	}
@@ -137,7 +139,9 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 		return nil, err
 	}
 	host := s.host()
-	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: slices.Concat(host.origins, o.Origins)}
+	so := socket.Options{
+		Tags: o.Tags, Attachment: o.Attachment, Origins: slices.Concat(host.origins, o.Origins), Access: rw.access,
+	}
 	c, err := host.sockets.Accept(s.ID(), rw.handlers, &so)
 	if err != nil {
 		return nil, err
@@ -323,6 +327,20 @@ func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 
 // Tags returns the socket's tags.
 func (s *Socket) Tags() []string { return s.c.Tags() }
+
+// Access returns the access with which the socket's client was let in, for as long as it is
+// connected. ok is false if the class has no [Authorize] function.
+func (s *Socket) Access() (a Access, ok bool) {
+	if p := s.access(); p != nil {
+		return *p, true
+	}
+	return Access{}, false
+}
+
+func (s *Socket) access() *Access {
+	p, _ := s.c.Access().(*Access)
+	return p
+}
 
 // Attachment returns what SetAttachment has set.
 func (s *Socket) Attachment() []byte { return s.c.Attachment() }

@@ -34,7 +34,8 @@ type class struct {
 	beforeSub   func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool
 	start       func(self any, ctx context.Context) error
 	request     func(self any, w http.ResponseWriter, r *http.Request)
-	admit       func(self any, r *http.Request) (Admission, error)
+	accepted    func(self any, r *http.Request) ConnOptions
+	authorize   func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
 	connect     func(self any, ctx context.Context, c *Conn, r *http.Request) error
 	message     func(self any, ctx context.Context, c *Conn, f dohost.Frame) error
 	closed      func(self any, ctx context.Context, c *Conn, how dohost.Closing) error
@@ -161,7 +162,10 @@ func Bind[O, S any, P interface {
 		return o, a.wake(ctx)
 	}
 	of := func(o *O) *core { return P(o).base() }
-	var exposed []dohost.Entry[O]
+	exposed := []dohost.Entry[O]{dohost.HasSubObjects[O](c.subObjects())}
+	if c.authorize != nil {
+		exposed = append(exposed, dohost.Authorize[O](c.authorize))
+	}
 	for _, e := range c.exposed {
 		exposed = append(exposed, e.(dohost.Entry[O]))
 	}

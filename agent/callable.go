@@ -17,7 +17,8 @@ type method struct {
 }
 
 // Callable lets clients call the method m: over their connection, and by HTTP as
-// [dohost.Expose] does. A client's one argument is decoded into In; several are the elements
+// [dohost.ExposeRead] does. Clients that may only read can call it, and [Agent.SetState] fails then.
+// A client's one argument is decoded into In; several are the elements
 // of In if that is a slice or an array, and else its exported fields, in order; none is the
 // zero value. A result of type struct{} is no result.
 //
@@ -27,7 +28,7 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 		if !c.add(name, "Callable", m == nil) {
 			return
 		}
-		c.exposed = append(c.exposed, dohost.Expose(name, m))
+		c.exposed = append(c.exposed, dohost.ExposeRead(name, m))
 		c.methods[name] = method{func(self any, ctx context.Context, args []json.RawMessage, _ *Stream) (json.RawMessage, error) {
 			in, err := arguments[In](args)
 			if err != nil {

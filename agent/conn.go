@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"net/http"
 	"slices"
@@ -35,43 +34,33 @@ const (
 	turnedAway // nothing that it sends counts
 )
 
-// Admission is what a connection begins with.
-type Admission struct {
-	// Tags are by which [Agent.Connections] finds it, besides its id: at most nine, each of
-	// 1 to 256 bytes. The id is the client's choice, so it may be like a tag of others.
+// ConnOptions are the properties of a new connection.
+type ConnOptions struct {
+	// Tags select the connection in [Agent.Connections], in addition to its id: at most nine, each
+	// of 1 to 256 bytes. The client chooses the id, so it may equal a tag of another connection.
 	Tags []string
 	// State is the connection's own: see [Conn.SetState].
 	State any
 	// Readonly refuses its changes of the agent's state: see [Conn.SetReadonly].
 	Readonly bool
-	// NoProtocol keeps the frames of the wire from it: identity, state and servers. Calls
-	// are answered all the same.
+	// NoProtocol withholds the frames of the wire: identity, state and servers. Calls are
+	// answered all the same.
 	NoProtocol bool
 }
 
-// CloseError is an error of [Admit] or [OnConnect] that says with which code the connection is
-// closed. Clients do not come back after 1008 and after 4000 to 4999.
-type CloseError struct {
-	Code   int
-	Reason string
-}
-
-// Error names code and reason.
-func (e *CloseError) Error() string { return fmt.Sprintf("close %d: %s", e.Code, e.Reason) }
-
-// Admit decides about a connection before it is there: who may connect, and with which tags
-// and rights. With an error there is no connection for the agent; the client gets the code of
-// a [*CloseError], or else the error's text and 1011.
-func Admit[O any](m func(*O, *http.Request) (Admission, error)) Entry[O] {
+// OnAccept chooses the properties of a new connection, before any frame is sent to it. It does not
+// decide about the client: [Authorize] has done so before the agent was woken, and its Access is in
+// the request's context.
+func OnAccept[O any](m func(*O, *http.Request) ConnOptions) Entry[O] {
 	return func(c *class) {
-		c.once("Admit", m == nil, c.admit != nil)
-		c.admit = func(self any, r *http.Request) (Admission, error) { return m(self.(*O), r) }
+		c.once("OnAccept", m == nil, c.accepted != nil)
+		c.accepted = func(self any, r *http.Request) ConnOptions { return m(self.(*O), r) }
 	}
 }
 
-// OnConnect is called with a new connection, behind the frames of the wire. If it fails the
-// client is told the error's text, and the connection is closed: with the code of a
-// [*CloseError], or 1011.
+// OnConnect is called with a new connection, after the frames of the wire. If it fails the
+// client gets the error's text, and the connection is closed: with the code of a
+// [*dohost.CloseError], or 1011.
 func OnConnect[O any](m func(*O, context.Context, *Conn, *http.Request) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnConnect", m == nil, c.connect != nil)
@@ -151,11 +140,20 @@ func (c *Conn) SetState(ctx context.Context, v any) error {
 	return c.s.SetAttachment(ctx, append([]byte{byte(c.flags())}, raw...))
 }
 
-// Readonly says whether the connection's changes of the agent's state are refused.
-func (c *Conn) Readonly() bool { return c.flags()&readonly != 0 }
+// Access returns the access that [Authorize] has granted to the client. ok is false if the class
+// has no Authorize function.
+func (c *Conn) Access() (a dohost.Access, ok bool) { return c.s.Access() }
 
-// SetReadonly has the agent refuse changes of its state that come from the connection: what
-// the client sets, and what the methods set that it calls. What else these do goes through.
+// Readonly reports whether the connection's changes of the agent's state are refused: by
+// SetReadonly, or because its Access has no more than [dohost.ReadOnly] rights.
+func (c *Conn) Readonly() bool {
+	a, ok := c.s.Access()
+	return c.flags()&readonly != 0 || ok && a.Rights != dohost.ReadWrite
+}
+
+// SetReadonly makes the agent refuse changes of its state that come from the connection: those that
+// the client sends, and those of the methods that it calls. Other effects of the methods are not
+// refused. It cannot lift a restriction of the connection's Access.
 func (c *Conn) SetReadonly(ctx context.Context, on bool) error {
 	f := c.flags() &^ readonly
 	if on {
@@ -239,52 +237,42 @@ func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Up
 
 // accept makes a connection of a request.
 func (c *core) accept(w http.ResponseWriter, r *http.Request) {
-	var adm Admission
-	var refused error
-	if c.class.admit != nil {
-		adm, refused = c.class.admit(c.self, r)
+	var o ConnOptions
+	if c.class.accepted != nil {
+		o = c.class.accepted(c.self, r)
 	}
-	if refused != nil {
-		adm = Admission{NoProtocol: true}
-	}
-	conn, err := c.open(w, r, adm, refused != nil)
+	conn, err := c.open(w, r, o)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	ctx := on(r.Context(), conn)
-	if refused == nil {
-		refused = c.greet(ctx, conn, r)
-	}
-	if refused != nil {
-		c.turnAway(ctx, conn, refused)
+	if err := c.greet(ctx, conn, r); err != nil {
+		c.turnAway(ctx, conn, err)
 	}
 }
 
-// open accepts the socket, in place of an older one of the same client unless it is refused.
-func (c *core) open(w http.ResponseWriter, r *http.Request, adm Admission, refused bool) (*Conn, error) {
+// open accepts the socket, in place of an older one of the same client.
+func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions) (*Conn, error) {
 	id := r.URL.Query().Get("_pk")
 	if id == "" {
 		id = ulid.Make().String()
 	}
-	attached := []byte{byte(adm.flags())}
-	if refused {
-		attached[0] |= byte(turnedAway)
-	}
-	if adm.State != nil {
-		raw, err := marshal(adm.State)
+	attached := []byte{byte(options.flags())}
+	if options.State != nil {
+		raw, err := marshal(options.State)
 		if err != nil {
 			return nil, err
 		}
 		attached = append(attached, raw...)
 	}
 	older := c.obj.Sockets(id)
-	s, err := c.obj.Accept(w, r, &dohost.AcceptOptions{Tags: append([]string{id}, adm.Tags...), Attachment: attached})
+	s, err := c.obj.Accept(w, r, &dohost.AcceptOptions{Tags: append([]string{id}, options.Tags...), Attachment: attached})
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range older {
-		if !refused && o.Tags()[0] == id {
+		if o.Tags()[0] == id {
 			c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
 		}
 	}
@@ -304,11 +292,11 @@ func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) 
 	}
 }
 
-func (a *Admission) flags() (f flags) {
-	if a.Readonly {
+func (o *ConnOptions) flags() (f flags) {
+	if o.Readonly {
 		f |= readonly
 	}
-	if a.NoProtocol {
+	if o.NoProtocol {
 		f |= noProtocol
 	}
 	return f
@@ -336,7 +324,7 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 	if err := conn.setFlags(ctx, conn.flags()|turnedAway); err != nil {
 		return // the life has ended
 	}
-	if e, ok := errors.AsType[*CloseError](why); ok {
+	if e, ok := errors.AsType[*dohost.CloseError](why); ok {
 		c.hangUp(ctx, conn, e.Code, e.Reason)
 		return
 	}

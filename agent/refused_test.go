@@ -22,31 +22,18 @@ func TestWhoIsRefusedHasNoConnection(t *testing.T) {
 	s := serve(t, roomClass(agent.OnClose(func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
 		closed <- c.ID()
 		return nil
+	}), agent.OnConnect(func(_ *room, _ context.Context, _ *agent.Conn, r *http.Request) error {
+		if r.URL.Query().Has("broken") {
+			return errors.New("no door")
+		}
+		return nil
 	})))
 	older := s.dial(t, "/r?_pk=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	s.dial(t, "/r?_pk=me&token=wrong").closes(4001, "who are you?")
 
-	// A call that comes in one piece with the request.
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	call := `{"type":"rpc","id":"1","method":"add","args":[5]}`
-	request := "GET /r?token=wrong HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-	farewell := "\x88\x80\x00\x00\x00\x00" // so that the server is done with it
-	masked := append([]byte{0x81, 0x80 | byte(len(call)), 0, 0, 0, 0}, call...)
-	if _, err := conn.Write(append(append([]byte(request), masked...), farewell...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(bufio.NewReader(conn))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 101") {
-		t.Errorf("%q, %v", got, err)
+	for _, query := range []string{"token=wrong", "broken"} {
+		callWithTheRequest(t, s, query)
 	}
 
 	older.send(`{"type":"rpc","id":"1","method":"add","args":[0]}`)
@@ -59,12 +46,39 @@ func TestWhoIsRefusedHasNoConnection(t *testing.T) {
 	}
 }
 
+// callWithTheRequest connects with a query, and sends a call and a closing frame in one piece with the
+// request.
+func callWithTheRequest(t *testing.T, s *site, query string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call := `{"type":"rpc","id":"1","method":"add","args":[5]}`
+	request := "GET /r?" + query + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+	farewell := "\x88\x80\x00\x00\x00\x00" // so that the server is done with it
+	masked := append([]byte{0x81, 0x80 | byte(len(call)), 0, 0, 0, 0}, call...)
+	if _, err := conn.Write(append(append([]byte(request), masked...), farewell...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(bufio.NewReader(conn))
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 101") {
+		t.Errorf("%s: %q, %v", query, got, err)
+	}
+}
+
 // A refusal that cannot be sent as it is still is one.
 func TestARefusalThatCannotBeSent(t *testing.T) {
-	for _, e := range []*agent.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
+	for _, e := range []*dohost.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
 		s := serve(t, agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
 			agent.Callable("add", (*room).add),
-			agent.Admit(func(*room, *http.Request) (agent.Admission, error) { return agent.Admission{}, e })))
+			agent.OnAccept(func(*room, *http.Request) agent.ConnOptions { return agent.ConnOptions{NoProtocol: true} }),
+			agent.OnConnect(func(*room, context.Context, *agent.Conn, *http.Request) error { return e })))
 		c := s.dial(t, "/r")
 		c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
 		c.closes(agent.CloseFailed, "the agent does not say why")

@@ -10,10 +10,23 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrReadonly says that a change of the state comes from a connection that may not make one.
-//
-//lint:ignore ST1005 these are the wire's words
-var ErrReadonly = errors.New("Connection is readonly")
+// ErrReadonly is the error of a change of the state by a client that may not make one. It is a
+// [dohost.ErrReadOnly], in the words of the Agents SDK.
+var ErrReadonly error = readonlyError{}
+
+type readonlyError struct{}
+
+func (readonlyError) Error() string        { return "Connection is readonly" }
+func (readonlyError) Is(target error) bool { return target == dohost.ErrReadOnly }
+
+// mayOnlyRead reports whether the client for which an event runs may change nothing.
+func mayOnlyRead(ctx context.Context) bool {
+	if by := Current(ctx); by != nil && by.Readonly() {
+		return true
+	}
+	a, ok := dohost.AccessFrom(ctx)
+	return ok && a.Rights != dohost.ReadWrite
+}
 
 // errRejected is what a client is told of a change that was refused; why is for the log.
 var errRejected = errors.New("State update rejected")
@@ -95,10 +108,10 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 // The client whose call this is sees it too, ahead of the answer: it has not made the change
 // itself.
 //
-// Errors: [ErrReadonly] in a call of a connection that is; that of [Validate]; a
-// [*dohost.LimitError] for a state of more than nearly 2 MiB.
+// Errors: [ErrReadonly] in an event of a client that may only read, over a connection or over HTTP;
+// that of [Validate]; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
 func (a *Agent[S]) SetState(ctx context.Context, s S) error {
-	if by := Current(ctx); by != nil && by.Readonly() {
+	if mayOnlyRead(ctx) {
 		return ErrReadonly
 	}
 	raw, err := marshal(s)
@@ -129,8 +142,8 @@ func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 	if err != nil || ok {
 		return row.Value.JSON, err
 	}
-	if c.class.initial == nil {
-		return nil, nil
+	if c.class.initial == nil || mayOnlyRead(ctx) {
+		return c.class.initial, nil
 	}
 	return c.class.initial, states.Put(ctx, c.store(), stateRow{c.class.initial})
 }

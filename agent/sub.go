@@ -144,11 +144,16 @@ func (c *core) child(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.Kebab(class)]; !ok || s.class != class {
 		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
 	}
-	id := dohost.ID{Class: class, Name: objectOf(append(c.path(), dohost.ID{Class: class, Name: name}))}
-	if name == "" {
-		id.Name = ""
-	}
+	id := childOf(c.obj.ID(), class, name)
 	return id.Name, id.Validate()
+}
+
+// childOf is the object that is a sub-agent of the agent that own is. Without a name it is not valid.
+func childOf(own dohost.ID, class, name string) dohost.ID {
+	if name == "" {
+		return dohost.ID{Class: class}
+	}
+	return dohost.ID{Class: class, Name: objectOf(append(pathOf(own), dohost.ID{Class: class, Name: name}))}
 }
 
 // adopt notes that there is a sub-agent.
@@ -241,49 +246,96 @@ func OnSub[O any](m func(*O, http.ResponseWriter, *http.Request, SubRequest) boo
 	}
 }
 
-// forSub hands a request on that is for a sub-agent, and says whether it was for one. Of the path's
-// segments that are "sub", the first that a known class follows counts. Unlike that of a root, the
-// name of a sub-agent is decoded.
-func (c *core) forSub(w http.ResponseWriter, r *http.Request) bool {
-	segments := strings.FieldsFunc(r.URL.EscapedPath(), func(c rune) bool { return c == '/' })
+// subRoute is a request for a sub-agent.
+type subRoute struct {
+	SubRequest
+	object dohost.ID
+	at     *url.URL // as the sub-agent sees it
+	status int      // of the answer to one that cannot be served; zero otherwise
+}
+
+// route finds the sub-agent of the agent own that a request for u is for. Of the path's segments
+// that are "sub", the first that a known class follows counts. Unlike that of a root, the name of a
+// sub-agent is decoded.
+func (c *class) route(own dohost.ID, u *url.URL) (to subRoute, ok bool) {
+	segments := strings.FieldsFunc(u.EscapedPath(), func(c rune) bool { return c == '/' })
 	for i := 0; i+2 < len(segments); i++ {
-		s, known := c.class.subs[segments[i+1]]
+		s, known := c.subs[segments[i+1]]
 		if segments[i] != "sub" || !known {
 			continue
 		}
+		rest := "/" + strings.Join(segments[i+3:], "/")
 		name, err := url.PathUnescape(segments[i+2])
+		path, err2 := url.PathUnescape(rest)
+		at := *u
+		at.Path, at.RawPath = path, rest
+		to = subRoute{SubRequest: SubRequest{s.class, name}, at: &at}
+		to.object, err = childOf(own, s.class, name), errors.Join(err, err2)
 		switch {
 		case strings.Contains(name, "\x00"):
-			http.Error(w, "Bad Request", http.StatusBadRequest)
-		case err != nil:
-			http.Error(w, "Not Found", http.StatusNotFound)
-		default:
-			c.handOn(w, r, SubRequest{s.class, name}, "/"+strings.Join(segments[i+3:], "/"))
+			to.status = http.StatusBadRequest
+		case err != nil || to.object.Validate() != nil:
+			to.status = http.StatusNotFound
 		}
-		return true
+		return to, true
 	}
-	return false
+	return to, false
 }
 
-func (c *core) handOn(w http.ResponseWriter, r *http.Request, s SubRequest, rest string) {
-	path, err := url.PathUnescape(rest)
-	if err != nil {
-		http.Error(w, "Not Found", http.StatusNotFound)
+// subObjects describes the sub-agents to the host.
+func (c *class) subObjects() dohost.SubObjects {
+	so := dohost.SubObjects{Path: pathOf, Next: func(own dohost.ID, u *url.URL) (dohost.ID, *url.URL, bool) {
+		to, ok := c.route(own, u)
+		return to.object, to.at, ok && to.status == 0
+	}}
+	for _, s := range c.subs {
+		so.Classes = append(so.Classes, s.class)
+	}
+	slices.Sort(so.Classes)
+	return so
+}
+
+// forSub hands a request on that is for a sub-agent, and says whether it was for one.
+func (c *core) forSub(w http.ResponseWriter, r *http.Request) bool {
+	to, ok := c.class.route(c.obj.ID(), r.URL)
+	if ok && to.status != 0 {
+		http.Error(w, http.StatusText(to.status), to.status)
+	} else if ok {
+		c.handOn(w, r, to)
+	}
+	return ok
+}
+
+func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
+	r.URL.Path, r.URL.RawPath = to.at.Path, to.at.RawPath
+	if c.class.beforeSub != nil && !c.class.beforeSub(c.self, w, r, to.SubRequest) {
 		return
 	}
-	if _, err := c.child(s.Class, s.Name); err != nil {
-		http.Error(w, "Not Found", http.StatusNotFound)
-		return
-	}
-	r.URL.Path, r.URL.RawPath = path, rest
-	if c.class.beforeSub != nil && !c.class.beforeSub(c.self, w, r, s) {
-		return
-	}
-	object, err := c.adopt(r.Context(), s.Class, s.Name)
+	err := c.adoptFor(r.Context(), to.SubRequest)
 	if err == nil {
-		err = c.obj.Delegate(w, r, dohost.ID{Class: s.Class, Name: object})
+		err = c.obj.Delegate(w, r, to.object)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, dohost.ErrReadOnly):
+		dohost.WriteError(w, &dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Ran: dohost.RanNo})
+	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
+}
+
+// adoptFor makes the sub-agent that a request is for, unless it exists. A client that may only
+// read cannot make one.
+func (c *core) adoptFor(ctx context.Context, s SubRequest) error {
+	if !mayOnlyRead(ctx) {
+		_, err := c.adopt(ctx, s.Class, s.Name)
+		return err
+	}
+	if c.doom {
+		return ErrDestroyed
+	}
+	_, there, err := subRows.Get(ctx, c.store(), subKey(s.Class, s.Name))
+	if err == nil && !there {
+		err = dohost.ErrReadOnly
+	}
+	return err
 }

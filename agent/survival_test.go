@@ -71,7 +71,7 @@ func (s sightings) class() dohost.Class {
 			s[what] = true
 			return nil
 		}),
-		agent.Admit(func(*hiker, *http.Request) (agent.Admission, error) { return agent.Admission{State: half}, nil }))
+		agent.OnAccept(func(*hiker, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: half} }))
 }
 
 // prepare has the hiker begin everything.
@@ -227,6 +227,15 @@ func TestTheDocumentsShowTheExample(t *testing.T) {
 	code, _, _ = strings.Cut(code, "func Example()")
 	if !strings.Contains(string(text), strings.TrimSpace(code)) {
 		t.Error("docs/agents.md shows another librarian than example_test.go")
+	}
+	source, err = os.ReadFile("example_access_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ = strings.Cut(string(source), "// bySession authorizes")
+	code, _, _ = strings.Cut(code, "// request asks")
+	if !strings.Contains(string(text), strings.TrimSpace(code)) {
+		t.Error("docs/agents.md shows other authorizations than example_access_test.go")
 	}
 }
 

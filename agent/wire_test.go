@@ -80,15 +80,15 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 			}
 			return "done", nil
 		}),
-		agent.Admit(func(_ *room, r *http.Request) (agent.Admission, error) {
-			q := r.URL.Query()
-			switch {
-			case q.Get("token") == "wrong":
-				return agent.Admission{}, &agent.CloseError{Code: 4001, Reason: "who are you?"}
-			case q.Has("broken"):
-				return agent.Admission{}, errors.New("no door")
+		agent.Authorize[room](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+			if r.Request.URL.Query().Get("token") == "wrong" {
+				return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
 			}
-			return agent.Admission{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent"), Tags: q["tag"], State: q.Get("mood")}, nil
+			return dohost.Access{Rights: dohost.ReadWrite}, nil
+		}),
+		agent.OnAccept(func(_ *room, r *http.Request) agent.ConnOptions {
+			q := r.URL.Query()
+			return agent.ConnOptions{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent") || q.Has("broken"), Tags: q["tag"], State: q.Get("mood")}
 		}),
 		agent.OnMessage(func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 			return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
@@ -261,7 +261,7 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	// The same methods by HTTP.
-	if out, err := s.Invoke(t.Context(), rooms.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
+	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite}), rooms.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
 		t.Error(string(out), err)
 	}
 }
@@ -325,7 +325,10 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 
 func TestWhoMayConnect(t *testing.T) {
 	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
-		if r.URL.Query().Has("late") {
+		switch q := r.URL.Query(); {
+		case q.Has("broken"):
+			return errors.New("no door")
+		case q.Has("late"):
 			return errors.New("too late")
 		}
 		return nil

@@ -110,6 +110,9 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 	if !f.Text || json.Unmarshal(f.Data, &head) != nil {
 		return false, nil
 	}
+	if conn.Readonly() && changes[head.Type] {
+		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
+	}
 	switch head.Type {
 	case frameRequest:
 		var r requestFrame
@@ -138,6 +141,25 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		return true, k.catchUp(ctx, conn, head.ID)
 	}
 	return false, nil
+}
+
+// changes are the frames that change the conversation.
+var changes = map[string]bool{
+	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolConsent: true,
+}
+
+// refuseChange answers a frame of a client that may only read. A request ends with an error. Clients
+// apply other changes before they send them, so they get the conversation as it is.
+func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame, id string) error {
+	switch frame {
+	case frameRequest:
+		return k.send(ctx, conn, responseFrame{
+			Type: frameResponse, ID: id, Body: agent.ErrReadonly.Error(), Done: true, Error: true, Outcome: Failed,
+		})
+	case frameCancel:
+		return nil
+	}
+	return k.showTo(ctx, conn, false)
 }
 
 // ask accepts a request.

@@ -86,7 +86,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	p := &public{host: h, opts: (*Options)(nil).withDefaults()}
 	agents := newAgents(p)
 	tk := newTickets()
-	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, agents))
+	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, asOperator(agents)))
 	facts := pageFacts{Agents: p.opts.AgentsPrefix, Operator: true, Kill: a.opts.Kill != nil, Supervised: a.opts.Supervised}
 	page := newPages(h, facts, a.opts.Questions)
 	if len(a.opts.Tokens) > 0 {

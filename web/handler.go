@@ -187,12 +187,16 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "calls are made with POST")
 		return
 	}
+	ctx, err := p.host.AuthorizeCall(r, id, method)
+	if err != nil {
+		p.fail(w, noMethod(p.host, err))
+		return
+	}
 	arg, err := io.ReadAll(r.Body)
 	if err != nil {
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
 		return
 	}
-	ctx := r.Context()
 	if p.opts.CallTimeout >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.opts.CallTimeout)

@@ -32,7 +32,8 @@ func roomClass() dohost.Class {
 	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
 		agent.Initial[room](board{Title: "untitled"}),
 		agent.Validate((*room).validate),
-		agent.Admit((*room).admit),
+		agent.Authorize[room](authorize),
+		agent.OnAccept((*room).accepted),
 		agent.OnConnect((*room).connected),
 		agent.OnMessage((*room).echo),
 		agent.OnRequest((*room).request),
@@ -69,20 +70,28 @@ func (r *room) validate(_ context.Context, b board, _ *agent.Conn) error {
 	return nil
 }
 
-// admit has a client say by its query what it may do. The connection remembers how it came.
-func (r *room) admit(req *http.Request) (agent.Admission, error) {
-	q := req.URL.Query()
-	if q.Get("token") == "wrong" {
-		return agent.Admission{}, &agent.CloseError{Code: 4001, Reason: "who are you?"}
+// authorize lets a client choose its rights by its query.
+func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	q := r.Request.URL.Query()
+	switch {
+	case q.Get("token") == "wrong":
+		return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
+	case q.Has("readonly"):
+		return dohost.Access{Rights: dohost.ReadOnly}, nil
 	}
-	return agent.Admission{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent"), State: req.URL.RequestURI()}, nil
+	return dohost.Access{Rights: dohost.ReadWrite}, nil
+}
+
+// accepted keeps the URL of the request with the connection.
+func (r *room) accepted(req *http.Request) agent.ConnOptions {
+	return agent.ConnOptions{NoProtocol: req.URL.Query().Has("silent"), State: req.URL.RequestURI()}
 }
 
 // connected turns away who is banned, and the first to come with a query of fickle.
 func (r *room) connected(ctx context.Context, _ *agent.Conn, req *http.Request) error {
 	q := req.URL.Query()
 	if q.Has("banned") {
-		return &agent.CloseError{Code: 1008, Reason: "not you"}
+		return &dohost.CloseError{Code: 1008, Reason: "not you"}
 	}
 	if !q.Has("fickle") {
 		return nil

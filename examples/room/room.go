@@ -49,7 +49,8 @@ func Class() dohost.Class {
 	return agent.Bind(Rooms,
 		func(_ context.Context, a *agent.Agent[Topic]) (*Room, error) { return &Room{a}, nil },
 		agent.Initial[Room](Topic{"anything"}),
-		agent.Admit((*Room).admit),
+		agent.Authorize[Room](authorize),
+		agent.OnAccept(func(_ *Room, r *http.Request) agent.ConnOptions { return agent.ConnOptions{State: nameIn(r)} }),
 		agent.OnConnect(func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) }),
 		agent.OnClose(func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) }),
 		agent.OnMessage((*Room).say),
@@ -57,14 +58,16 @@ func Class() dohost.Class {
 		agent.Callable("lines", (*Room).last))
 }
 
-// admit lets everybody in who says a name.
-func (r *Room) admit(req *http.Request) (agent.Admission, error) {
-	name := req.URL.Query().Get("name")
-	if name == "" || len(name) > maxName {
-		return agent.Admission{}, &agent.CloseError{Code: 4000, Reason: fmt.Sprintf("want a name of 1 to %d bytes", maxName)}
+// authorize admits every client, and connections only under a name.
+func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+	name := nameIn(r.Request)
+	if r.Kind == dohost.SocketAccess && (name == "" || len(name) > maxName) {
+		return dohost.Access{}, &dohost.CloseError{Code: 4000, Reason: fmt.Sprintf("want a name of 1 to %d bytes", maxName)}
 	}
-	return agent.Admission{State: name}, nil
+	return dohost.Access{Identity: name, Rights: dohost.ReadWrite}, nil
 }
+
+func nameIn(r *http.Request) string { return r.URL.Query().Get("name") }
 
 // say takes what somebody says, and tells everybody.
 func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {

@@ -22,6 +22,7 @@ type Conn struct {
 	handlers *Handlers
 	tags     []string
 	origins  []string
+	access   any
 	since    time.Time
 	room     *room  // set when it is accepted
 	nth      uint64 // in that
@@ -57,6 +58,9 @@ func (c *Conn) ID() runtime.ID { return c.id }
 
 // Tags are what it was accepted with, each once.
 func (c *Conn) Tags() []string { return slices.Clone(c.tags) }
+
+// Access is the access of the client, as Options have it.
+func (c *Conn) Access() any { return c.access }
 
 // Forget is for a socket that the object was not given.
 func (c *Conn) Forget() {

@@ -46,6 +46,7 @@ type Options struct {
 	Tags       []string
 	Attachment []byte
 	Origins    []string // that may connect, besides the server's own
+	Access     any      // the caller's: see Conn.Access
 }
 
 // Info is what the host knows of a socket, at one moment.

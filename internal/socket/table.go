@@ -103,7 +103,7 @@ func (s *shard) forgetLocked(id runtime.ID) {
 // Errors: ErrClosed, and a *LimitError for one beyond MaxSockets.
 func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	c := &Conn{
-		table: t, id: id, handlers: h, origins: o.Origins, attachment: slices.Clone(o.Attachment), since: time.Now(),
+		table: t, id: id, handlers: h, origins: o.Origins, access: o.Access, attachment: slices.Clone(o.Attachment), since: time.Now(),
 	}
 	for _, tag := range o.Tags {
 		if !slices.Contains(c.tags, tag) {

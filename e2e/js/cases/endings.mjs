@@ -13,7 +13,7 @@ async function gone(t, c, code, reason) {
   await t.fails("a later call", t.call(c, "sum", 1, 2), "Connection closed");
 }
 
-const refusedByAdmit = (t) => refused(t, { token: "wrong" }, 4001, "who are you?");
+const refusedByAuthorize = (t) => refused(t, { token: "wrong" }, 4001, "who are you?");
 const refusedByOnConnect = (t) => refused(t, { banned: "1" }, 1008, "not you");
 
 async function toldToGo(t) {
@@ -85,7 +85,7 @@ async function restarted(t) {
 }
 
 export default [
-  { name: "closed by Admit", run: refusedByAdmit },
+  { name: "closed by Authorize", run: refusedByAuthorize },
   { name: "closed by OnConnect", run: refusedByOnConnect },
   { name: "closed by a method", run: toldToGo },
   { name: "failed OnConnect", run: failedOnConnect },

@@ -1,0 +1,390 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+)
+
+// safe is an object behind an Authorize function, with one of each way in.
+type safe struct{ st *dohost.State }
+
+const safes dohost.Namespace[safe] = "safe"
+
+type authorizeFunc = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+
+func safeClass(f authorizeFunc) dohost.Class {
+	whoami := func(_ *safe, ctx context.Context, _ struct{}) (string, error) { return accessIn(ctx), nil }
+	return dohost.Bind(safes, func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil },
+		dohost.Authorize[safe](f),
+		dohost.Expose("put", func(s *safe, ctx context.Context, v string) (string, error) {
+			return accessIn(ctx), dohost.Put(ctx, s.st.Storage(), "v", v)
+		}),
+		dohost.ExposeRead("whoami", whoami),
+		dohost.OnHTTP((*safe).serve),
+		dohost.OnSocket(dohost.SocketEvents[safe]{
+			Message: func(_ *safe, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
+				return s.Send(ctx, dohost.Frame{Text: true, Data: []byte(accessIn(ctx))})
+			},
+			Closed: func(s *safe, ctx context.Context, _ *dohost.Socket, _ dohost.Closing) error {
+				return dohost.Put(ctx, s.st.Storage(), "closed", accessIn(ctx))
+			},
+		}))
+}
+
+func (s *safe) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "" {
+		if _, err := s.st.Accept(w, r, nil); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+		return
+	}
+	io.WriteString(w, accessIn(r.Context()))
+}
+
+func accessIn(ctx context.Context) string {
+	a, ok := dohost.AccessFrom(ctx)
+	return fmt.Sprint(a.Identity, a.Rights, ok)
+}
+
+// vault is a host of safes with a server before it, and a record of what the host did.
+type vault struct {
+	*dohost.Host
+	url string
+
+	mu      sync.Mutex
+	woken   []string
+	reports []string
+}
+
+func openVault(t *testing.T, f authorizeFunc) *vault {
+	t.Helper()
+	v := &vault{}
+	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{
+		Waking: func(id dohost.ID, _ dohost.Epoch) { v.note(&v.woken, id.String()) },
+		Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
+			v.note(&v.reports, event+" "+attrs[0].Value.String())
+		},
+	}}, safeClass(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Host = h
+	server := httptest.NewServer(http.HandlerFunc(v.serve))
+	v.url = server.URL
+	t.Cleanup(func() {
+		server.Close()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
+func (v *vault) note(list *[]string, s string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	*list = append(*list, s)
+}
+
+func (v *vault) noted(list *[]string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return strings.Join(*list, ", ")
+}
+
+// serve routes /call/{name}/{method} to a method, and /{name} to the object.
+func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if parts[0] != "call" {
+		v.ServeObject(w, r, safes.Get(v.Host, parts[0]).ID())
+		return
+	}
+	id := safes.Get(v.Host, parts[1]).ID()
+	ctx, err := v.AuthorizeCall(r, id, parts[2])
+	if err != nil {
+		dohost.WriteError(w, err)
+		return
+	}
+	arg, _ := io.ReadAll(r.Body)
+	out, err := v.Invoke(ctx, id, parts[2], arg)
+	if err != nil {
+		dohost.WriteError(w, err)
+		return
+	}
+	w.Write(out)
+}
+
+func (v *vault) do(t *testing.T, method, path, body string) (status int, answer string, header http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, v.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b), res.Header
+}
+
+// untouched fails the test if an object was woken or written.
+func (v *vault) untouched(t *testing.T, name string) {
+	t.Helper()
+	there, err := v.Exists(t.Context(), safes.Get(v.Host, name).ID())
+	if woken := v.noted(&v.woken); woken != "" || there || err != nil {
+		t.Errorf("woken: %q, exists: %v, %v", woken, there, err)
+	}
+}
+
+func TestAuthorizeRefusesBeforeTheObjectIsWoken(t *testing.T) {
+	secret := errors.New("pq: password=hunter2")
+	for name, tt := range map[string]struct {
+		err    error
+		panics bool
+		status int
+		code   string
+		report string
+	}{
+		"zero access":     {nil, false, 403, "forbidden", ""},
+		"unauthenticated": {fmt.Errorf("%w: expired", dohost.ErrUnauthenticated), false, 401, "unauthenticated", ""},
+		"forbidden":       {dohost.ErrForbidden, false, 403, "forbidden", ""},
+		"other error":     {secret, false, 403, "forbidden", "access:error " + secret.Error()},
+		"panic":           {nil, true, 500, "internal", "access:panic " + secret.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+				if tt.panics {
+					panic(secret)
+				}
+				return dohost.Access{Identity: "ada"}, tt.err
+			})
+			for _, r := range []struct{ method, path string }{
+				{"GET", "/a"}, {"POST", "/a/x?y=z"}, {"POST", "/call/a/put"}, {"POST", "/call/a/whoami"}, {"POST", "/call/a/none"},
+			} {
+				status, body, header := v.do(t, r.method, r.path, `"v"`)
+				if status != tt.status || !strings.Contains(body, `"code":"`+tt.code+`"`) || strings.Contains(body, "hunter2") {
+					t.Errorf("%s %s: %d %s", r.method, r.path, status, body)
+				}
+				if (header.Get("WWW-Authenticate") != "") != (status == 401) {
+					t.Errorf("%s %s: WWW-Authenticate %q", r.method, r.path, header.Get("WWW-Authenticate"))
+				}
+			}
+			_, res, err := websocket.Dial(t.Context(), v.url+"/a", nil)
+			if err == nil || res == nil || res.StatusCode != tt.status {
+				t.Errorf("socket: %v, %v", res, err)
+			}
+			v.untouched(t, "a")
+			if got := v.noted(&v.reports); (got == "") != (tt.report == "") || !strings.HasPrefix(got, tt.report) {
+				t.Errorf("reported %q, want %q", got, tt.report)
+			}
+		})
+	}
+}
+
+func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
+	for _, tt := range []struct {
+		how    dohost.CloseError
+		code   websocket.StatusCode
+		reason string
+	}{
+		{dohost.CloseError{Code: 4001, Reason: "who are you?"}, 4001, "who are you?"},
+		{dohost.CloseError{Code: 401, Reason: "no"}, 1008, "access denied"},
+		{dohost.CloseError{Code: 4001, Reason: strings.Repeat("x", 124)}, 1008, "access denied"},
+	} {
+		v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+			return dohost.Access{}, fmt.Errorf("refused: %w", &tt.how)
+		})
+		ws, _, err := websocket.Dial(t.Context(), v.url+"/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = ws.Read(t.Context())
+		if e, ok := errors.AsType[websocket.CloseError](err); !ok || e.Code != tt.code || e.Reason != tt.reason {
+			t.Errorf("%v: %v", tt.how, err)
+		}
+		if status, body, _ := v.do(t, "GET", "/a", ""); status != 403 {
+			t.Errorf("without a socket: %d %s", status, body)
+		}
+		v.untouched(t, "a")
+	}
+}
+
+func TestAuthorizeSeesTheRequest(t *testing.T) {
+	asked := make(chan string, 1)
+	v := openVault(t, func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+		body, _ := io.ReadAll(r.Request.Body)
+		there, err := r.Exists(ctx)
+		asked <- fmt.Sprint(r.Kind, " ", r.ID, " ", r.Path, r.Below, " ", r.Method, " ", r.Request.URL.RawQuery, " ", string(body), there, err)
+		return dohost.Access{Identity: "ada", Rights: dohost.ReadWrite}, nil
+	})
+	for _, tt := range []struct{ path, body, answer, want string }{
+		{"/a?q=1", "v", "ada2 true", "http safe/a [safe/a] []  q=1 false <nil>"},
+		{"/call/a/put?q=2", `"v"`, `"ada2 true"`, "call safe/a [safe/a] [] put q=2 false <nil>"},
+		{"/call/a/whoami", "", `"ada2 true"`, "call safe/a [safe/a] [] whoami  true <nil>"},
+	} {
+		if _, body, _ := v.do(t, "POST", tt.path, tt.body); body != tt.answer {
+			t.Errorf("%s: %s", tt.path, body)
+		}
+		same(t, tt.path, <-asked, tt.want)
+	}
+}
+
+func TestAccessHoldsForTheLifeOfASocket(t *testing.T) {
+	v := openVault(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+		return dohost.Access{Identity: r.Request.URL.Query().Get("user"), Rights: dohost.ReadOnly}, nil
+	})
+	ws, _, err := websocket.Dial(t.Context(), v.url+"/a?user=ada", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := safes.Get(v.Host, "a").ID()
+	for range 2 {
+		if err := ws.Write(t.Context(), websocket.MessageText, []byte("who am I?")); err != nil {
+			t.Fatal(err)
+		}
+		_, text, err := ws.Read(t.Context())
+		if string(text) != "ada1 true" || err != nil {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	err = safes.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *safe) error {
+		same(t, "an event of the host's own", accessIn(ctx), "<nil> 0 false")
+		for _, sock := range s.st.Sockets("") {
+			a, ok := sock.Access()
+			same(t, "access of a socket", fmt.Sprint(a, ok), "{ada 1} true")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Error(err)
+	}
+	for v.Sockets(id) != nil { // until the object has heard of the end
+		if err := safes.Get(v.Host, "a").Do(t.Context(), func(context.Context, *safe) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = safes.Get(v.Host, "a").Do(t.Context(), func(ctx context.Context, s *safe) error {
+		at, _, err := dohost.Get[string](ctx, s.st.Storage(), "closed")
+		same(t, "access in Closed", at, "ada1 true")
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadOnlyCallsMethodsOfExposeReadOnly(t *testing.T) {
+	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
+	})
+	if status, body, _ := v.do(t, "POST", "/call/a/put", `"v"`); status != 403 || !strings.Contains(body, `"read_only"`) {
+		t.Errorf("put: %d %s", status, body)
+	}
+	v.untouched(t, "a")
+	if status, body, _ := v.do(t, "POST", "/call/a/whoami", ""); status != 200 || body != `"ada1 true"` {
+		t.Errorf("whoami: %d %s", status, body)
+	}
+}
+
+func TestInvokeWantsAnAccess(t *testing.T) {
+	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		return dohost.Access{Rights: dohost.ReadWrite}, nil
+	})
+	a, b := safes.Get(v.Host, "a").ID(), safes.Get(v.Host, "b").ID()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forA, err := v.AuthorizeCall(r, a, "put")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		ctx  context.Context
+		id   dohost.ID
+		want error
+	}{
+		{t.Context(), a, dohost.ErrUnauthenticated},
+		{forA, b, dohost.ErrUnauthenticated},
+		{dohost.GrantAccess(t.Context(), dohost.Access{}), a, dohost.ErrForbidden},
+		{dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), a, dohost.ErrReadOnly},
+	} {
+		if _, err := v.Invoke(tt.ctx, tt.id, "put", []byte(`"v"`)); !errors.Is(err, tt.want) {
+			t.Errorf("%v, want %v", err, tt.want)
+		}
+	}
+	v.untouched(t, "a")
+	operator := dohost.GrantAccess(t.Context(), dohost.Access{Identity: "operator", Rights: dohost.ReadWrite})
+	for _, ctx := range []context.Context{forA, operator} {
+		if _, err := v.Invoke(ctx, a, "put", []byte(`"v"`)); err != nil {
+			t.Error(err)
+		}
+	}
+	w := httptest.NewRecorder()
+	v.ServeObject(w, r.WithContext(operator), a)
+	same(t, "with the operator's access", w.Body.String(), "operator2 true")
+}
+
+func TestCheckCreationIsAskedAboutAbsentObjects(t *testing.T) {
+	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		return dohost.Access{Rights: dohost.ReadWrite}, nil
+	})
+	var asked []string
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = r.WithContext(dohost.CheckCreation(r.Context(), func(q *dohost.AccessRequest) error {
+		asked = append(asked, q.ID.Name)
+		if q.ID.Name == "b" {
+			return dohost.ErrTooManyNew
+		}
+		return nil
+	}))
+	status := func(name string) int {
+		w := httptest.NewRecorder()
+		v.ServeObject(w, r, safes.Get(v.Host, name).ID())
+		return w.Code
+	}
+	same(t, "allowed", status("a"), 200)
+	same(t, "in memory", status("a"), 200)
+	same(t, "refused", status("b"), 429)
+	if _, err := v.AuthorizeCall(r, safes.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrTooManyNew) {
+		t.Error(err)
+	}
+	operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+	if _, err := v.Invoke(operator, safes.Get(v.Host, "c").ID(), "put", []byte(`"v"`)); err != nil {
+		t.Fatal(err)
+	}
+	v.Evict(safes.Get(v.Host, "c").ID(), dohost.Fence)
+	same(t, "durable", status("c"), 200)
+	same(t, "asked about", strings.Join(asked, " "), "a b b")
+	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
+}
+
+func same[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,216 @@
+package dohost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+
+	"github.com/dohost/dohost/internal/socket"
+)
+
+// hop is an object that a request reaches, and the access that it has there.
+type hop struct {
+	id     ID
+	url    *url.URL // as the object sees it
+	access *Access  // nil: the class has no Authorize function
+}
+
+// is reports whether a request that was passed on is the one that was authorized.
+func (p hop) is(id ID, u *url.URL) bool {
+	return p.id == id && p.url.EscapedPath() == u.EscapedPath() && p.url.RawQuery == u.RawQuery
+}
+
+// hops returns the object id and those that a request for it is passed on to.
+func (h *Host) hops(id ID, u *url.URL) []hop {
+	all := []hop{{id: id, url: u}}
+	for len(all) < maxDelegations {
+		last := all[len(all)-1]
+		next := h.classes[last.id.Class].subs.Next
+		if next == nil {
+			break
+		}
+		id, at, ok := next(last.id, last.url)
+		if _, bound := h.classes[id.Class]; !ok || !bound {
+			break
+		}
+		all = append(all, hop{id: id, url: at})
+	}
+	return all
+}
+
+// authorize decides about a request for an object, and for those that it is passed on to. inherited
+// is the access at the object that passes it on, or nil.
+//
+// Errors: an [*Error] with one of the errors of [Authorize], or of a check for creation.
+func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string, inherited *Access) ([]hop, error) {
+	ctx := r.Context()
+	check, _ := ctx.Value(createKey{}).(func(*AccessRequest) error)
+	given := grantFrom(ctx, ID{})
+	if !h.authorizes && check == nil && given == nil {
+		return []hop{{id: id, url: r.URL}}, nil
+	}
+	all := []hop{{id: id, url: r.URL}}
+	if kind != CallAccess {
+		all = h.hops(id, r.URL)
+	}
+	questions := h.questions(r, all, kind, method)
+	access := inherited
+	for i, q := range questions {
+		var err error
+		switch f := h.classes[q.ID.Class].authorize; {
+		case given != nil:
+			access, err = given, permits(given)
+		case f != nil:
+			access, err = h.decide(carryAccess(ctx, access), f, q)
+		}
+		if err != nil {
+			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Ran: RanNo}
+		}
+		all[i].access = access
+	}
+	if check == nil {
+		return all, nil
+	}
+	for _, q := range questions {
+		if err := h.mayCreate(ctx, check, q); err != nil {
+			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Ran: RanNo}
+		}
+	}
+	return all, nil
+}
+
+func opOf(q *AccessRequest) string {
+	if q.Kind == CallAccess {
+		return q.Method
+	}
+	return opHTTP
+}
+
+// questions are what is asked about each object that a request reaches.
+func (h *Host) questions(r *http.Request, all []hop, kind AccessKind, method string) []*AccessRequest {
+	bare := r.WithContext(r.Context())
+	bare.Body = http.NoBody
+	var below []ID
+	qs := make([]*AccessRequest, len(all))
+	for i := len(all) - 1; i >= 0; i-- {
+		path := []ID{all[i].id}
+		if of := h.classes[all[i].id.Class].subs.Path; of != nil {
+			path = of(all[i].id)
+		}
+		qs[i] = &AccessRequest{Request: bare, Kind: kind, ID: all[i].id, Method: method, Path: path, Below: below, host: h}
+		below = append([]ID{path[len(path)-1]}, below...)
+	}
+	return qs
+}
+
+// decide calls an Authorize function.
+func (h *Host) decide(ctx context.Context, f func(context.Context, *AccessRequest) (Access, error), q *AccessRequest) (_ *Access, err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			panic(p)
+		} else if p != nil {
+			h.rt.Report(q.ID, "access:panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			err = errAuthorize
+		}
+	}()
+	a, err := f(ctx, q)
+	if err == nil {
+		return &a, permits(&a)
+	}
+	if c, ok := errors.AsType[*CloseError](err); ok {
+		if q.Kind != SocketAccess {
+			return nil, ErrForbidden
+		}
+		return nil, c
+	}
+	for _, known := range []error{ErrUnauthenticated, ErrForbidden} {
+		if errors.Is(err, known) {
+			return nil, known
+		}
+	}
+	h.rt.Report(q.ID, "access:error", slog.String("err", err.Error()))
+	return nil, ErrForbidden
+}
+
+// permits returns an error for an access without rights.
+func permits(a *Access) error {
+	if a.Rights != ReadOnly && a.Rights != ReadWrite {
+		return ErrForbidden
+	}
+	return nil
+}
+
+// mayCreate asks check about an object that does not exist.
+func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, q *AccessRequest) error {
+	if h.IsLive(q.ID) {
+		return nil
+	}
+	there, err := q.Exists(ctx)
+	if err != nil || there {
+		return err
+	}
+	return check(q)
+}
+
+// refuse answers a request that was not authorized. A WebSocket is closed with a code only if the
+// class has chosen one: the request is the client's to repeat otherwise.
+func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	c, ok := errors.AsType[*CloseError](err)
+	if !ok {
+		WriteError(w, err)
+		return
+	}
+	how := Closing{Code: c.Code, Reason: c.Reason}
+	if !sendable(c.Code) || len(c.Reason) > maxReason {
+		how = Closing{Code: closePolicy, Reason: "access denied"}
+	}
+	socket.Refuse(w, r, h.origins, how)
+}
+
+// isSocket reports whether a request asks for a WebSocket.
+func isSocket(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
+
+func kindOf(r *http.Request) AccessKind {
+	if isSocket(r) {
+		return SocketAccess
+	}
+	return HTTPAccess
+}
+
+// AuthorizeCall decides whether the sender of the request r may call an exposed method, before its
+// argument is read. The context that it returns is that of r, and lets [Host.Invoke] call methods
+// of this object with the Access that was granted.
+//
+// Errors: an [*Error] with [ErrNoClass], [ErrPrivate], [ErrNoMethod], [ErrReadOnly] for a method that
+// is not exposed by [ExposeRead], and the errors of [Authorize] and [CheckCreation].
+func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Context, error) {
+	refused := func(err error) (context.Context, error) {
+		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
+	}
+	if err := id.Validate(); err != nil {
+		return refused(err)
+	}
+	if _, bound := h.classes[id.Class]; !bound {
+		return refused(fmt.Errorf("%w: %q", ErrNoClass, id.Class))
+	}
+	if err := h.reachable(id); err != nil {
+		return refused(err)
+	}
+	all, err := h.authorize(r, id, CallAccess, method, nil)
+	if err != nil {
+		return nil, err
+	}
+	access := all[0].access
+	if _, err := h.callable(id, method, access); err != nil {
+		return refused(err)
+	}
+	if access == nil {
+		return r.Context(), nil
+	}
+	return context.WithValue(r.Context(), grantKey{}, grant{access, id}), nil
+}
