@@ -1,10 +1,13 @@
 package objectstore
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -103,7 +106,11 @@ func (v *faultyFS) MkdirAll(name string, perm os.FileMode) error {
 func (v *faultyFS) Lock(name string) (io.Closer, error) {
 	v.f.crash.RLock()
 	defer v.f.crash.RUnlock()
-	return v.FS.Lock(name)
+	lock, err := v.FS.Lock(name)
+	if v.f.mem != nil && errors.Is(err, syscall.EAGAIN) {
+		return nil, fmt.Errorf("%w: %s", errInUse, name)
+	}
+	return lock, err
 }
 
 func (v *faultyFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {

@@ -38,7 +38,7 @@ func NewMemFS() *FS { return newMemFS(vfs.NewCrashableMem()) }
 func newMemFS(m *vfs.MemFS) *FS { return &FS{base: m, mem: m} }
 
 // DiskFS returns the disk with counters and faults. Production leaves Options.FS nil.
-func DiskFS() *FS { return &FS{base: vfs.Default} }
+func DiskFS() *FS { return &FS{base: theDisk} }
 
 // Crash returns what a power cut would leave of a file system in memory: all that
 // was synced and, of the rest, unsyncedPercent of the blocks, chosen by seed.

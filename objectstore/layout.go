@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -91,23 +90,21 @@ func finishDir(fsys vfs.FS, dir, from string) error {
 	return syncDir(fsys, dir)
 }
 
+// lockDir locks the directory for this host. Error: ErrLocked, or the disk's.
 func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
-	name := fsys.PathJoin(dir, lockName)
-	if fsys == vfs.Default {
-		// The lock is known by its name within a process.
-		if abs, err := filepath.Abs(name); err == nil {
-			name = abs
-		}
-	}
-	lock, err := fsys.Lock(name)
-	var path *fs.PathError
-	switch {
-	case errors.As(err, &path):
-		return nil, fmt.Errorf("objectstore: %w", err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %s (%v)", ErrLocked, dir, err)
+	lock, err := fsys.Lock(fsys.PathJoin(dir, lockName))
+	if err != nil {
+		return nil, lockError(dir, err)
 	}
 	return lock, nil
+}
+
+// lockError returns ErrLocked for a lock that another opener holds.
+func lockError(dir string, err error) error {
+	if errors.Is(err, errInUse) {
+		return fmt.Errorf("%w: %s (%w)", ErrLocked, dir, err)
+	}
+	return fmt.Errorf("objectstore: %w", err)
 }
 
 // makeDir makes dir and what is missing above it, durably.

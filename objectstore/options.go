@@ -106,7 +106,7 @@ func (o *Options) withDefaults() Options {
 
 func (o *Options) vfs() vfs.FS {
 	if o.FS == nil {
-		return vfs.Default
+		return theDisk
 	}
 	return &faultyFS{FS: o.FS.base, f: o.FS}
 }

@@ -102,8 +102,11 @@ func Open(dir string, o *Options) (*Store, error) {
 	pebbleOptions.EventListener = s.listener()
 	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), pebbleOptions)
 	release()
-	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+	switch {
+	case errors.Is(err, pebble.ErrDBDoesNotExist):
 		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
+	case errors.Is(err, errInUse):
+		err = lockError(dir, err)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
