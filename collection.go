@@ -55,7 +55,8 @@ type Collection[T any] struct {
 type Index[T any] struct {
 	// Name is 1 to 128 bytes, like that of a collection.
 	Name string
-	// Of returns the row's place, or "" for a row that is not in the index.
+	// Of returns the row's place, made with [KeyOf], or "" for a row that is not in the
+	// index.
 	Of func(T) Key
 	// Each returns several places of a row. Equal ones count once.
 	Each func(T) []Key
@@ -130,12 +131,20 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 			keys = append(keys[:len(keys):len(keys)], x.Of(v))
 		}
 		for _, k := range keys {
+			if !k.wholeParts() {
+				return w, c.badKey(x.Name, k)
+			}
 			if k != "" {
 				w.Entries = append(w.Entries, objectstore.IndexEntry{Index: x.Name, Key: []byte(k)})
 			}
 		}
 	}
 	return w, nil
+}
+
+// badKey is the error of an index key that [KeyOf] has not made.
+func (c *Collection[T]) badKey(index string, k Key) error {
+	return fmt.Errorf("%w: %q, index %q: the key %.64q is not made of whole KeyOf parts", ErrCollection, c.Name, index, k)
 }
 
 func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64) (version uint64, err error) {
@@ -236,7 +245,7 @@ type Query[T any] struct {
 	// four fields are. Without one they are keys of rows, as [Collection.Key]
 	// returns them.
 	Index  string
-	Equal  Key // this key; excludes the other three
+	Equal  Key // this key, of whole parts; excludes the other three
 	Prefix Key // keys that begin so: with these parts, or with a [KeyPrefix]
 	Start  Key // the first key, and those it begins
 	End    Key // the key after the last; see [Key.Past]
@@ -266,9 +275,13 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 		b.Limit = 0
 	}
 	for _, x := range c.Indexes {
-		if x.Name == q.Index {
-			return b, nil
+		if x.Name != q.Index {
+			continue
 		}
+		if !q.Equal.wholeParts() {
+			return b, c.badKey(x.Name, q.Equal)
+		}
+		return b, nil
 	}
 	if q.Index != "" {
 		return b, fmt.Errorf("%w: %q has no index %q", ErrCollection, c.Name, q.Index)

@@ -34,8 +34,11 @@ var pricedClass = dohost.Bind(priceds, func(_ context.Context, st *dohost.State)
 var things = dohost.Collection[int]{
 	Name:    "things",
 	Key:     func(v int) string { return fmt.Sprintf("%04d", v) },
-	Indexes: []dohost.Index[int]{{Name: "tenth", Of: func(v int) dohost.Key { return dohost.Key(fmt.Sprint(v % 10)) }}},
+	Indexes: []dohost.Index[int]{{Name: "tenth", Of: func(v int) dohost.Key { return dohost.KeyOf(fmt.Sprint(v % 10)) }}},
 }
+
+// seventh is the key of a tenth of the things.
+var seventh = dohost.KeyOf("7")
 
 // Fill writes n rows and n things.
 func (p *priced) Fill(ctx context.Context, n int) (int, error) {
@@ -85,7 +88,7 @@ func (p *priced) List(ctx context.Context, n int) (int, error) {
 
 // Query counts the first n things of a tenth of them.
 func (p *priced) Query(ctx context.Context, n int) (int, error) {
-	rows, err := things.List(ctx, p.store, &dohost.Query[int]{Index: "tenth", Equal: "7", Limit: n})
+	rows, err := things.List(ctx, p.store, &dohost.Query[int]{Index: "tenth", Equal: seventh, Limit: n})
 	return len(rows), err
 }
 

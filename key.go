@@ -15,6 +15,10 @@ import (
 // A key that begins another sorts before it. Keys are compared by bytes, so they
 // may be compared with <, and kept as strings; what the bytes are is part of the
 // format on disk.
+//
+// The key of a row in an index must be made of whole parts: an index entry is the
+// key, a zero byte and the row's key, and only parts say where such a key ends. A
+// write with another key returns [ErrCollection].
 type Key string
 
 // KeyPart is what a part of a [Key] can be. All integers order by value, whatever
@@ -68,6 +72,43 @@ func KeyPrefix(s string) Key { return stringPart(s) }
 // Past returns the first key behind k and all keys that begin with it. As a
 // [Query]'s End it makes k the last key.
 func (k Key) Past() Key { return k + "\xff" }
+
+// wholeParts says whether k is what KeyOf makes, or several of them joined.
+func (k Key) wholeParts() bool {
+	for len(k) > 0 {
+		n := 0
+		switch k[0] {
+		case partFalse, partTrue:
+			n = 1
+		case partNegative, partInteger, partFloat:
+			n = 1 + 8
+		case partTime:
+			n = 1 + 8 + 4
+		case partString:
+			n = stringPartLen(k)
+		}
+		if n == 0 || n > len(k) {
+			return false
+		}
+		k = k[n:]
+	}
+	return true
+}
+
+// stringPartLen returns the length of the string part at the front of k, or zero if
+// it has no end: a zero byte that is not followed by 0xff.
+func stringPartLen(k Key) int {
+	for i := 1; i < len(k); i++ {
+		switch {
+		case k[i] != 0:
+		case i+1 < len(k) && k[i+1] == 0xff:
+			i++
+		default:
+			return i + 1
+		}
+	}
+	return 0
+}
 
 func number(first byte, n uint64) Key {
 	return Key(binary.BigEndian.AppendUint64([]byte{first}, n))
