@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -48,6 +49,18 @@ type Options struct {
 	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
 	// chance, a negative mean, an unknown place or style is an error.
 	Chaos Chaos
+	// MaxFrame bounds a frame that a client sends over a WebSocket, in bytes. Zero means
+	// DefaultMaxFrame; negative is an error.
+	MaxFrame int
+	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at
+	// one time, for all clients together. The first 4 KiB of each do not count, nor do those of a
+	// body beyond 16 MiB. A client that finds the budget exhausted for 10 s gets status 503, or
+	// its socket is closed with CloseBusy. Zero means DefaultReadBudget; negative is an error.
+	ReadBudget int64
+	// SendBudget bounds the bytes of frames that wait for all clients with WebSockets; a frame
+	// for many sockets counts once. Beyond it the sockets for which most bytes wait are closed
+	// with CloseBusy. Zero means DefaultSendBudget; negative is an error.
+	SendBudget int64
 	// Origins are those of pages that may connect WebSockets to objects, besides the server's
 	// own, as "https://example.com" or, for any scheme, "*.example.com".
 	Origins []string
@@ -79,6 +92,7 @@ type Host struct {
 	rt      *runtime.Host
 	classes map[string]Class
 	sockets *socket.Table
+	reads   *budget.Budget
 	origins []string
 	// authorizes says that a class has an Authorize function.
 	authorizes bool
@@ -113,7 +127,8 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 		h.authorizes = h.authorizes || c.authorize != nil
 		rts = append(rts, c.rt)
 	}
-	h.sockets = socket.New()
+	limits := o.limits()
+	h.sockets, h.reads = socket.New(limits), limits.Reads
 	ro := o.runtime(h.sockets.Count)
 	ro.Owner, ro.Ended, ro.Abandoned = h, h.sockets.Ended, h.sockets.Abandon
 	rt, err := runtime.Open(dir, ro, rts)

@@ -99,7 +99,13 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 		return nil
 	}
 	c := h.classes[id.Class]
-	body := &requestBody{source: r}
+	share, err := h.shareOf(r)
+	if err != nil {
+		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo, Overloaded: true})
+		return nil
+	}
+	defer share.leave()
+	body := &requestBody{source: r, share: share}
 	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
@@ -123,6 +129,8 @@ const opHTTP = "http"
 
 // serveHTTP runs the class's handler on the event's own goroutine.
 func (c *Class) serveHTTP(ctx context.Context, instance any, r *http.Request, body *requestBody, out *outlet) (err error) {
+	body.share.enter() // the handler may outlive the request
+	defer body.share.leave()
 	ctx = &requestContext{Context: ctx, values: r.Context()}
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -291,6 +299,7 @@ func (s *serving) drain() {
 // requestBody is a request's body as a handler reads it: without the turn.
 type requestBody struct {
 	source  *http.Request // as the server knows it; it gets the trailers
+	share   *bodyShare    // of the budget
 	reading atomic.Bool
 
 	// Set and used by the event's goroutine.
@@ -308,6 +317,9 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 		b.reading.Store(true)
 		defer b.reading.Store(false)
 		n, err = b.from.Read(p)
+		if full := b.share.grow(n); full != nil {
+			err = full
+		}
 		return nil
 	}
 	werr := runtime.Wait(b.ctx, read)

@@ -27,7 +27,7 @@ func (o *Options) check() error {
 	if err := o.Chaos.Validate(); err != nil {
 		return fmt.Errorf("dohost: Options.Chaos: %w", err)
 	}
-	return nil
+	return o.checkLimits()
 }
 
 // longest is as long as a time gets by being scaled. Twice that is still a time.

@@ -40,7 +40,7 @@ var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
 // event of the object.
 type Socket struct{ c *socket.Conn }
 
-// Frame is what is sent or received at once: at most 32 MiB are received.
+// Frame is what is sent or received at once: at most [Options].MaxFrame bytes are received.
 type Frame = socket.Frame
 
 // Closing is how a socket has ended.
@@ -225,7 +225,8 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 // Send sends a frame, once everything that the object has written before is durable, and
 // in order with what else leaves the object; not at all if what the event does is lost.
 // It does not wait for the client. One that takes nothing for 10 s while more than 1 MiB waits for
-// it is closed (CloseBusy), and any when more than 32 MiB does.
+// it is closed (CloseBusy), and any when more than 32 MiB does; so are, when more waits for all clients than
+// [Options].SendBudget allows, those for which most waits.
 //
 // Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {

@@ -35,6 +35,7 @@ type serveCmd struct {
 	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"text, json or off; debug, info, warn or error (${default})."`
 
 	accessFlags
+	limitFlags
 	chaosFlags
 }
 
@@ -67,7 +68,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, ask question
 // sensible says which flag has a value that nothing can be made of.
 func (c *serveCmd) sensible() error {
 	if err := errors.Join(filled("--data", "DOHOST_DATA", c.Data), filled("--listen", "DOHOST_LISTEN", c.Listen),
-		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data)); err != nil {
+		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data), c.limitFlags.sensible()); err != nil {
 		return err
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
@@ -121,12 +122,13 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		return err
 	}
 	metrics := web.NewMetrics()
-	s.host, err = dohost.Open(c.Data, &dohost.Options{
+	o := &dohost.Options{
 		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
 		Origins:  c.Origin,
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
-	}, classes...)
-	if err != nil {
+	}
+	c.set(o)
+	if s.host, err = dohost.Open(c.Data, o, classes...); err != nil {
 		return err
 	}
 	metrics.Watch(s.host)
@@ -134,7 +136,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
-		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, Page: true, Questions: web.Questions(s.ask),
+		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.ask),
 		Logger: s.log, Metrics: metrics,
 	}))
 	if s.adminAt != nil {

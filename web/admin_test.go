@@ -308,6 +308,7 @@ func TestMetricsCount(t *testing.T) {
 		"dohost_store_failed 0",
 		"dohost_store_damaged_blocks 0",
 		"dohost_store_records_total",
+		"dohost_read_budget_bytes 0", "dohost_read_budget_refused_total 0", "dohost_send_queue_bytes 0", "dohost_slow_sockets_total 0",
 		"dohost_background_failures_total 0",
 		"go_goroutines",
 	} {

@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -192,11 +191,12 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 		p.fail(w, noMethod(p.host, err))
 		return
 	}
-	arg, err := io.ReadAll(r.Body)
+	arg, release, err := p.host.ReadBody(r)
 	if err != nil {
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo, Overloaded: errors.Is(err, dohost.ErrOverloaded)})
 		return
 	}
+	defer release()
 	if p.opts.CallTimeout >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.opts.CallTimeout)

@@ -136,12 +136,16 @@ var (
 	descSegments  = prometheus.NewDesc("dohost_store_segments_total", "Segments with writes in those records.", nil, nil)
 	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
 	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
+	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that are read and handled.", nil, nil)
+	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that found the read budget exhausted.", nil, nil)
+	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames that wait for clients.", nil, nil)
+	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed because their clients did not read.", nil, nil)
 	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes handed over and not durable yet.", nil, nil)
 )
 
 // Describe names what Collect yields.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descDamaged, descUndurable} {
+	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow} {
 		ch <- d
 	}
 }
@@ -166,4 +170,9 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	send(descBytes, prometheus.CounterValue, float64(st.Bytes))
 	send(descDamaged, prometheus.GaugeValue, float64(st.Damaged))
 	send(descUndurable, prometheus.GaugeValue, float64(st.Undurable))
+	reads, sends := h.ReadBudget(), h.SendBudget()
+	send(descReads, prometheus.GaugeValue, float64(reads.Used))
+	send(descReadsFull, prometheus.CounterValue, float64(reads.Refused))
+	send(descSends, prometheus.GaugeValue, float64(sends.Used))
+	send(descSlow, prometheus.CounterValue, float64(sends.Refused))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -40,8 +41,9 @@ type Conn struct {
 	ws         *websocket.Conn // nil until it opens
 	attachment []byte
 	answered   time.Time
-	out        []Packed
-	waiting    int        // bytes of out, and of what is being written
+	out        []queued
+	flying     int        // how many of out, from the first on, are being written
+	waiting    int        // bytes of out
 	moved      time.Time  // when the client last took some of it, or it began to wait
 	writing    bool       // a goroutine writes, or has closed
 	hung       *Closing   // how it is to be closed when out is written
@@ -86,7 +88,7 @@ func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
 		c.end(ctx, neverAnswered)
 		return
 	}
-	ws.SetReadLimit(maxFrame)
+	ws.SetReadLimit(c.table.frame)
 	c.mu.Lock()
 	c.ws, c.wire, c.ctx, c.heard = ws, t.wire, ctx, time.Now()
 	if c.severed {
@@ -145,32 +147,25 @@ func (c *Conn) end(ctx context.Context, how Closing) {
 	}
 }
 
-// read delivers frames until none comes any more, and says why.
+// read delivers frames until none comes any more, and returns why.
 func (c *Conn) read() Closing {
 	refused := false
+	lease := c.table.reads.Lease()
+	defer lease.Release()
 	for {
-		f, err := c.receive()
-		switch {
-		case err != nil:
+		f, err := c.receive(lease, refused || c.orphaned())
+		if err != nil && !errors.Is(err, budget.ErrExhausted) {
 			return closingOf(err)
-		case refused || c.orphaned(): // it is being closed
-		case c.answersItself(f):
-		default:
-			if err := c.deliver(f); err != nil {
-				c.refuse(err)
-				refused = true
-			}
 		}
+		if err == nil && !refused && !c.orphaned() && !c.answersItself(f) {
+			err = c.deliver(f)
+		}
+		if err != nil {
+			c.refuse(err)
+			refused = true
+		}
+		lease.Release()
 	}
-}
-
-// receive reads a frame. A cut connection ends it: its context, which does not end, costs
-// the library nothing.
-func (c *Conn) receive() (Frame, error) {
-	c.listens(true)
-	kind, data, err := c.ws.Read(c.ctx)
-	c.listens(false)
-	return Frame{Text: kind == websocket.MessageText, Data: data}, err
 }
 
 func (c *Conn) listens(reading bool) {
@@ -225,6 +220,8 @@ func (c *Conn) refuse(err error) {
 	switch {
 	case errors.Is(err, runtime.ErrClosed):
 		how = Closing{Code: Restart, Reason: "the host is closing"}
+	case errors.Is(err, budget.ErrExhausted):
+		how = Closing{Code: Busy, Reason: "the host has too much to read"}
 	case errors.Is(err, runtime.ErrOverloaded):
 		how = Closing{Code: Busy, Reason: "the object has too much to do"}
 	}

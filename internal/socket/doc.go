@@ -17,8 +17,10 @@
 //   - What is sent leaves in the order in which it was released by the object, whether it is
 //     for one socket or for many, and a closing frame after all of it. To release something
 //     for many is constant work: a goroutine of the object's hands it out.
-//   - Whoever sends does not wait: frames queue, and a client for whom too much waits is
-//     closed.
+//   - Sending does not wait: frames queue, and a client for which too much waits is closed. So
+//     are, when too much waits for all clients of the host, those for which most waits.
+//   - The bytes of frames that are being read, until their handlers have returned or given up the
+//     turn, are those of a budget of the host.
 //   - An object that is told of a socket's end finds it no longer among its sockets, and is
 //     told once. Of a socket that was closed because its incarnation was ended nobody is
 //     told: those who come after have never had it.
@@ -33,7 +35,8 @@
 //
 // A socket has the goroutine that reads, and one that writes while there is something to
 // write. An object has one while something for many sockets is handed out. A host that has
-// had a socket has one that asks silent clients whether they are there.
+// had a socket has one that asks silent clients whether they are there, and one that closes the
+// sockets with the longest queues.
 //
 // # The wire
 //

@@ -33,6 +33,8 @@ type parcel struct {
 	one   *Conn    // for whom it is, or
 	many  []*Conn
 	size  int64 // counted in unsent
+	// shared counts the frame among those that wait for the host's clients; nil if it is for one.
+	shared *shared
 }
 
 const (
@@ -101,7 +103,9 @@ func give(ps []parcel) {
 		}
 	}
 	for i := range ps {
-		ps[0].many[0].room.fan.unsent.Add(-ps[i].size)
+		c := ps[0].many[0]
+		c.room.fan.unsent.Add(-ps[i].size)
+		c.table.queue.let(ps[i].shared)
 	}
 }
 
@@ -126,9 +130,14 @@ func NewBroadcast(to []*Conn, frame Packed) (*Broadcast, error) {
 
 // Send lets it go.
 func (b *Broadcast) Send() {
-	if to := b.p.many; len(to) > 0 {
-		to[0].room.fan.send(b.p)
+	to := b.p.many
+	if len(to) == 0 {
+		return
 	}
+	if len(to) > 1 {
+		b.p.shared = to[0].table.queue.share(int64(len(b.p.frame)))
+	}
+	to[0].room.fan.send(b.p)
 }
 
 // Drop is for one that does not leave.

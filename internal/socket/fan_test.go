@@ -13,7 +13,7 @@ import (
 // of many sockets, and lets go of more meanwhile: that returns, and each socket gets all of
 // it in its order, whether it was for all or for one.
 func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
-	table, id := New(), runtime.ID{Class: "c", Name: "a"}
+	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	all := make([]*Conn, 3*few)
 	for i := range all {
 		c, err := table.Accept(id, &Handlers{}, &Options{})
@@ -54,7 +54,7 @@ func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
 		}
 		got := ""
 		for _, p := range c.out {
-			got += fmt.Sprintf("%s ", p[2:])
+			got += fmt.Sprintf("%s ", p.frame[2:])
 		}
 		if got != want || (c.hung != nil) != (c == last) {
 			t.Errorf("socket %d has %q, want %q; to be closed: %v", i, got, want, c.hung)
@@ -67,7 +67,7 @@ func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
 // TestBroadcastsThatWaitAreBounded has nobody hand out what is broadcast. One is taken,
 // however large it is.
 func TestBroadcastsThatWaitAreBounded(t *testing.T) {
-	table := New()
+	table := New(testLimits)
 	c, err := table.Accept(runtime.ID{Class: "c", Name: "a"}, &Handlers{}, &Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestBroadcastsThatWaitAreBounded(t *testing.T) {
 // TestAnEndWithoutSocketsTakesNoLock holds the lock of an object's shard while an incarnation
 // of it ends, is looked at, and has its sockets counted.
 func TestAnEndWithoutSocketsTakesNoLock(t *testing.T) {
-	table, id := New(), runtime.ID{Class: "c", Name: "a"}
+	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	s := table.shard(id)
 	s.mu.Lock()
 	done := make(chan struct{})
@@ -131,7 +131,7 @@ func TestPacking(t *testing.T) {
 func BenchmarkEnded(b *testing.B) {
 	for name, others := range map[string]int{"none": 0, "others": 1000} {
 		b.Run(name, func(b *testing.B) {
-			table := New()
+			table := New(testLimits)
 			var cs []*Conn
 			for i := range others {
 				c, err := table.Accept(runtime.ID{Class: "c", Name: fmt.Sprint(i)}, &Handlers{}, &Options{})

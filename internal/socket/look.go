@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -21,6 +22,12 @@ func (t *Table) Count(id runtime.ID) int {
 		return r.n
 	}
 	return 0
+}
+
+// SendUsage returns the bytes that wait for all clients, and how many sockets were closed because they did not
+// take theirs.
+func (t *Table) SendUsage() budget.Usage {
+	return budget.Usage{Used: t.queue.bytes.Load(), Limit: t.queue.limit, Refused: t.queue.dropped.Load()}
 }
 
 // Infos describes an object's sockets, in the order in which they came.

@@ -8,7 +8,6 @@ import (
 // Limits, as workerd has them (io/hibernation-manager.c++, api/web-socket.c++).
 const (
 	MaxSockets = 32_768   // of an object
-	maxFrame   = 32 << 20 // bytes that may be received at once
 	maxUnsent  = 1 << 20  // bytes that may wait for a client that takes nothing
 	maxHeld    = 32 << 20 // bytes that may wait for any client
 )

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -23,6 +24,9 @@ const shards = 64
 // Table is the sockets of a host, by object. Its methods may be called from any goroutine.
 type Table struct {
 	host  *runtime.Host  // set before the first Accept
+	reads *budget.Budget // of frames that are being read, until they are handled
+	frame int64          // bytes that may be received at once
+	queue sendQueue
 	conns sync.WaitGroup // those that were accepted and have not ended
 
 	seed   maphash.Seed
@@ -60,9 +64,19 @@ type autoResponse struct {
 	response []byte // packed
 }
 
+// Limits bound the bytes that the sockets of a host take together.
+type Limits struct {
+	MaxFrame   int64          // bytes of a frame that is received
+	Reads      *budget.Budget // of all frames that are being read, until they are handled
+	SendBudget int64          // bytes that wait for all clients
+}
+
 // New returns an empty table. Its Ended and Abandon belong into the options of the host.
-func New() *Table {
-	t := &Table{seed: maphash.MakeSeed(), quit: make(chan struct{})}
+func New(l Limits) *Table {
+	t := &Table{
+		seed: maphash.MakeSeed(), quit: make(chan struct{}),
+		reads: l.Reads, frame: l.MaxFrame, queue: newSendQueue(l.SendBudget),
+	}
 	for i := range t.shards {
 		t.shards[i].rooms = map[runtime.ID]*room{}
 	}
@@ -122,7 +136,10 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	}
 	r.addLocked(c)
 	t.conns.Add(1)
-	t.asking.Do(func() { go t.ask() })
+	t.asking.Do(func() {
+		go t.ask()
+		go t.relieve()
+	})
 	return c, nil
 }
 
@@ -183,6 +200,7 @@ func (t *Table) remove(c *Conn) {
 	defer s.mu.Unlock()
 	c.room.dropLocked(c)
 	s.leaveLocked(c.id, c.room)
+	c.cut() // what is sent to it from now on is dropped, and not counted
 }
 
 // Of returns an object's sockets to which something can be sent, of one tag if that is not

@@ -9,7 +9,7 @@ import (
 // TestAnEmptyRoomIsForgotten has sockets come and go, with tags and with an automatic
 // response.
 func TestAnEmptyRoomIsForgotten(t *testing.T) {
-	table, id := New(), runtime.ID{Class: "c", Name: "a"}
+	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	accept := func(tags ...string) *Conn {
 		c, err := table.Accept(id, &Handlers{}, &Options{Tags: tags})
 		if err != nil {

@@ -31,15 +31,17 @@ func (c *Conn) takeLocked(p *parcel) {
 	case p.how != nil:
 		c.hangUpLocked(*p.how)
 	case c.hung != nil || c.severed:
-	case c.waiting > maxUnsent && c.ws != nil && time.Since(c.moved) > stuckAfter, c.waiting > maxHeld:
-		c.out = nil
-		c.hangUpLocked(Closing{Code: Busy, Reason: "the client does not read what is sent to it"})
+	case c.waiting > maxUnsent && c.ws != nil && time.Since(c.moved) > stuckAfter, c.waiting > maxHeld,
+		c.table.queue.overflowing(c.waiting, len(p.frame)):
+		c.table.queue.dropped.Add(1)
+		c.overflowLocked()
 	default:
 		if c.waiting == 0 {
 			c.moved = time.Now()
 		}
-		c.out = append(c.out, p.frame)
-		c.waiting += len(p.frame)
+		q := queued{p.frame, p.shared}
+		c.out = append(c.out, q)
+		c.chargeLocked(q)
 	}
 }
 
@@ -60,9 +62,8 @@ func (c *Conn) stirLocked() {
 // write writes what is queued, and then closes if that is wanted.
 func (c *Conn) write() {
 	var room [4][]byte
-	written := 0
 	for {
-		frames, size, hung := c.batch(room[:0], written)
+		frames, hung := c.batch(room[:0])
 		if len(frames) == 0 {
 			if hung != nil {
 				// The client's closing frame, or its silence, ends the reader.
@@ -74,44 +75,51 @@ func (c *Conn) write() {
 			c.cut()
 			return
 		}
-		written = size
 	}
 }
 
-// batch takes the next frames to be written; so many bytes were written since the last.
-// Without any the writer ends, and closes the connection if it is hung up: then no other
-// writes any more.
-func (c *Conn) batch(frames [][]byte, written int) (_ [][]byte, size int, hung *Closing) {
+// batch returns the next frames to be written; those of the last batch were written. Without any the writer
+// ends, and closes the connection if hung is not nil: then no other goroutine writes any more.
+func (c *Conn) batch(frames [][]byte) (_ [][]byte, hung *Closing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.severed {
-		return nil, 0, nil
+		return nil, nil
 	}
-	if c.waiting -= written; written > 0 {
+	if c.flying > 0 {
 		c.moved = time.Now()
+		c.refundLocked(c.out[:c.flying])
+		c.out, c.flying = c.out[c.flying:], 0
 	}
 	if len(c.out) == 0 {
-		c.out, c.waiting = nil, 0
+		c.out = nil
 		if c.writing = c.hung != nil; c.writing {
 			c.parted = make(chan error, 1)
 		}
-		return nil, 0, c.hung
+		return nil, c.hung
 	}
-	n := 0
-	for ; n < len(c.out) && (n == 0 || size+len(c.out[n]) <= maxBatch); n++ {
-		frames = append(frames, c.out[n])
-		size += len(c.out[n])
-		c.out[n] = nil
+	for size := 0; c.flying < len(c.out); c.flying++ {
+		f := c.out[c.flying].frame
+		if c.flying > 0 && size+len(f) > maxBatch {
+			break
+		}
+		frames = append(frames, f)
+		size += len(f)
 	}
-	c.out = c.out[n:]
-	return frames, size, nil
+	return frames, nil
 }
 
 // cut ends the connection without a word.
 func (c *Conn) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.severed, c.quiet, c.out = true, true, nil
+	c.cutLocked()
+}
+
+func (c *Conn) cutLocked() {
+	c.severed, c.quiet = true, true
+	c.refundLocked(c.out)
+	c.out, c.flying = nil, 0
 	if c.wire != nil {
 		c.wire.sever()
 	}

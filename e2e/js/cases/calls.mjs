@@ -62,7 +62,7 @@ async function messages(t) {
 
 async function oversize(t) {
   const c = await t.connected();
-  c.send("x".repeat((32 << 20) + 1));
+  c.send("x".repeat((4 << 20) + 1));
   await t.until(c, 1, "close", 1009);
   await t.until(c, 2, "open"); // it comes back
   await t.until(c, 2, "identity");

@@ -1,0 +1,145 @@
+package dohost
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/dohost/dohost/internal/budget"
+	"github.com/dohost/dohost/internal/socket"
+)
+
+// The defaults of the options that bound what a host holds for its clients, in bytes.
+const (
+	DefaultMaxFrame   = 4 << 20
+	DefaultReadBudget = 256 << 20
+	DefaultSendBudget = 256 << 20
+)
+
+// maxReserved is how much of one request's body counts against the budget: a handler that reads a longer one
+// does not keep it whole.
+const maxReserved = 16 << 20
+
+// limits are those of the host's sockets.
+func (o *Options) limits() socket.Limits {
+	return socket.Limits{
+		MaxFrame:   int64(cmp.Or(o.MaxFrame, DefaultMaxFrame)),
+		Reads:      budget.New(cmp.Or(o.ReadBudget, DefaultReadBudget)),
+		SendBudget: cmp.Or(o.SendBudget, DefaultSendBudget),
+	}
+}
+
+func (o *Options) checkLimits() error {
+	if o.MaxFrame < 0 || o.ReadBudget < 0 || o.SendBudget < 0 {
+		return fmt.Errorf("dohost: Options.MaxFrame is %d, ReadBudget %d, SendBudget %d: want 0 for the default, or more",
+			o.MaxFrame, o.ReadBudget, o.SendBudget)
+	}
+	if l := o.limits(); l.MaxFrame > l.Reads.Usage().Limit {
+		return fmt.Errorf("dohost: Options.MaxFrame is %d, want at most the ReadBudget, %d", l.MaxFrame, l.Reads.Usage().Limit)
+	}
+	return nil
+}
+
+// BudgetUsage is a budget of a host at one moment. Refused counts the requests and frames that found it
+// exhausted, or the sockets that were closed for it.
+type BudgetUsage = budget.Usage
+
+// ReadBudget returns how much of [Options].ReadBudget is in use.
+func (h *Host) ReadBudget() BudgetUsage { return h.reads.Usage() }
+
+// SendBudget returns how much of [Options].SendBudget is in use.
+func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
+
+// ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the
+// budget: call it when the body is not needed any more. It is never nil.
+//
+// Errors: [ErrOverloaded], when the budget stays exhausted; that of the body.
+func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
+	share, err := h.shareOf(r)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	if share == nil {
+		return nil, func() {}, nil
+	}
+	body, err = io.ReadAll(&countedBody{r.Body, share})
+	if err != nil {
+		share.leave()
+		return nil, func() {}, err
+	}
+	return body, share.leave, nil
+}
+
+// bodyShare is what a request's body holds of the budget, until the last of those who use the body has left.
+// A nil *bodyShare counts nothing.
+type bodyShare struct {
+	quit <-chan struct{} // ends a wait
+
+	mu      sync.Mutex
+	lease   *budget.Lease
+	holders int
+	read    int64
+}
+
+// shareOf reserves a body of which the length is known, and returns its share with one holder; nil for a
+// request without a body.
+func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(), holders: 1}
+	return s, s.reserve(r.ContentLength)
+}
+
+func (s *bodyShare) reserve(n int64) error {
+	if err := s.lease.Reserve(s.quit, min(n, maxReserved)); err != nil {
+		return fmt.Errorf("%w: %w", ErrOverloaded, err)
+	}
+	return nil
+}
+
+func (s *bodyShare) enter() {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holders++
+	}
+}
+
+func (s *bodyShare) leave() {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.holders--; s.holders == 0 {
+			s.lease.Release()
+		}
+	}
+}
+
+// grow counts n bytes more that were read, and waits until the budget has them.
+func (s *bodyShare) grow(n int) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read += int64(n)
+	return s.reserve(s.read)
+}
+
+// countedBody counts what is read of a body.
+type countedBody struct {
+	io.Reader
+	share *bodyShare
+}
+
+// Read reads.
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if full := b.share.grow(n); full != nil {
+		return n, full
+	}
+	return n, err
+}

@@ -1,0 +1,322 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+)
+
+// echoHall is a hall that sends each frame to the socket that it came from.
+func echoHall() *hallEvents {
+	return &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error { return s.Send(ctx, f) }}
+}
+
+func TestFramesBeyondTheLimitCloseTheSocket(t *testing.T) {
+	for _, limit := range []int{0, 700, 5000, 1 << 16} {
+		synctest.Test(t, func(t *testing.T) {
+			d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: limit})
+			limit := limit
+			if limit == 0 {
+				limit = dohost.DefaultMaxFrame
+			}
+			ws, _ := d.dial(t, "a")
+			ws.SetReadLimit(-1)
+			text := strings.Repeat("x", limit)
+			go func() { _ = ws.Write(t.Context(), websocket.MessageText, []byte(text)) }() // heard below
+			if got := hear(t, ws); got != text {
+				t.Fatalf("%d bytes came back, want %d", len(got), limit)
+			}
+			go func() { _ = ws.Write(t.Context(), websocket.MessageText, []byte(text+"x")) }() // cut off
+			if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+				t.Errorf("limit %d: %v", limit, err)
+			}
+			synctest.Wait()
+			if u := d.ReadBudget(); u.Used != 0 {
+				t.Errorf("%+v", u)
+			}
+		})
+	}
+}
+
+// TestReadBudgetIsSharedByFrames has a frame come slowly that takes most of the budget.
+func TestReadBudgetIsSharedByFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 19})
+		slow, _ := d.dial(t, "a")
+		slow.SetReadLimit(-1)
+		part, err := slow.Writer(t.Context(), websocket.MessageText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(n int) {
+			if _, err := part.Write([]byte(strings.Repeat("s", n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(600 << 10) // a buffer of 1 MiB
+		synctest.Wait()
+		if u := d.ReadBudget(); u.Used < 1<<20-4<<10 || u.Used > u.Limit {
+			t.Errorf("%+v", u)
+		}
+		large, _ := d.dial(t, "b")
+		began := time.Now()
+		go func() { _ = large.Write(t.Context(), websocket.MessageText, make([]byte, 1<<20)) }() // refused
+		small, _ := d.dial(t, "b")
+		small.SetReadLimit(-1)
+		text := strings.Repeat("x", 4<<10-1)
+		say(t, small, text)
+		if got := hear(t, small); got != text || time.Since(began) > time.Second {
+			t.Errorf("a small frame waited: %v", time.Since(began))
+		}
+		_, _, err = large.Read(t.Context())
+		if websocket.CloseStatus(err) != dohost.CloseBusy || time.Since(began) < 10*time.Second || d.ReadBudget().Refused != 1 {
+			t.Errorf("%v after %v, %+v", err, time.Since(began), d.ReadBudget())
+		}
+		write(10)
+		if err := part.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := hear(t, slow); len(got) != 600<<10+10 {
+			t.Errorf("%d bytes of the slow one", len(got))
+		}
+		synctest.Wait()
+		if u := d.ReadBudget(); u.Used != 0 {
+			t.Errorf("in the end: %+v", u)
+		}
+	})
+}
+
+func TestLargeFrameHasToArriveInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := openDoor(t, echoHall(), nil)
+		ws, _ := d.dial(t, "a")
+		go func() { _, _, _ = ws.Read(t.Context()) }() // it answers pings
+		part, err := ws.Writer(t.Context(), websocket.MessageText)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for err == nil {
+			_, err = part.Write(make([]byte, 8<<10))
+			time.Sleep(5 * time.Second)
+		}
+		synctest.Wait()
+		if took := time.Since(began); took < 90*time.Second || took > 105*time.Second || d.ReadBudget().Used != 0 {
+			t.Errorf("cut after %v, %+v", took, d.ReadBudget())
+		}
+	})
+}
+
+// TestReadBudgetIsSharedByBodies has handlers that keep their bodies until the test lets them go on.
+func TestReadBudgetIsSharedByBodies(t *testing.T) {
+	for _, length := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			goOn := make(chan struct{})
+			h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000}, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+				n, err := io.Copy(io.Discard, r.Body)
+				if errors.Is(err, dohost.ErrOverloaded) {
+					http.Error(w, "full", http.StatusServiceUnavailable)
+					return
+				}
+				_, _, _ = dohost.Recv(r.Context(), goOn)
+				fmt.Fprint(w, n)
+			}))
+			ask := func(n int) (*client, <-chan any) {
+				r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", n)))
+				if !length {
+					r.ContentLength = -1
+				}
+				c := newClient()
+				return c, serve(h, c, r)
+			}
+			first, firstDone := ask(4096 + 8000)
+			synctest.Wait()
+			if u := h.ReadBudget(); u.Used != 8000 {
+				t.Errorf("length %t: %+v", length, u)
+			}
+			second, secondDone := ask(4096 + 8000)
+			small, smallDone := ask(4096)
+			synctest.Wait()
+			if u := h.ReadBudget(); u.Used > u.Limit {
+				t.Errorf("length %t: %+v", length, u)
+			}
+			time.Sleep(11 * time.Second)
+			<-secondDone
+			if status, body := second.got(); status != 503 || h.ReadBudget().Refused != 1 {
+				t.Errorf("length %t: the second one: %d %s, %+v", length, status, body, h.ReadBudget())
+			}
+			if length {
+				if e := second.wantError(t, 503, "overloaded"); !e.Overloaded || e.Ran != "no" {
+					t.Errorf("%+v", e)
+				}
+			}
+			close(goOn)
+			<-firstDone
+			<-smallDone
+			first.want(t, 200, "12096")
+			small.want(t, 200, "4096")
+			synctest.Wait()
+			if u := h.ReadBudget(); u.Used != 0 {
+				t.Errorf("length %t: in the end %+v", length, u)
+			}
+		})
+	}
+}
+
+// TestReadBudgetOfAHandlerThatOutlivesItsRequest counts the body until the handler has returned.
+func TestReadBudgetOfAHandlerThatOutlivesItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _, _ = dohost.Recv(r.Context(), goOn)
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
+		done := serve(h, newClient(), r)
+		synctest.Wait()
+		cancel()
+		<-done
+		if u := h.ReadBudget(); u.Used != 10_000-4096 {
+			t.Errorf("%+v", u)
+		}
+		close(goOn)
+		synctest.Wait()
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("in the end %+v", u)
+		}
+	})
+}
+
+func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
+	h := open(t, &dohost.Options{MaxFrame: 1000, ReadBudget: 10_000})
+	for _, length := range []int64{10_000, -1} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 10_000)))
+		r.ContentLength = length
+		body, release, err := h.ReadBody(r)
+		if err != nil || len(body) != 10_000 || h.ReadBudget().Used != 10_000-4096 {
+			t.Errorf("%d bytes, %v, %+v", len(body), err, h.ReadBudget())
+		}
+		release()
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("%+v", u)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 20_000)))
+	if _, _, err := h.ReadBody(r); !errors.Is(err, dohost.ErrOverloaded) {
+		t.Errorf("more than there is: %v", err)
+	}
+}
+
+// TestSendBudgetClosesTheSocketsWithMost has clients that read nothing, each in a hall of its own.
+func TestSendBudgetClosesTheSocketsWithMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+			for range len(f.Data) {
+				if err := s.Send(ctx, dohost.Frame{Data: make([]byte, 10_000)}); err != nil {
+					return nil // it was closed meanwhile
+				}
+			}
+			return nil
+		}}
+		d := openDoor(t, e, &dohost.Options{SendBudget: 1 << 20})
+		peak := int64(0)
+		var clients []*websocket.Conn
+		for i := range 20 {
+			ws, _ := d.dial(t, fmt.Sprint(i))
+			ws.SetReadLimit(-1)
+			clients = append(clients, ws)
+			say(t, ws, strings.Repeat("x", 5+i)) // the last one gets 240 kB
+			synctest.Wait()
+			u := d.SendBudget()
+			if peak = max(peak, u.Used); u.Used > u.Limit {
+				t.Errorf("after %d clients %+v", i, u)
+			}
+		}
+		closed := int(d.SendBudget().Refused)
+		if closed == 0 || closed > 15 || peak < 1<<19 {
+			t.Fatalf("%d sockets were closed, peak %d", closed, peak)
+		}
+		busy := 0
+		for i, ws := range clients {
+			n, err := 0, error(nil)
+			for n < 5+i && err == nil {
+				_, _, err = ws.Read(t.Context())
+				n++
+			}
+			if websocket.CloseStatus(err) == dohost.CloseBusy {
+				busy++
+			} else if err != nil {
+				t.Errorf("client %d: %v", i, err)
+			}
+			if err != nil && i < 5 {
+				t.Errorf("client %d, for which little waited, was closed", i)
+			}
+		}
+		synctest.Wait()
+		if u := d.SendBudget(); busy != closed || u.Used != 0 {
+			t.Errorf("%d heard code 1013, %d were closed, %+v", busy, closed, u)
+		}
+	})
+}
+
+// TestSendBudgetCountsABroadcastOnce sends one to clients that read nothing.
+func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+			return h.st.Broadcast(ctx, dohost.Frame{Data: make([]byte, 100_000)}, h.st.Sockets(""))
+		}}
+		d := openDoor(t, e, &dohost.Options{SendBudget: 1 << 20})
+		var clients []*websocket.Conn
+		for range 40 {
+			ws, _ := d.dial(t, "a")
+			ws.SetReadLimit(-1)
+			clients = append(clients, ws)
+		}
+		for range 5 {
+			say(t, clients[0], "go")
+		}
+		synctest.Wait()
+		if u := d.SendBudget(); u.Used < 500_000 || u.Used > 510_000 || u.Refused != 0 {
+			t.Errorf("%+v", u)
+		}
+		for _, ws := range clients[:30] {
+			for range 5 {
+				if _, data, err := ws.Read(t.Context()); len(data) != 100_000 {
+					t.Fatalf("%d bytes, %v", len(data), err)
+				}
+			}
+		}
+		synctest.Wait()
+		if u := d.SendBudget(); u.Used < 500_000 {
+			t.Errorf("ten clients have not read: %+v", u)
+		}
+		d.CloseSockets(halls.Get(d, "a").ID(), "")
+		for _, ws := range clients[30:] {
+			_ = ws.CloseNow()
+		}
+		pass(time.Minute)
+		if u := d.SendBudget(); u.Used != 0 {
+			t.Errorf("in the end %+v", u)
+		}
+	})
+}
+
+func TestOptionsOfBudgets(t *testing.T) {
+	for _, o := range []dohost.Options{{MaxFrame: -1}, {ReadBudget: -1}, {SendBudget: -1}, {ReadBudget: 1 << 20}, {MaxFrame: 2000, ReadBudget: 1000}} {
+		if h, err := dohost.Open(t.TempDir(), &o); err == nil || !strings.Contains(err.Error(), "Options.MaxFrame") {
+			t.Errorf("%+v: %v, %v", o, h, err)
+		}
+	}
+}

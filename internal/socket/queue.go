@@ -1,0 +1,146 @@
+package socket
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+)
+
+// queued is a frame that waits for a client, or is being written to it.
+type queued struct {
+	frame  Packed
+	shared *shared // nil: the frame is for this socket alone
+}
+
+// shared counts a frame that waits for many sockets once.
+type shared struct {
+	size    int64
+	holders atomic.Int32 // sockets, and the broadcast while it is handed out
+}
+
+// chargeLocked counts a frame that begins to wait.
+func (c *Conn) chargeLocked(q queued) {
+	if c.waiting += len(q.frame); q.shared != nil {
+		q.shared.holders.Add(1)
+	} else {
+		c.table.queue.charge(int64(len(q.frame)))
+	}
+}
+
+// refundLocked takes frames that were written, or will not be, out of the counts. The caller takes them out of out.
+func (c *Conn) refundLocked(frames []queued) {
+	for i, q := range frames {
+		c.waiting -= len(q.frame)
+		if q.shared == nil {
+			c.table.queue.refund(int64(len(q.frame)))
+		} else {
+			c.table.queue.let(q.shared)
+		}
+		frames[i] = queued{}
+	}
+}
+
+// overflowLocked gives up what waits for a client that does not read fast enough, and closes its socket. The
+// client learns the code unless a large frame is being written, which then is not completed.
+func (c *Conn) overflowLocked() {
+	c.refundLocked(c.out[c.flying:])
+	c.out = c.out[:c.flying]
+	c.hangUpLocked(Closing{Code: Busy, Reason: "the client does not read what is sent to it"})
+	if c.waiting > maxUnsent {
+		c.cutLocked()
+	}
+}
+
+// sendQueue counts the bytes that wait for all clients of a host, frames for many sockets once.
+type sendQueue struct {
+	limit   int64
+	bytes   atomic.Int64
+	dropped atomic.Uint64 // sockets that were closed for it
+	full    chan struct{} // has something in it when there are too many bytes
+}
+
+func newSendQueue(limit int64) sendQueue {
+	return sendQueue{limit: limit, full: make(chan struct{}, 1)}
+}
+
+func (q *sendQueue) charge(n int64) {
+	if q.bytes.Add(n) > q.limit {
+		select {
+		case q.full <- struct{}{}:
+		default: // it has been noticed
+		}
+	}
+}
+
+func (q *sendQueue) refund(n int64) { q.bytes.Add(-n) }
+
+// share returns a counter for a frame, of which the caller is the first holder.
+func (q *sendQueue) share(n int64) *shared {
+	s := &shared{size: n}
+	s.holders.Store(1)
+	q.charge(n)
+	return s
+}
+
+// let ends one holder's interest in a frame.
+func (q *sendQueue) let(s *shared) {
+	if s != nil && s.holders.Add(-1) == 0 {
+		q.refund(s.size)
+	}
+}
+
+// overflowing reports whether frames come faster than relieve closes sockets: then a socket for which
+// something waits, or that would get a large frame, is closed by the sender.
+func (q *sendQueue) overflowing(waiting, next int) bool {
+	return q.bytes.Load() > q.limit+q.limit/4 && (waiting > 0 || next > maxBatch)
+}
+
+// relieve closes sockets while too much waits for the host's clients, those with the most first.
+func (t *Table) relieve() {
+	for {
+		select {
+		case <-t.queue.full:
+		case <-t.quit:
+			return
+		}
+		type load struct {
+			c *Conn
+			n int
+		}
+		var loads []load
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.mu.Lock()
+			for _, r := range s.rooms {
+				for c := range r.allLocked() {
+					if n := c.unsent(); n > 0 {
+						loads = append(loads, load{c, n})
+					}
+				}
+			}
+			s.mu.Unlock()
+		}
+		slices.SortFunc(loads, func(a, b load) int { return cmp.Compare(b.n, a.n) })
+		for _, l := range loads {
+			if t.queue.bytes.Load() <= t.queue.limit {
+				break
+			}
+			l.c.overflow()
+		}
+	}
+}
+
+// unsent is how many bytes wait for the client.
+func (c *Conn) unsent() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting
+}
+
+func (c *Conn) overflow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.table.queue.dropped.Add(1)
+	c.overflowLocked()
+	c.stirLocked()
+}

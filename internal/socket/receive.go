@@ -1,0 +1,83 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost/internal/budget"
+)
+
+const (
+	// frameTime is how long a large frame may take to arrive, and frameRate the number of bytes for each of which
+	// the largest frame of the host gets a second more.
+	frameTime = 30 * time.Second
+	frameRate = 64 << 10
+	// firstRead is the size of the first buffer for a frame. Buffers double.
+	firstRead = 512
+)
+
+// receive reads a frame, whose bytes lease covers, or discards it. A cut connection ends it: its context, which
+// does not end, costs the library nothing.
+//
+// Errors: budget.ErrExhausted, and the frame was discarded; any other ends the connection.
+func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
+	c.listens(true)
+	defer c.listens(false)
+	kind, r, err := c.ws.Reader(c.ctx)
+	if err != nil {
+		return Frame{}, err
+	}
+	if discard {
+		return Frame{}, c.discard(r)
+	}
+	data, err := c.readAll(r, lease)
+	if errors.Is(err, budget.ErrExhausted) {
+		lease.Release()
+		if gone := c.discard(r); gone != nil {
+			err = gone
+		}
+	}
+	return Frame{Text: kind == websocket.MessageText, Data: data}, err
+}
+
+// readAll reads a frame to its end. A large one has to arrive in its time.
+func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
+	buf := make([]byte, 0, firstRead)
+	for {
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return nil, err
+		case len(buf) < cap(buf):
+			continue
+		}
+		if cap(buf) == budget.Free {
+			late := time.AfterFunc(c.frameTime(), c.cut)
+			defer late.Stop() // once: the buffer grows from here on
+		}
+		// Up to a byte more than a frame may have, which the library refuses.
+		size := max(min(2*cap(buf), int(c.table.frame)+1), cap(buf)+1)
+		if err := lease.Reserve(c.table.quit, int64(size)); err != nil {
+			return nil, err
+		}
+		buf = append(make([]byte, 0, size), buf...)
+	}
+}
+
+// discard reads the rest of a frame that is not delivered, for as long as a frame may take to arrive.
+func (c *Conn) discard(r io.Reader) error {
+	late := time.AfterFunc(c.frameTime(), c.cut)
+	defer late.Stop()
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+func (c *Conn) frameTime() time.Duration {
+	return frameTime + time.Duration(c.table.frame/frameRate)*time.Second
+}
