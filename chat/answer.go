@@ -134,6 +134,12 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if err := json.Unmarshal(data, &f); err != nil {
 		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
 	}
+	switch {
+	case nesting(f.Output) >= maxChunkNesting:
+		return k.refuse(ctx, conn, fmt.Errorf("chat: the result of the call %q: %w", f.CallID, errNesting))
+	case len(f.Tools) > maxRequest:
+		return k.refuse(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
+	}
 	of, how, err := k.applyAnswer(ctx, &f)
 	switch {
 	case err != nil:

@@ -7,6 +7,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
+// CountSteps calls f with each number of steps that code which frames reach has taken, until the test ends.
+func CountSteps(t interface{ Cleanup(func()) }, f func(n int)) {
+	onStep = f
+	t.Cleanup(func() { onStep = nil })
+}
+
 // Idle says what is left that should not be when everything has ended.
 func (k *conversation) Idle(ctx context.Context) error {
 	open, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})

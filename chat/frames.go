@@ -26,6 +26,11 @@ const (
 	frameToolConsent = "cf_agent_tool_approval"
 )
 
+// clientFrames are the types that clients send.
+var clientFrames = []string{
+	frameRequest, frameCancel, frameClear, frameMessages, frameToolResult, frameToolConsent, frameResume, frameResumeAck,
+}
+
 // responseFrame is a chunk of a reply, or its end.
 type responseFrame struct {
 	Type           string   `json:"type"`

@@ -27,20 +27,24 @@ const (
 // listed in the metadata as compactedToolOutputs; then, of any, the texts, the oldest first, as
 // compactedTextParts. It returns the message's JSON.
 //
-// Errors: a [*dohost.LimitError] if that was not enough.
+// Errors: a [*dohost.LimitError] if that was not enough; one for a message that is nested too deeply to be encoded.
 func guard(m Message) (json.RawMessage, error) {
-	raw := mustEncode(m)
-	if len(raw) <= maxMessage {
-		return raw, nil
+	raw, err := encode(m)
+	if err != nil || len(raw) <= maxMessage {
+		return raw, err
 	}
 	m = m.Clone()
 	if m.Role == Assistant {
 		shrinkOutputs(&m)
-		raw = mustEncode(m)
+		if raw, err = encode(m); err != nil {
+			return nil, err
+		}
 	}
 	if len(raw) > maxMessage {
 		shrinkTexts(&m, len(raw))
-		raw = mustEncode(m)
+		if raw, err = encode(m); err != nil {
+			return nil, err
+		}
 	}
 	if len(raw) > maxMessage {
 		return nil, &dohost.LimitError{What: "message", Size: len(raw), Limit: maxMessage}

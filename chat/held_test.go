@@ -203,11 +203,18 @@ func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
 }
 
-// Of an answer that is retrieved all calls are made, and nothing is asked for again.
+// Of an answer that is retrieved all calls are made, and nothing is asked for again: unless two endings interrupted both
+// of its calls, since an author that has no output calls again.
 func TestRetrievedCallsAtEveryPoint(t *testing.T) {
 	m := &author{cage: &cage{words: 3}}
 	m.atEveryPoint(t, archive{m}, func(calls []chat.Part) error {
 		var first string
+		for len(calls) > 2 && calls[0].Member("output") == nil && calls[1].Member("output") == nil {
+			if a, b := calls[0].Text("toolCallId"), calls[1].Text("toolCallId"); strings.TrimSuffix(a, "a") != strings.TrimSuffix(b, "b") {
+				return fmt.Errorf("an answer calls %s and %s", a, b)
+			}
+			calls = calls[2:]
+		}
 		for i, c := range calls {
 			id := c.Text("toolCallId")
 			if i == 0 {

@@ -80,6 +80,9 @@ func (k *conversation) putOver(
 	if row.JSON, err = guard(m); err != nil {
 		return false, err
 	}
+	if nesting(row.JSON) > maxMessageNesting {
+		return false, fmt.Errorf("chat: message %q: %w", m.ID, errNesting)
+	}
 	if place == 0 {
 		row.Place = old.Place
 	}

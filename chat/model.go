@@ -210,6 +210,9 @@ func (a *answering) run(ctx context.Context, t Tool, p Part) error {
 func (a *answering) settle(ctx context.Context, p Part, out any, failed error) error {
 	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
 	raw, err := encode(out)
+	if err == nil && nesting(raw) >= maxChunkNesting {
+		err = errNesting
+	}
 	if err == nil {
 		c.set("output", raw)
 		err = failed

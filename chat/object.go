@@ -26,6 +26,7 @@ func (o object) Type() string { return o.Text("type") }
 
 // Text returns a member that is a string, or "".
 func (o object) Text(name string) string {
+	step(1)
 	raw := o[name]
 	if n := len(raw); n > 1 && raw[0] == '"' && raw[n-1] == '"' {
 		if s := string(raw[1 : n-1]); plain(s) {
@@ -53,12 +54,16 @@ func plain(s string) bool {
 }
 
 // Member returns a member as JSON, or nil if there is none. It is not to be changed.
-func (o object) Member(name string) json.RawMessage { return o[name] }
+func (o object) Member(name string) json.RawMessage {
+	step(1)
+	return o[name]
+}
 
 func (o object) is(name string) bool { return string(o[name]) == "true" }
 
 // set sets a member: to a string, a boolean, or JSON; nil removes it.
 func (o object) set(name string, v any) {
+	step(1)
 	switch v := v.(type) {
 	case json.RawMessage:
 		if v == nil {
@@ -97,6 +102,7 @@ func encode(v any) (json.RawMessage, error) {
 	if err := e.Encode(v); err != nil {
 		return nil, err
 	}
+	step(1 + b.Len()/64)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 

@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -40,7 +39,7 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	if p != Latest && p != Merge && p != Debounce {
 		return a
 	}
-	answered := map[string]bool{} // messages that are being answered
+	answered := map[string]bool{} // messages that are being answered, or are in a.merge
 	for i := range open {
 		if open[i].Status == Running {
 			for _, id := range open[i].Users {
@@ -52,7 +51,8 @@ func (p Policy) admit(open []replyRow) (a admission) {
 		}
 		a.skip = append(a.skip, open[i].ID)
 		for _, id := range open[i].Users {
-			if p == Merge && !answered[id] && !slices.Contains(a.merge, id) {
+			if p == Merge && !answered[id] {
+				answered[id] = true
 				a.merge = append(a.merge, id)
 			}
 		}

@@ -95,6 +95,7 @@ func (r *reconciler) same(m *Message) *Message {
 	}
 	texts := textsOf(m)
 	for list := r.texts[texts]; len(list) > 0; list = r.texts[texts] {
+		step(1)
 		if old := &r.stored[list[0]]; !r.taken[old.ID] {
 			return old
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -69,7 +70,8 @@ func (r *Reply) Stashed(v any) (bool, error) {
 // Send adds a chunk to the reply. Clients see it once it is durable; Send does not wait for that, but for
 // room on a full disk, with the turn given up. It must not be part of a [dohost.Transaction].
 //
-// Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row.
+// Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row; one for a chunk that is
+// nested more than 100 deep.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
 	if c.object == nil {
 		return errors.New("chat: the zero Chunk is not one")
@@ -166,6 +168,9 @@ func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err 
 	row = chunkRow{Reply: l.row.Number, Seq: seq}
 	if row.JSON, err = encode(c.object); err != nil {
 		return row, err
+	}
+	if nesting(row.JSON) > maxChunkNesting {
+		return row, fmt.Errorf("a chunk of the type %s: %w", c.Type(), errNesting)
 	}
 	return row, chunkRows.Put(ctx, l.k.store(), row)
 }

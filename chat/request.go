@@ -1,9 +1,11 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,6 +41,9 @@ const (
 func parseRequest(f requestFrame) (r request, err error) {
 	if f.ID == "" || f.Init.Method != http.MethodPost || f.Init.Body == "" {
 		return r, fmt.Errorf("chat: a request has an id, the method POST, and a body")
+	}
+	if err := checkFrame([]byte(f.Init.Body)); err != nil {
+		return r, fmt.Errorf("chat: request %q: %w", f.ID, err)
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(f.Init.Body), &all); err != nil {
@@ -107,11 +112,15 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		ID      string `json:"id"`
 		ProbeID string `json:"probeId"`
 	}
-	if !f.Text || json.Unmarshal(f.Data, &head) != nil {
+	if !f.Text || json.Unmarshal(f.Data, &head) != nil || !slices.Contains(clientFrames, head.Type) {
 		return false, nil
 	}
 	if conn.Readonly() && changes[head.Type] {
 		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
+	}
+	if err := checkFrame(f.Data); err != nil {
+		k.report(ctx, "chat:refused", head.ID, slog.Any("err", err))
+		return true, k.refuse(ctx, conn, err)
 	}
 	switch head.Type {
 	case frameRequest:
@@ -177,6 +186,9 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 			return k.send(ctx, conn, before.Value.endFrame())
 		}
 		return nil
+	}
+	if n, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"}); err != nil || n >= maxOpenRequests {
+		return cmp.Or(err, fmt.Errorf("chat: %d requests are open, the limit is %d", n, maxOpenRequests))
 	}
 	row := replyRow{
 		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools, Users: usersAtEnd(r.messages),

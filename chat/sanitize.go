@@ -88,7 +88,7 @@ func asObject(raw json.RawMessage) json.RawMessage {
 		if strings.TrimSpace(s) == "" {
 			return json.RawMessage("{}")
 		}
-		if json.Unmarshal([]byte(s), &o) == nil && o != nil {
+		if nesting([]byte(s)) <= maxChunkNesting && json.Unmarshal([]byte(s), &o) == nil && o != nil {
 			return json.RawMessage(s)
 		}
 	}
@@ -152,7 +152,7 @@ func decode(raw json.RawMessage, v any) error {
 	return d.Decode(v)
 }
 
-// mustEncode encodes what was decoded.
+// mustEncode encodes a text, a number, or a part of something that was decoded, which cannot fail.
 func mustEncode(v any) json.RawMessage {
 	raw, err := encode(v)
 	if err != nil {

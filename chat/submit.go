@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -56,7 +57,9 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 // join makes one of messages that wait and the last of those that were sent.
 func (k *conversation) join(ctx context.Context, waiting []string, sent []Message) ([]Message, error) {
 	var earlier []Message
+	waits := map[string]bool{}
 	for _, id := range waiting {
+		waits[id] = true
 		row, ok, err := messages.Get(ctx, k.store(), id)
 		if err != nil {
 			return nil, err
@@ -74,7 +77,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 		}
 	}
 	last := len(sent) - 1
-	kept := slices.DeleteFunc(slices.Clone(sent[:last]), func(m Message) bool { return slices.Contains(waiting, m.ID) })
+	kept := slices.DeleteFunc(slices.Clone(sent[:last]), func(m Message) bool { return waits[m.ID] })
 	return append(kept, joined(earlier, sent[last])), nil
 }
 
@@ -162,18 +165,24 @@ func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error
 
 // setMessages stores the list that a client has made of the conversation.
 func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data []byte) error {
-	var f struct {
-		Messages []Message `json:"messages"`
+	var f map[string]json.RawMessage // whose names are those that checkFrame has counted
+	var list []Message
+	err := json.Unmarshal(data, &f)
+	if err == nil {
+		err = json.Unmarshal(orNull(f["messages"]), &list)
 	}
-	if err := json.Unmarshal(data, &f); err != nil {
+	if err != nil {
 		k.report(ctx, "chat:refused", "", slog.Any("err", err))
 		return nil
 	}
 	changed := false
-	err := dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		changed, err = k.merge(ctx, f.Messages, false)
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+		changed, err = k.merge(ctx, list, false)
 		return err
 	})
+	if _, large := errors.AsType[*dohost.LimitError](err); large || errors.Is(err, errNesting) {
+		return k.refuse(ctx, conn, err)
+	}
 	if err != nil || !changed {
 		return err
 	}

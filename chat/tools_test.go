@@ -66,7 +66,9 @@ func outputs(m chat.Message) (n int) {
 
 // clerkClass is one of parrots that have a clerk answer, with a tool of the server that counts how often
 // it ran.
-func clerkClass(m *clerk, approve bool) dohost.Class {
+func clerkClass(m *clerk, approve bool) dohost.Class { return clerkClassOf(m, approve, nil) }
+
+func clerkClassOf(m *clerk, approve bool, o *chat.Options) dohost.Class {
 	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
@@ -78,7 +80,7 @@ func clerkClass(m *clerk, approve bool) dohost.Class {
 				return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 			},
 		}}})
-	}}, nil)
+	}}, o)
 }
 
 // once wants no call to have run twice.

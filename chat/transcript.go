@@ -25,6 +25,7 @@ type messageRow struct {
 const placeStep = 1 << 20
 
 func (r *messageRow) message() (m Message, err error) {
+	step(1 + len(r.JSON)/64)
 	if err = json.Unmarshal(r.JSON, &m); err != nil {
 		err = fmt.Errorf("chat: stored message %q: %w", r.ID, err)
 	}

@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Bounds of JSON from clients. A decoded message, part or member takes far more memory than its text, so they are counted
+// before anything is decoded.
+const (
+	// maxNesting bounds how deep the values in a frame, and in the body of a request, are nested.
+	maxNesting = 128
+	// maxMessageNesting bounds the nesting of a stored message: a frame with all of them is within maxNesting.
+	maxMessageNesting = 110
+	// maxChunkNesting bounds the nesting of a chunk, and so of each part of a message that chunks make.
+	maxChunkNesting = 100
+	// maxFrameMessages, maxFrameParts, maxFrameMembers and maxFrameTools bound the messages of a list, the parts of all
+	// of them, the members of all of these, and the tools of a client.
+	maxFrameMessages = 10_000
+	maxFrameParts    = 50_000
+	maxFrameMembers  = 400_000
+	maxFrameTools    = 1_000
+	// maxOpenRequests bounds the requests of a conversation that have not ended.
+	maxOpenRequests = 100
+)
+
+// errNesting is the error for JSON that is nested deeper than its bound.
+var errNesting = errors.New("chat: the JSON is nested too deeply")
+
+// nesting returns how deep JSON is nested, in one pass. Of what is not JSON it returns some number.
+func nesting(data []byte) (deepest int) {
+	var s shape
+	_ = s.scan(data, len(data)) // within any bound
+	return s.deepest
+}
+
+// checkFrame returns an error if a frame, or the body of a request, exceeds the bounds. It makes one pass.
+//
+// Errors: errNesting; one that names the bound.
+func checkFrame(data []byte) error {
+	var s shape
+	if err := s.scan(data, maxNesting); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		what     string
+		is, most int
+	}{
+		{"messages", s.messages, maxFrameMessages}, {"parts", s.parts, maxFrameParts},
+		{"members", s.members, maxFrameMembers}, {"tools", s.tools, maxFrameTools},
+	} {
+		if c.is > c.most {
+			return fmt.Errorf("chat: a frame with %d %s, the limit is %d", c.is, c.what, c.most)
+		}
+	}
+	return nil
+}
+
+// shape counts what JSON has that is about to be decoded: elements and members are counted by their commas, and by the
+// arrays and objects that they are in.
+type shape struct {
+	deepest, messages, parts, members, tools int
+
+	list  string // the member of the outermost object that the scan is in
+	stack []byte // of the arrays and objects that the scan is in
+}
+
+// scan adds the counts of JSON that is nested at most so deep.
+func (s *shape) scan(data []byte, most int) error {
+	var text []byte // the last string
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; c {
+		case '"':
+			end := endOfString(data, i)
+			text, i = data[i:end], end-1
+			step(1 + len(text)/64)
+		case ':':
+			if len(s.stack) == 1 {
+				s.list = nameOf(text)
+			}
+		case '{', '[':
+			s.stack = append(s.stack, c)
+			s.deepest = max(s.deepest, len(s.stack))
+			if len(s.stack) > most {
+				return errNesting
+			}
+			s.count()
+		case ',':
+			s.count()
+		case '}', ']':
+			s.stack = s.stack[:max(0, len(s.stack)-1)]
+		}
+	}
+	return nil
+}
+
+// count counts one more element or member.
+func (s *shape) count() {
+	step(1)
+	depth := len(s.stack)
+	if depth == 0 {
+		return
+	}
+	array := s.stack[depth-1] == '['
+	switch {
+	case depth == 1:
+		s.members++
+	case s.list == "clientTools" && depth == 2 && array:
+		s.tools++
+	case s.list != "messages" || depth > 5:
+	case !array:
+		s.members++
+	case depth == 2:
+		s.messages++
+	default:
+		s.parts++
+	}
+}
+
+// endOfString returns the index after the string that begins at i, or the length of data if the string does not end.
+func endOfString(data []byte, i int) int {
+	for i++; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(data)
+}
+
+// nameOf returns the name of a member, which may be written with escapes.
+func nameOf(text []byte) (name string) {
+	if len(text) > 80 {
+		return ""
+	}
+	_ = json.Unmarshal(text, &name) // a name that is none is no member's
+	return name
+}
+
+// onStep counts the elementary steps of what frames cause, in tests. It is nil elsewhere, and is not changed while a host
+// is open.
+var onStep func(n int)
+
+// step counts steps.
+func step(n int) {
+	if onStep != nil {
+		onStep(n)
+	}
+}

@@ -1,0 +1,137 @@
+package chat_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// frames is a script of frames, which one client sends one after the other.
+type frames []string
+
+// sent is what a request with a body is as a frame.
+func sent(id, body string) string {
+	raw, err := json.Marshal(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
+	if err != nil {
+		panic(err)
+	}
+	return string(raw)
+}
+
+// list is a list of so many messages or parts, each written by format with its number.
+func list(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// scripts are those that once took too long, took too much memory, or ended an incarnation or the process.
+func scripts() map[string]frames {
+	const stores = `{"type":"cf_agent_chat_messages","messages":[%s]}`
+	many := list(9_000, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	others := list(9_000, `{"id":"b%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
+	deep := strings.Repeat("[", 9_900) + strings.Repeat("]", 9_900)
+	texts := list(9_000, `{"type":"text","text":"%d"}`)
+	call := `{"type":"tool-stamp","toolCallId":"%d","state":"approval-responded","input":{},"approval":{"approved":true}}`
+	question := `{"id":"u","role":"user","parts":[{"type":"text","text":"hi"}]}`
+	return map[string]frames{
+		"texts that are all the same": {fmt.Sprintf(stores, many), fmt.Sprintf(stores, others)},
+		"the same as a request":       {sent("1", `{"messages":[`+many+`]}`), sent("2", `{"messages":[`+others+`]}`)},
+		"a message with many texts, gone on with": {
+			sent("1", `{"messages":[`+question+`]}`),
+			sent("2", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+texts+`]}]}`)},
+		"a message with many calls": {
+			fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[`+list(9_000, call)+`]}`),
+			sent("1", `{"messages":[`+question+`,{"id":"a","role":"assistant","parts":[`+list(9_000, call)+`]}]}`)},
+		"one message many times": {fmt.Sprintf(stores, list(9_000, `{"id":"a","role":"assistant","parts":[{"type":"text","text":"%d"}]}`))},
+		"deep output":            {sent("1", `{"messages":[`+question+`]}`), `{"type":"cf_agent_tool_result","toolCallId":"call-1","output":` + deep + `}`},
+		"deep message":           {fmt.Sprintf(stores, `{"id":"a","role":"user","parts":[{"type":"data-x","data":`+deep+`}]}`)},
+		"deep text as input": {fmt.Sprintf(stores, `{"id":"a","role":"assistant","parts":[{"type":"tool-x","toolCallId":"1","state":"input-available","input":`+
+			fmt.Sprintf("%q", deep)+`}]}`)},
+		"system with a file": {sent("1", `{"messages":[{"id":"s","role":"system","parts":[{"type":"file","mediaType":"image/png","url":"https://x.test/"}]},`+question+`]}`)},
+		"control characters": {fmt.Sprintf(stores, `{"id":"\u001b]0;x\u0007\n","role":"user","parts":[{"type":"text","text":"x"}]}`)},
+		"many messages of the user": {
+			sent("1", `{"messages":[`+question+`]}`), sent("2", `{"messages":[`+list(9_000, `{"id":"u%d","role":"user","parts":[]}`)+`]}`),
+			sent("3", `{"messages":[`+list(9_000, `{"id":"v%d","role":"user","parts":[]}`)+`]}`)},
+		"many tools": {sent("1", `{"messages":[`+question+`],"clientTools":[`+list(999, `{"name":"t%d"}`)+`]}`),
+			`{"type":"cf_agent_tool_result","toolCallId":"call-1","output":1,"autoContinue":true,"clientTools":[` + list(999, `{"name":"t%d"}`) + `]}`},
+		"ends": {`{"type":"cf_agent_chat_request_cancel","id":"1"}`, `{"type":"cf_agent_chat_clear"}`,
+			`{"type":"cf_agent_stream_resume_request","probeId":"p"}`, `{"type":"cf_agent_stream_resume_ack","id":"1"}`,
+			`{"type":"cf_agent_tool_approval","toolCallId":"call-1","approved":true,"autoContinue":true}`},
+		"no JSON": {`{"type":"cf_agent_chat_messages","messages":[{]}`, `{"type":"cf_agent_tool_result"`, sent("1", "[]"), sent("", "{}")},
+	}
+}
+
+// play has a client send a script, and wants each frame to take no more than n log n steps, where n is the number of
+// bytes that were sent so far: what is stored is not more than that. No frame may end the incarnation.
+func (fs frames) play(t *testing.T) {
+	steps := 0
+	chat.CountSteps(t, func(n int) { steps += n })
+	m := &clerk{cage: &cage{words: 1}, tool: "ask", runs: map[string]int{}}
+	talk(t, clerkClassOf(m, true, &chat.Options{Policy: chat.Merge}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ws.SetReadLimit(-1)
+		ended := false
+		h.Client(func(ctx context.Context) error {
+			for {
+				if _, _, err := r.ws.Read(ctx); err != nil {
+					ended = websocket.CloseStatus(err) == dohost.CloseRestart
+					return nil
+				}
+			}
+		})
+		n := 2_000 // for the words of the model
+		for i, f := range fs {
+			n += len(f)
+			steps = 0
+			if err := r.ws.Write(ctx, websocket.MessageText, []byte(f)); err != nil {
+				return // a frame before it was refused
+			}
+			h.Advance(10 * time.Second)
+			if most := float64(n) * math.Log2(float64(n)); float64(steps) > most || ended {
+				t.Fatalf("frame %d, %.60q, takes %d steps, for %d bytes; it ends the incarnation: %t", i, f, steps, n, ended)
+			}
+		}
+		_ = r.ws.CloseNow() // whatever has become of it
+	})
+}
+
+func TestFramesTakeNoMoreThanTheirSize(t *testing.T) {
+	for name, fs := range scripts() {
+		t.Run(name, fs.play)
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	for _, fs := range scripts() {
+		script := []byte(strings.Join(fs, "\n"))
+		if len(script) < 50_000 { // the others have a test of their own
+			f.Add(script)
+		}
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		var fs frames
+		for line := range bytes.Lines(script) {
+			if fs = append(fs, string(bytes.TrimSpace(line))); len(fs) == 8 {
+				break
+			}
+		}
+		fs.play(t)
+	})
+}
