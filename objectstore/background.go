@@ -1,20 +1,227 @@
 package objectstore
 
-import "github.com/cockroachdb/pebble/v2"
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The engine repeats a failed flush or compaction immediately and without end. So the
+// store pauses between the attempts: this long after the first failure, then twice as
+// long each time, up to a maximum.
+const (
+	retryPause      = 100 * time.Millisecond
+	maxFlushPause   = time.Second
+	maxCompactPause = time.Minute
+)
+
+// background follows the engine's work in the background: flushes, compactions, and
+// the collection of statistics of tables. The engine reports failures with a lock of
+// its own held, so reports only take notes. The goroutine that does the work pauses
+// later, where it holds no lock: a flush when it makes its file ([engineFS.Create]), a
+// compaction when it gives back its permission ([compactionGrant.Done]).
+//
+// A flush that fails while the store is opened would keep the engine in Open for ever.
+// Then sealed is set: from that moment on nothing reaches the disk, as after a crash,
+// and the engine takes that for success and returns from Open.
+type background struct {
+	log    *slog.Logger
+	done   chan struct{} // closed when the store closes: nothing pauses any more
+	sealed atomic.Bool
+
+	mu             sync.Mutex // taken with locks of the engine held
+	opening        bool
+	flushEnd       error // of the last flush, to be confirmed by failed
+	compactionEnd  error // the same of compactions
+	flush, compact attempts
+	other          attempts
+}
+
+// attempts are those of one kind of work since its last success.
+type attempts struct {
+	err    error // of the last one; nil if that succeeded
+	failed int   // how many in a row
+	pause  time.Duration
+}
+
+func (b *background) init(log *slog.Logger) {
+	b.log, b.done, b.opening = log, make(chan struct{}), true
+}
+
+// flushed is called at the end of each flush.
+func (b *background) flushed(i pebble.FlushInfo) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed.Load() {
+		return // the success of a flush that wrote nothing
+	}
+	b.flushEnd = i.Err
+	if i.Err == nil || i.Err.Error() == emptyTable {
+		b.succeededLocked(&b.flush, "flush")
+	}
+}
+
+// emptyTable is the text of an error that is none: a flush had nothing to write.
+const emptyTable = "pebble: empty table"
+
+// compacted is called at the end of each compaction.
+func (b *background) compacted(i pebble.CompactionInfo) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.compactionEnd = i.Err
+	if i.Err == nil {
+		b.succeededLocked(&b.compact, "compaction")
+	}
+}
+
+func (b *background) succeededLocked(a *attempts, kind string) {
+	if a.err != nil {
+		b.log.Info(kind+" succeeded again", "attempts", a.failed)
+	}
+	*a = attempts{}
+}
+
+// failed is called when work in the background has failed. Of flushes and compactions
+// it is called after flushed and compacted, with a lock of the engine held, and of
+// statistics without.
+func (b *background) failed(err error) {
+	b.mu.Lock()
+	if b.sealed.Load() {
+		b.mu.Unlock()
+		return
+	}
+	switch {
+	case b.flushEnd != nil && errors.Is(err, b.flushEnd):
+		b.failedLocked(&b.flush, "flush", err, maxFlushPause)
+		if b.opening {
+			b.sealed.Store(true)
+		}
+	case b.compactionEnd != nil && errors.Is(err, b.compactionEnd):
+		b.failedLocked(&b.compact, "compaction", err, maxCompactPause)
+	default:
+		b.failedLocked(&b.other, "collecting statistics of tables", err, maxCompactPause)
+		b.mu.Unlock()
+		b.pause(&b.other)
+		return
+	}
+	b.mu.Unlock()
+}
+
+// failedLocked takes note of a failure, and logs the first one of a row. Damage is
+// logged where it is found.
+func (b *background) failedLocked(a *attempts, kind string, err error, most time.Duration) {
+	if a.err == nil && !pebble.IsCorruptionError(err) {
+		b.log.Error(kind+" failed, and is repeated until it succeeds", "err", err)
+	}
+	a.pause = min(retryPause<<min(a.failed, 20), most)
+	a.err = err
+	a.failed++
+}
+
+// pause waits before the next attempt, if the last one failed.
+func (b *background) pause(a *attempts) {
+	b.mu.Lock()
+	d := a.pause
+	a.pause = 0 // one pause for each failure
+	b.mu.Unlock()
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.done:
+	}
+}
+
+// flushError is the error of the last flush; nil if it succeeded.
+func (b *background) flushError() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.flush.err
+}
+
+// opened is called when the engine has returned from Open. It returns the error of a
+// flush that failed until then: the disk does not let the store begin.
+func (b *background) opened() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opening = false
+	if b.sealed.Load() {
+		return b.flush.err
+	}
+	return nil
+}
+
+// close ends all pauses. It is called once.
+func (b *background) close() { close(b.done) }
 
 // listener returns what the engine calls at its events.
 func (s *Store) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		WALCreated:      s.logFileCreated,
-		DataCorruption:  s.damages.met,
-		BackgroundError: s.backgroundError,
+		DataCorruption:  s.damaged,
+		FlushEnd:        s.background.flushed,
+		CompactionEnd:   s.background.compacted,
+		BackgroundError: s.background.failed,
 	}
 }
 
-// backgroundError is called when a flush, a compaction or the collection of statistics
-// of tables has failed. Damage is reported by damages.
-func (s *Store) backgroundError(err error) {
-	if !pebble.IsCorruptionError(err) {
-		s.opts.Logger.Error("background work of the engine failed", "err", err)
+// damaged is called for each read and each compaction that meets a damaged block. Files
+// that are missing because of sealed are no damage.
+func (s *Store) damaged(i pebble.DataCorruptionInfo) {
+	if !s.background.sealed.Load() {
+		s.damages.add(damageOf(i))
 	}
+}
+
+// compactionScheduler grants the engine one compaction at a time. The engine's usual
+// scheduler looks ten times a second whether it may grant more, which is for hosts
+// that allow several.
+type compactionScheduler struct {
+	pebble.CompactionScheduler
+	b *background
+}
+
+func newCompactionScheduler(b *background) *compactionScheduler {
+	return &compactionScheduler{pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest(), b}
+}
+
+// Register passes grants to the database through compactionGrants.
+func (c *compactionScheduler) Register(goroutines int, db pebble.DBForCompaction) {
+	c.CompactionScheduler.Register(goroutines, grantedDB{db, c.b})
+}
+
+// TrySchedule grants a compaction to the database, which asks.
+func (c *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	ok, grant := c.CompactionScheduler.TrySchedule()
+	return ok, compactionGrant{grant, c.b}
+}
+
+type grantedDB struct {
+	pebble.DBForCompaction
+	b *background
+}
+
+// Schedule grants a compaction to the database, which has waited.
+func (d grantedDB) Schedule(grant pebble.CompactionGrantHandle) bool {
+	return d.DBForCompaction.Schedule(compactionGrant{grant, d.b})
+}
+
+// compactionGrant is the permission to run one compaction.
+type compactionGrant struct {
+	pebble.CompactionGrantHandle
+	b *background
+}
+
+// Done gives the permission back, after a pause if the compaction failed. The engine
+// calls it without locks.
+func (g compactionGrant) Done() {
+	g.b.pause(&g.b.compact)
+	g.CompactionGrantHandle.Done()
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // ErrDamaged is the error of a read that needs a damaged block of the disk, which does
@@ -54,10 +56,6 @@ type damages struct {
 	known map[Damage]struct{}
 }
 
-// met is called by the engine, for each read and each compaction that needs a damaged
-// block.
-func (d *damages) met(info pebble.DataCorruptionInfo) { d.add(damageOf(info)) }
-
 // add logs and reports a part of the store the first time that it is found unreadable.
 func (d *damages) add(found Damage) {
 	d.mu.Lock()
@@ -72,8 +70,11 @@ func (d *damages) add(found Damage) {
 	d.known[found] = struct{}{}
 	d.mu.Unlock()
 	d.log.Error("part of the store cannot be read", "file", found.File, "key", found.Key, "detail", found.Detail)
-	if d.on != nil {
-		d.on(found)
+	if d.on == nil {
+		return
+	}
+	if f := guard.Run(func() { d.on(found) }); f != nil {
+		d.log.Error("OnDamage did not return", "cause", f, "stack", string(f.Stack))
 	}
 }
 

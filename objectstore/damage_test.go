@@ -60,29 +60,35 @@ func flip(t *testing.T, fs *FS, of func(table []byte) int) {
 		if !strings.HasSuffix(n, ".sst") {
 			continue
 		}
-		f, err := fs.base.OpenReadWrite(dir+"/db/"+n, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, info.Size())
-		if _, err := f.ReadAt(b, 0); err != nil {
-			t.Fatal(err)
-		}
-		at := of(b)
-		if _, err := f.WriteAt([]byte{b[at] ^ 1}, int64(at)); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		flipIn(t, fs, n, of)
 		flipped++
 	}
 	if flipped != 1 {
 		t.Fatalf("%d tables", flipped)
+	}
+}
+
+// flipIn flips one bit of a table: of the byte that of chooses.
+func flipIn(t *testing.T, fs *FS, name string, of func(table []byte) int) {
+	t.Helper()
+	f, err := fs.base.OpenReadWrite(dir+"/db/"+name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, info.Size())
+	if _, err := f.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	at := of(b)
+	if _, err := f.WriteAt([]byte{b[at] ^ 1}, int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -314,5 +320,17 @@ func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
 	}
 	if len(found) != 3 {
 		t.Errorf("reported: %v", found)
+	}
+}
+
+// Damage in the properties of a table makes the whole table unreadable.
+func TestCheckOfAStoreThatCannotBeServed(t *testing.T) {
+	fs := damagedStore(t, true)
+	flip(t, fs, func(table []byte) int { return len(table) - 400 })
+	if s, err := Open(dir, &Options{FS: fs}); s != nil || !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "carrier") {
+		t.Fatalf("Open: %v", err)
+	}
+	if stats := wantProblems(t, fs, "cannot be read"); stats.Problems == 0 {
+		t.Errorf("check: %+v", stats)
 	}
 }

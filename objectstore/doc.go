@@ -75,6 +75,12 @@
 // panic of the engine on the committer is not recovered: whoever goes on after it
 // serves data that is not on the disk.
 //
+// Damage. A damaged block is an error of the read that needs it, and of no other: see
+// [ErrDamaged]. Failures of the engine's work in the background are repeated with pauses
+// and do not fail the store. While a flush fails, Put returns [ErrNoSpace] with the
+// cause, before the engine needs a log file that it cannot make. A flush that fails
+// during Open is Open's error.
+//
 // # What may not be assumed
 //
 // A Clean range is clean at that moment only. Two ranges' outputs have no order

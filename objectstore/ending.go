@@ -167,6 +167,7 @@ func (s *Store) closeDB() error {
 	s.door.shut()
 	s.cursors.closeAll()
 	s.snapshots.closeAll()
+	s.background.close()
 	err := s.db.Close()
 	return errors.Join(err, s.lock.Close())
 }

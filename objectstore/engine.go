@@ -17,17 +17,34 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	p, release = engine.Options(fs, o.Cache, o.MemTable)
 	p.ReadOnly = o.ReadOnly
 	p.Logger = &engineLogger{log: o.Logger}
-	if o.FS != nil && o.FS.mem != nil {
-		// The usual scheduler ticks, and time in a synctest bubble would pass in its
-		// steps.
-		p.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
-	}
 	return p, release
 }
 
-// openEngine opens Pebble. On a disk that fails in some of its steps Pebble cleans
+// openEngine opens the engine. Its error is that of a flush, if one failed: see
+// background.
+func (s *Store) openEngine() (*pebble.DB, error) {
+	p, release := engineOptions(&s.opts, &engineFS{s.fs, &s.background})
+	defer release()
+	p.EventListener = s.listener()
+	p.Experimental.CompactionScheduler = newCompactionScheduler(&s.background)
+	db, err := openPebble(s.fs.PathJoin(s.dir, dbName), p)
+	failed := s.background.opened()
+	if failed == nil && err == nil {
+		return db, nil
+	}
+	s.background.close()
+	if failed == nil {
+		return nil, err
+	}
+	if err == nil {
+		_ = db.Close() // it wrote nothing
+	}
+	return nil, fmt.Errorf("flushing the log: %w", failed)
+}
+
+// openPebble opens Pebble. On a disk that fails in some of its steps Pebble cleans
 // up and panics.
-func openEngine(path string, o *pebble.Options) (db *pebble.DB, err error) {
+func openPebble(path string, o *pebble.Options) (db *pebble.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("pebble: %v", p)

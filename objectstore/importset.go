@@ -33,7 +33,10 @@ func (m *importSet) load(s *Store) error {
 			m.ids[id] = false
 		}
 	}
-	return it.Close()
+	if err := it.Close(); err != nil {
+		return readError(nil, err)
+	}
+	return nil
 }
 
 func (m *importSet) has(id ID) bool {

@@ -72,7 +72,7 @@ func TestNoSpace(t *testing.T) {
 		time.Sleep(spaceLookAgain)
 		o.put(t, "n", "3")
 		o.commit(t)
-		if want := []DiskSpace{{dir, true, 999, 1000}, {dir, false, 1000, 1000}}; !slices.Equal(told, want) {
+		if want := []DiskSpace{{dir, true, 999, 1000, nil}, {dir, false, 1000, 1000, nil}}; !slices.Equal(told, want) {
 			t.Errorf("told %+v, want %+v", told, want)
 		}
 

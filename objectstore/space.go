@@ -27,23 +27,24 @@ const minReserve = 64 << 20
 type spaceGuard struct {
 	fs      vfs.FS
 	dir     string
+	flush   func() error // the error of the engine's last flush, or nil
 	reserve int64
 	since   time.Time // the start of looked's clock
 	on      func(DiskSpace)
 	log     *slog.Logger
 
-	mu     sync.Mutex // held while on is called
-	full   atomic.Bool
-	looked atomic.Int64 // when, in nanoseconds after since
+	mu      sync.Mutex            // held while on is called
+	refusal atomic.Pointer[error] // of writes; nil if they are taken
+	looked  atomic.Int64          // when, in nanoseconds after since
 
 	written int64 // since the last look; the committer's
 }
 
-// check returns ErrNoSpace while the disk is full. It looks again now and then:
+// check returns ErrNoSpace while the disk is full, or the engine cannot flush. It looks again now and then:
 // without writes nobody else does, and other programs may fill the disk.
 func (g *spaceGuard) check() error {
 	wait := spaceLookEvery
-	if g.full.Load() {
+	if g.refusal.Load() != nil {
 		wait = spaceLookAgain
 	}
 	last := g.looked.Load()
@@ -51,11 +52,26 @@ func (g *spaceGuard) check() error {
 	if now-last >= int64(wait) && g.looked.CompareAndSwap(last, now) {
 		g.look()
 	}
-	if g.full.Load() {
-		return ErrNoSpace
+	if refusal := g.refusal.Load(); refusal != nil {
+		return *refusal
 	}
 	return nil
 }
+
+// flushError refuses writes while the engine cannot flush: its next log file could
+// not be made either, which would end the process.
+type flushError struct{ err error }
+
+// Error implements error.
+func (e *flushError) Error() string {
+	return "objectstore: writes are refused until the store can write its files: " + e.err.Error()
+}
+
+// Is makes the error [ErrNoSpace].
+func (e *flushError) Is(target error) bool { return target == ErrNoSpace }
+
+// Unwrap returns the error of the flush.
+func (e *flushError) Unwrap() error { return e.err }
 
 // wrote is the committer's: it looks when enough was written, or time has passed.
 func (g *spaceGuard) wrote(n int64) {
@@ -70,18 +86,33 @@ func (g *spaceGuard) wrote(n int64) {
 }
 
 func (g *spaceGuard) look() {
-	if g.reserve < 0 {
-		return
+	var refusal error
+	cause := g.flush()
+	if cause != nil {
+		refusal = &flushError{cause}
 	}
-	u, err := g.fs.GetDiskUsage(g.dir)
-	// A file system that cannot tell is taken to have space.
-	full := err == nil && u.AvailBytes < uint64(g.reserve)
+	var free uint64
+	if g.reserve >= 0 {
+		// A file system that cannot tell is taken to have space.
+		if u, err := g.fs.GetDiskUsage(g.dir); err == nil {
+			if free = u.AvailBytes; free < uint64(g.reserve) {
+				refusal, cause = ErrNoSpace, nil
+			}
+		}
+	}
 	g.mu.Lock() // so that who is told last is told what holds
 	defer g.mu.Unlock()
-	if g.full.Swap(full) == full || g.on == nil {
+	was := g.refusal.Load() != nil
+	full := refusal != nil
+	if full {
+		g.refusal.Store(&refusal)
+	} else {
+		g.refusal.Store(nil)
+	}
+	if was == full || g.on == nil {
 		return
 	}
-	space := DiskSpace{Dir: g.dir, Full: full, Free: u.AvailBytes, Reserve: uint64(g.reserve)}
+	space := DiskSpace{Dir: g.dir, Full: full, Free: free, Reserve: uint64(max(0, g.reserve)), Err: cause}
 	if f := guard.Run(func() { g.on(space) }); f != nil {
 		g.log.Error("OnSpace did not return", "cause", f, "stack", string(f.Stack))
 	}
@@ -94,4 +125,7 @@ type DiskSpace struct {
 	Full    bool   // writes are refused
 	Free    uint64 // bytes; zero if the file system cannot tell
 	Reserve uint64 // bytes: Options.ReserveBytes
+	// Err is the error of the engine's last flush, if writes are refused because of it
+	// and not because Free is below Reserve.
+	Err error
 }

@@ -33,7 +33,8 @@ var (
 	ErrFenced = errors.New("objectstore: fenced")
 	// ErrClosed is found behind ErrFenced when the store was closed.
 	ErrClosed = errors.New("objectstore: store closed")
-	// ErrNoSpace says that the disk has less free space than Options.ReserveBytes.
+	// ErrNoSpace says that the disk has less free space than Options.ReserveBytes, or
+	// that the engine's last flush failed. The error wraps that of the flush.
 	ErrNoSpace = errors.New("objectstore: disk almost full")
 	// ErrReadOnlyStore says that the store was opened with Options.ReadOnly.
 	ErrReadOnlyStore = errors.New("objectstore: opened read-only")
@@ -72,10 +73,12 @@ type Store struct {
 	undurable gauge
 	space     spaceGuard
 	damages   damages
-	door      door
-	cursors   openCursors
-	snapshots openSnapshots
-	importing importSet
+
+	background background
+	door       door
+	cursors    openCursors
+	snapshots  openSnapshots
+	importing  importSet
 }
 
 // Open opens the store in dir, and makes it if dir is empty or absent. Errors:
@@ -92,16 +95,14 @@ func Open(dir string, o *Options) (*Store, error) {
 		queue:   queue{wake: make(chan struct{}, 1)},
 		door:    door{drained: make(chan struct{}, 1)},
 	}
+	s.background.init(opts.Logger)
 	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
 	lock, isNew, err := claimDir(s.fs, dir, opts.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	s.lock = lock
-	pebbleOptions, release := engineOptions(&opts, s.fs)
-	pebbleOptions.EventListener = s.listener()
-	s.db, err = openEngine(s.fs.PathJoin(dir, dbName), pebbleOptions)
-	release()
+	s.db, err = s.openEngine()
 	switch {
 	case errors.Is(err, pebble.ErrDBDoesNotExist):
 		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
@@ -112,7 +113,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
 	}
 	s.log = localLog{s}
-	s.space = spaceGuard{fs: s.fs, dir: dir, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
+	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
 	s.space.look()
 	c := &committer{s: s}
 	if err = c.begin(); err == nil && isNew {
@@ -129,7 +130,7 @@ func Open(dir string, o *Options) (*Store, error) {
 func (c *committer) begin() error {
 	s := c.s
 	v, ok, err := s.appendGet(nil, s.db, []byte{keyHost})
-	if err != nil {
+	if err != nil && !s.mayLack(err) {
 		return err
 	}
 	last := hostRecord{clean: true}
@@ -140,7 +141,7 @@ func (c *committer) begin() error {
 	}
 	s.clean = last.clean
 	s.generation = last.generation + 1
-	if err := s.importing.load(s); err != nil {
+	if err := s.importing.load(s); err != nil && !s.mayLack(err) {
 		return err
 	}
 	if s.opts.ReadOnly {
@@ -148,6 +149,10 @@ func (c *committer) begin() error {
 	}
 	return c.writeHost(hostRecord{generation: s.generation})
 }
+
+// mayLack reports whether a store may be opened without a record that could not be
+// read with this error. A store that is only checked and exported may lack damaged ones.
+func (s *Store) mayLack(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
 
 // Generation is the host generation of this Open: one more than that of the last.
 func (s *Store) Generation() uint64 { return s.generation }

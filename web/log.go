@@ -41,9 +41,12 @@ func LogListener(l *slog.Logger) dohost.Listener {
 		},
 		StoreFailed: func(err error) { l.Error("store failed: the host closes", "err", err) },
 		Space: func(d dohost.DiskSpace) {
-			if d.Full {
+			switch {
+			case d.Err != nil:
+				l.Warn("the store cannot write its files: writes are refused", "folder", d.Dir, "free", d.Free, "err", d.Err)
+			case d.Full:
 				l.Warn("disk almost full: writes are refused", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
-			} else {
+			default:
 				l.Warn("disk has space: writes are taken again", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
 			}
 		},
