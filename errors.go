@@ -47,7 +47,8 @@ var (
 	ErrDamaged = objectstore.ErrDamaged // a read needs a damaged block of the disk; others succeed
 	ErrLocked  = objectstore.ErrLocked  // another host has the directory
 	ErrFormat  = objectstore.ErrFormat  // written by a version that this one does not know
-	ErrForeign = objectstore.ErrForeign // the directory holds something else
+	ErrForeign = objectstore.ErrForeign // the directory, or its database, holds something else
+	ErrAbsent  = objectstore.ErrAbsent  // the store's database is not there or not whole
 	ErrExists  = objectstore.ErrExists  // an import wants an absent object
 )
 

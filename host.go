@@ -101,7 +101,7 @@ type Host struct {
 // Open opens the store in dir, creating it if need be, and starts delivering the
 // alarms that are due. Close it in the end.
 //
-// Errors: [ErrLocked], [ErrFormat], [ErrForeign], and those that name a mistake in
+// Errors: [ErrLocked], [ErrFormat], [ErrForeign], [ErrAbsent], and those that name a mistake in
 // the options or classes, which leave the directory alone.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
@@ -255,7 +255,15 @@ func (h *Host) Export(ctx context.Context, id ID, w io.Writer) error {
 	return sn.Export(id, w)
 }
 
+// Identity names a store, and one of its histories: see [Host.Backup].
+type Identity = objectstore.Identity
+
+// Identity names the host's store. It is the same after each restart.
+func (h *Host) Identity() Identity { return h.rt.Store().Identity() }
+
 // Backup makes a copy of the store in dir, which must be absent or empty, as of now.
-// One that returns an error, or was interrupted, is no store, and may leave a
+// The first [Open] of the copy draws another fork for it, so that epochs and feed
+// positions of the two histories differ.
+// A backup that returns an error, or was interrupted, is no store, and may leave a
 // directory, which is to be removed before the next try.
 func (h *Host) Backup(ctx context.Context, dir string) error { return h.rt.Store().Backup(ctx, dir) }

@@ -2,8 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"strconv"
 
 	"github.com/dohost/dohost"
 )
@@ -36,9 +36,11 @@ type core struct {
 
 func (c *core) base() *core { return c }
 
-// process begins the names of all incarnations of this opening of the host.
+// process begins the names of all incarnations of this opening of the host. It has the
+// fork of the store: rows of a backup or of an import may come from another host.
 func (c *core) process() string {
-	return strconv.FormatUint(c.obj.Runtime().Store().Generation(), 10) + "-"
+	store := c.obj.Runtime().Store()
+	return fmt.Sprintf("%08x.%d-", store.Identity().Fork, store.Generation())
 }
 
 // ID returns the agent's class and name. Any goroutine.

@@ -235,8 +235,8 @@ func (c *checkCmd) Run(ctx context.Context, out io.Writer, classes []dohost.Clas
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, "%d objects, %d rows, %d alarms, %d bytes, %d problems\n",
-		stats.Objects, stats.Rows, stats.Alarms, stats.Bytes, stats.Problems); err != nil {
+	if _, err := fmt.Fprintf(out, "store %s fork %08x\n%d objects, %d rows, %d alarms, %d bytes, %d problems\n",
+		stats.Store.Store, stats.Store.Fork, stats.Objects, stats.Rows, stats.Alarms, stats.Bytes, stats.Problems); err != nil {
 		return err
 	}
 	if stats.Problems > 0 {

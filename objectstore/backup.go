@@ -7,10 +7,11 @@ import (
 	"io/fs"
 )
 
-// Backup writes a copy of the durable state to dir, which must be absent or
-// empty and on the same file system as the store. Records wait meanwhile; most
-// of the copy is hard links. The copy is a store, and one that was interrupted is
-// none. A clean end is not part of it.
+// Backup writes a copy of the durable state to dir, which must be absent or empty
+// and on the same file system as the store. Records wait until it is done; most of
+// the copy is hard links. The copy is a store that is marked as a copy: the first host
+// that opens it draws a new fork for it. A backup that was interrupted is no store. The
+// mark of a clean end is not part of it.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	names, err := s.fs.List(dir)
 	switch {
@@ -25,10 +26,11 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.checkpoint(ctx, s.fs.PathJoin(dir, dbName)); err != nil {
 		return fmt.Errorf("objectstore: backup: %w", err)
 	}
-	if err := writeFormat(s.fs, dir, formatTemp); err != nil {
+	copied := identityFile{Identity: s.identity, copied: true}
+	if err := writeIdentity(s.fs, s.fs.PathJoin(dir, dbName), dbIdentityName, copied); err != nil {
 		return err
 	}
-	return finishDir(s.fs, dir, formatTemp)
+	return putIdentity(s.fs, dir, formatName, formatTemp, copied)
 }
 
 // checkpoint copies the database between two records. All that was applied is

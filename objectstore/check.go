@@ -27,6 +27,7 @@ func (p Problem) String() string {
 
 // CheckStats counts what Check read.
 type CheckStats struct {
+	Store     Identity // of a backup that no host has opened: of its source
 	Objects   int64
 	Rows      int64 // rows of objects, slots excepted
 	Bytes     int64 // keys and values, slots and indexes included
@@ -56,6 +57,7 @@ func (s *Store) Check(ctx context.Context, report func(Problem)) (CheckStats, er
 	}
 	defer w.close()
 	c := &checker{sn: sn, w: w, report: report, importing: make(map[ID]bool)}
+	c.stats.Store = s.identity
 	if _, ok, err := sn.get([]byte{keyHost}); err != nil {
 		if err := c.unreadable(ID{}, "host record", err); err != nil {
 			return c.stats, err

@@ -31,6 +31,7 @@ const (
 // goroutine that runs it.
 type committer struct {
 	s     *Store
+	host  hostRecord // of this host, without the mark of a clean end
 	tail  uint64
 	work  work   // taken from the queue and not done
 	rec   record // the one in flight; its lists are reused

@@ -94,6 +94,15 @@
 // while there is I/O, while an output is released or while a callback runs.
 // Waiting is done on channels, so that a store works in a synctest bubble.
 //
+// # Identity
+//
+// A store has an [Identity], in DOHOST, in db/STORE and in the host record, which Open
+// compares before it writes anything. Backup marks its copy, and the first Open of the
+// copy draws a new fork: docs/decisions/0012 has the steps. An [Epoch] has the fork. A
+// feed's header has the fork of its last append: the first append of another fork, and
+// the first one after an import, draws a new name for the log, so that a [Position] in
+// entries that this feed does not have is found out.
+//
 // # Keys
 //
 //	h                                      host record

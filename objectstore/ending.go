@@ -120,7 +120,7 @@ func (c *committer) end(drained bool) {
 	}
 	c.ended = true
 	if drained && !s.opts.ReadOnly {
-		if err := c.writeHost(hostRecord{generation: s.generation, clean: true}); err != nil {
+		if err := c.writeHost(true); err != nil {
 			s.fail(err)
 		}
 	}
@@ -148,14 +148,19 @@ func (c *committer) dropQueued() {
 	c.work.dirty = c.work.dirty[:0]
 }
 
-// writeHost writes the host record, in a record of its own. It is brought once:
-// Open and Close return the error.
-func (c *committer) writeHost(h hostRecord) error {
-	rec := &record{batch: c.s.db.NewBatch()}
-	if err := rec.batch.Set([]byte{keyHost}, h.encode(), nil); err != nil {
+// writeHost writes the host record, in a record of its own. It tries once: Open and
+// Close return the error.
+func (c *committer) writeHost(clean bool) error {
+	h := c.host
+	h.clean = clean
+	value, err := h.encode()
+	if err != nil {
 		return err
 	}
-	var err error
+	rec := &record{batch: c.s.db.NewBatch()}
+	if err := rec.batch.Set([]byte{keyHost}, value, nil); err != nil {
+		return err
+	}
 	if c.tail, err = c.s.log.Append(h.generation, c.tail, rec); err != nil {
 		return err
 	}

@@ -20,11 +20,12 @@ func engineOptions(o *Options, fs vfs.FS) (p *pebble.Options, release func()) {
 	return p, release
 }
 
-// openEngine opens the engine. Its error is that of a flush, if one failed: see
-// background.
-func (s *Store) openEngine() (*pebble.DB, error) {
+// openEngine opens the engine, and makes its database if isNew. Its error is that of a
+// flush, if one failed: see background.
+func (s *Store) openEngine(isNew bool) (*pebble.DB, error) {
 	p, release := engineOptions(&s.opts, &engineFS{s.fs, &s.background})
 	defer release()
+	p.ErrorIfNotExists = !isNew
 	p.EventListener = s.listener()
 	p.Experimental.CompactionScheduler = newCompactionScheduler(&s.background)
 	db, err := openPebble(s.fs.PathJoin(s.dir, dbName), p)

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 )
 
 // First bytes of keys. doc.go draws the key space.
@@ -96,7 +98,7 @@ func dueMS(t time.Time) int64 {
 const (
 	slotVersion  = 1
 	indexVersion = 1
-	hostVersion  = 1
+	hostVersion  = 2
 )
 
 const (
@@ -156,25 +158,39 @@ func decodeIndexEntry(b []byte) (indexEntry, error) {
 	}, nil
 }
 
-// hostRecord is what one host leaves for the next.
+// hostRecord is written by each host when it opens the store and when it closes it.
 type hostRecord struct {
+	identity   Identity
+	parent     uint32 // the fork of which the store was a backup; zero if it was none
 	generation uint64
 	clean      bool
 }
 
-func (h hostRecord) encode() []byte {
-	b := binary.BigEndian.AppendUint64([]byte{hostVersion}, h.generation)
-	if h.clean {
-		return append(b, 1)
+func (h hostRecord) encode() ([]byte, error) {
+	id, err := ulid.ParseStrict(h.identity.Store)
+	if err != nil {
+		return nil, fmt.Errorf("objectstore: id of a store: %w", err)
 	}
-	return append(b, 0)
+	b := append([]byte{hostVersion}, id[:]...)
+	b = binary.BigEndian.AppendUint32(b, h.identity.Fork)
+	b = binary.BigEndian.AppendUint32(b, h.parent)
+	b = binary.BigEndian.AppendUint64(b, h.generation)
+	if h.clean {
+		return append(b, 1), nil
+	}
+	return append(b, 0), nil
 }
 
 func decodeHostRecord(b []byte) (hostRecord, error) {
-	if err := checkVersion("host record", b, hostVersion, 10); err != nil {
+	if err := checkVersion("host record", b, hostVersion, 34); err != nil {
 		return hostRecord{}, err
 	}
-	return hostRecord{generation: binary.BigEndian.Uint64(b[1:]), clean: b[9] == 1}, nil
+	return hostRecord{
+		identity:   Identity{Store: ulid.ULID(b[1:17]).String(), Fork: binary.BigEndian.Uint32(b[17:])},
+		parent:     binary.BigEndian.Uint32(b[21:]),
+		generation: binary.BigEndian.Uint64(b[25:]),
+		clean:      b[33] == 1,
+	}, nil
 }
 
 func checkVersion(what string, b []byte, version byte, size int) error {

@@ -109,13 +109,21 @@ func TestLayout(t *testing.T) {
 	due := time.Date(2031, 4, 5, 6, 7, 8, 9e6, time.UTC)
 	slot := Slot{Due: due, Generation: 3<<40 | 17, Attempt: 2, Raised: true, AtBoot: true}
 	entry := indexEntry{dueMS: dueMS(due), generation: slot.Generation}
+	identity := Identity{Store: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Fork: 0x5f0c3a91}
+	host, err := hostRecord{identity: identity, parent: 0x11223344, generation: 3, clean: true}.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "format %d\n", formatNumber)
+	for _, copied := range []bool{false, true} {
+		fmt.Fprintf(&b, "identity file, of a copy %v\n\t%q\n", copied, identityFile{identity, copied})
+	}
 	for _, l := range []struct {
 		what       string
 		key, value []byte
 	}{
-		{"host record", []byte{keyHost}, hostRecord{generation: 3, clean: true}.encode()},
+		{"host record", []byte{keyHost}, host},
 		{"alarm index", alarmKey(dueMS(due), id), entry.encode()},
 		{"alarm index, before 1970", alarmKey(-1, id), entry.encode()},
 		{"boot index", bootKey(id), entry.encode()},

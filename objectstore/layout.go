@@ -12,82 +12,108 @@ import (
 
 // formatNumber is raised when a store written by this build cannot be read by
 // earlier ones.
-const formatNumber = 1
+const formatNumber = 2
 
-// Names in a store's directory. The database has a directory of its own, so that
-// one that somebody else put here is not taken for ours.
+// Names in a store's directory. The database has a directory of its own, so that a
+// database of another program is not taken for one of ours.
 const (
 	formatName = "DOHOST"
-	formatTemp = "DOHOST.tmp" // the format file of a backup before its last step
-	formatNew  = "DOHOST.new" // the format file of a store that is being made
+	formatTemp = "DOHOST.tmp" // the file DOHOST of a backup before its last step
+	formatNew  = "DOHOST.new" // the next file DOHOST; the only one while a store is being made
 	lockName   = "LOCK"
 	dbName     = "db"
+
+	dbIdentityName = "STORE" // in db, with the content of DOHOST
+	dbIdentityNew  = "STORE.new"
 )
 
-// formatLine is the content of the format file.
-const formatLine = "dohost store, format %d\n"
+// claim is a directory that is locked for this host.
+type claim struct {
+	lock  io.Closer
+	isNew bool // it becomes a store with finish
+	identityFile
+}
 
-// claimDir makes sure that dir is a store of a known format, locked for us. An
-// empty or absent directory may become one: it is new then, and becomes a store
-// with finishDir.
-func claimDir(fsys vfs.FS, dir string, readOnly bool) (lock io.Closer, isNew bool, err error) {
+// claimDir locks dir and makes sure that it is a store of a known format whose
+// database is there. An empty or absent directory may become one: it is new then.
+func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	names, err := fsys.List(dir)
 	absent := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !absent {
-		return nil, false, fmt.Errorf("objectstore: %w", err)
+		return c, fmt.Errorf("objectstore: %w", err)
 	}
-	isStore := slices.Contains(names, formatName)
+	c.isNew = !slices.Contains(names, formatName)
 	begun := slices.Contains(names, formatNew)
 	switch {
-	case isStore:
-		// Before the lock, which would leave a file in somebody else's directory.
-		if err := readFormat(fsys, dir); err != nil {
-			return nil, false, err
+	case !c.isNew:
+		// Before the lock, which would leave a file in a directory that is not ours.
+		if c.identityFile, err = readIdentity(fsys, fsys.PathJoin(dir, formatName)); err == nil {
+			err = wantDatabase(fsys, dir, c.identityFile)
+		}
+		if err != nil {
+			return c, err
 		}
 	case slices.ContainsFunc(names, func(n string) bool {
 		return n != lockName && n != formatNew && !(n == dbName && begun)
 	}):
-		return nil, false, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
-	}
-	if readOnly && !(isStore && slices.Contains(names, dbName)) {
-		return nil, false, fmt.Errorf("%w: %s", ErrAbsent, dir)
+		return c, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
+	case o.ReadOnly:
+		return c, fmt.Errorf("%w: %s", ErrAbsent, dir)
 	}
 	if absent {
 		if err := makeDir(fsys, dir); err != nil {
-			return nil, false, err
+			return c, err
 		}
 	}
-	lock, err = lockDir(fsys, dir)
+	if c.lock, err = lockDir(fsys, dir); err != nil {
+		return c, err
+	}
+	if c.isNew {
+		c.Identity, err = beginDir(fsys, dir, o.Entropy)
+	} else {
+		err = c.reread(fsys, dir)
+	}
 	if err != nil {
-		return nil, false, err
+		return c, errors.Join(err, c.lock.Close())
 	}
-	if !isStore {
-		if err := beginDir(fsys, dir); err != nil {
-			return nil, false, errors.Join(err, lock.Close())
-		}
-	}
-	return lock, !isStore, nil
+	return c, nil
 }
 
-// beginDir prepares the making of a store. If that was begun before and cut off,
-// what there is of the database goes: nobody was told of it, and Pebble does not
-// promise that it can be opened.
-func beginDir(fsys vfs.FS, dir string) error {
+// reread reads under the lock what another host may have changed before it had it.
+func (c *claim) reread(fsys vfs.FS, dir string) (err error) {
+	if c.identityFile, err = readIdentity(fsys, fsys.PathJoin(dir, formatName)); err != nil {
+		return err
+	}
+	return wantManifest(fsys, dir)
+}
+
+// beginDir prepares the making of a store. If that was begun before and cut off, it
+// removes the part of the database that is there: it never held anything, and Pebble
+// does not promise that it can be opened.
+func beginDir(fsys vfs.FS, dir string, entropy io.Reader) (id Identity, err error) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, formatName)); err == nil {
-		return fmt.Errorf("%w: %s was made by another host just now", ErrLocked, dir)
+		return id, fmt.Errorf("%w: %s was made by another host just now", ErrLocked, dir)
 	}
 	if err := fsys.RemoveAll(fsys.PathJoin(dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("objectstore: %w", err)
+		return id, fmt.Errorf("objectstore: %w", err)
 	}
-	return writeFormat(fsys, dir, formatNew)
+	if id, err = drawIdentity(entropy); err != nil {
+		return id, err
+	}
+	return id, writeIdentity(fsys, dir, formatNew, identityFile{Identity: id})
 }
 
-// finishDir makes the directory a store: by a rename, so that it is one or not.
-func finishDir(fsys vfs.FS, dir, from string) error {
-	if err := fsys.Rename(fsys.PathJoin(dir, from), fsys.PathJoin(dir, formatName)); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+// finish makes the directory a store with the identity id, which its database has:
+// by a rename of DOHOST, so that it is one or is not.
+func (c *claim) finish(fsys vfs.FS, dir string, id Identity) error {
+	f := identityFile{Identity: id}
+	if !c.isNew && f == c.identityFile {
+		return nil
 	}
-	return syncDir(fsys, dir)
+	if err := putIdentity(fsys, fsys.PathJoin(dir, dbName), dbIdentityName, dbIdentityNew, f); err != nil {
+		return err
+	}
+	return putIdentity(fsys, dir, formatName, formatNew, f)
 }
 
 // lockDir locks the directory for this host. Error: ErrLocked, or the disk's.
@@ -139,36 +165,4 @@ func syncDir(fsys vfs.FS, dir string) error {
 		return fmt.Errorf("objectstore: %w", err)
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// writeFormat writes a format file under a name that does not make a store yet.
-func writeFormat(fsys vfs.FS, dir, name string) error {
-	f, err := fsys.Create(fsys.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return fmt.Errorf("objectstore: %w", err)
-	}
-	_, err = fmt.Fprintf(f, formatLine, formatNumber)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
-	}
-	return syncDir(fsys, dir)
-}
-
-func readFormat(fsys vfs.FS, dir string) error {
-	f, err := fsys.Open(fsys.PathJoin(dir, formatName))
-	if err != nil {
-		return fmt.Errorf("objectstore: %w", err)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 64))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
-	}
-	var n int
-	if _, err := fmt.Sscanf(string(text), formatLine, &n); err != nil {
-		return fmt.Errorf("%w: %s/%s is not ours", ErrForeign, dir, formatName)
-	}
-	if n != formatNumber {
-		return fmt.Errorf("%w: %s has format %d, this build reads format %d", ErrFormat, dir, n, formatNumber)
-	}
-	return nil
 }

@@ -43,21 +43,21 @@ func TestOpenRefuses(t *testing.T) {
 		}, Options{}, ErrForeign, "other files"},
 		{"somebody's format file", func(t *testing.T, d string) {
 			writeFile(t, filepath.Join(d, formatName), "hello")
-		}, Options{}, ErrForeign, "is not ours"},
+		}, Options{}, ErrForeign, "was not written by dohost"},
 		{"a newer format", func(t *testing.T, d string) {
 			writeFile(t, filepath.Join(d, formatName), "dohost store, format 7\n")
-		}, Options{}, ErrFormat, "has format 7, this build reads format 1"},
+		}, Options{}, ErrFormat, "has format 7, this build reads format 2"},
 		{"an interrupted backup", func(t *testing.T, d string) {
-			writeFile(t, filepath.Join(d, formatTemp), "dohost store, format 1\n")
+			writeFile(t, filepath.Join(d, formatTemp), "dohost store, format 2\nstore 01ARZ3NDEKTSV4RRFFQ69G5FAV fork 5f0c3a91\n")
 			writeFile(t, filepath.Join(d, dbName, "data"), "x")
 		}, Options{}, ErrForeign, "other files"},
 		{"a store half made, read-only", func(t *testing.T, d string) {
-			writeFile(t, filepath.Join(d, formatNew), "dohost store, format 1\n")
+			writeFile(t, filepath.Join(d, formatNew), "dohost store, format 2\nstore 01ARZ3NDEKTSV4RRFFQ69G5FAV fork 5f0c3a91\n")
 			writeFile(t, filepath.Join(d, dbName, "data"), "x")
 		}, Options{ReadOnly: true}, ErrAbsent, ""},
 		{"nothing, read-only", func(t *testing.T, d string) {}, Options{ReadOnly: true}, ErrAbsent, ""},
 		{"a store without its database, read-only", func(t *testing.T, d string) {
-			writeFile(t, filepath.Join(d, formatName), "dohost store, format 1\n")
+			writeFile(t, filepath.Join(d, formatName), "dohost store, format 2\nstore 01ARZ3NDEKTSV4RRFFQ69G5FAV fork 5f0c3a91\n")
 		}, Options{ReadOnly: true}, ErrAbsent, ""},
 		{"a newer host record", func(t *testing.T, d string) {
 			s, err := Open(d, nil)
@@ -68,7 +68,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Abandon()
-		}, Options{}, ErrFormat, "host record has version 9, this build reads 1"},
+		}, Options{}, ErrFormat, "host record has version 9, this build reads 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := filepath.Join(t.TempDir(), "new", "store")

@@ -20,9 +20,11 @@ var (
 	ErrLocked = errors.New("objectstore: locked by another host")
 	// ErrFormat says that something was written in a format this build does not read.
 	ErrFormat = errors.New("objectstore: unknown format")
-	// ErrForeign says that the directory holds something that is not a store.
+	// ErrForeign says that the directory holds something that is not a store, or a store
+	// with the database of another one.
 	ErrForeign = errors.New("objectstore: not a store")
-	// ErrAbsent says that there is no store to open read-only.
+	// ErrAbsent says that the database of a store is not there or not whole, or that
+	// there is no store to open read-only.
 	ErrAbsent = errors.New("objectstore: no store there")
 )
 
@@ -51,6 +53,7 @@ type Store struct {
 	db         *pebble.DB // used inside the door, and by the committer
 	log        recordLog
 	opened     time.Time
+	identity   Identity
 	generation uint64
 	clean      bool
 	done       chan struct{} // closed when the committer has closed the database
@@ -81,8 +84,12 @@ type Store struct {
 	importing  importSet
 }
 
-// Open opens the store in dir, and makes it if dir is empty or absent. Errors:
-// ErrLocked, ErrForeign, ErrFormat, with ReadOnly ErrAbsent, or the disk's.
+// Open opens the store in dir, and makes it if dir is empty or absent. If dir is a
+// backup that no host has opened, Open draws a new fork for it and makes that durable
+// before anything else; with ReadOnly it does not. Errors: ErrLocked, ErrForeign,
+// ErrFormat, ErrAbsent, or the disk's. ErrForeign and ErrAbsent leave the files as they
+// were, with one exception: if nothing but the host record names another store, the
+// engine was open, and may have moved the rows of its log to tables.
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
 	s := &Store{
@@ -97,12 +104,12 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s.background.init(opts.Logger)
 	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
-	lock, isNew, err := claimDir(s.fs, dir, opts.ReadOnly)
+	claimed, err := claimDir(s.fs, dir, &opts)
 	if err != nil {
 		return nil, err
 	}
-	s.lock = lock
-	s.db, err = s.openEngine()
+	s.lock = claimed.lock
+	s.db, err = s.openEngine(claimed.isNew)
 	switch {
 	case errors.Is(err, pebble.ErrDBDoesNotExist):
 		err = fmt.Errorf("%w: %s", ErrAbsent, dir)
@@ -116,8 +123,8 @@ func Open(dir string, o *Options) (*Store, error) {
 	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
 	s.space.look()
 	c := &committer{s: s}
-	if err = c.begin(); err == nil && isNew {
-		err = finishDir(s.fs, dir, formatNew)
+	if err = c.begin(&claimed); err == nil && !opts.ReadOnly {
+		err = claimed.finish(s.fs, dir, s.identity)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.closeDB())
@@ -126,33 +133,48 @@ func Open(dir string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// begin reads what the last host left and starts a new host generation.
-func (c *committer) begin() error {
+// begin reads the record of the last host and starts a new host generation.
+func (c *committer) begin(claimed *claim) error {
 	s := c.s
 	v, ok, err := s.appendGet(nil, s.db, []byte{keyHost})
 	if err != nil && !s.mayLack(err) {
 		return err
 	}
-	last := hostRecord{clean: true}
-	if ok {
-		if last, err = decodeHostRecord(v); err != nil {
-			return err
-		}
+	last := hostRecord{identity: claimed.Identity, clean: true}
+	switch {
+	case err != nil: // a damaged record of a store that is only read
+		err = nil
+	case ok:
+		last, err = decodeHostRecord(v)
+	case !claimed.isNew:
+		err = fmt.Errorf("%w: the database has no host record", ErrForeign)
 	}
-	s.clean = last.clean
-	s.generation = last.generation + 1
+	if err != nil {
+		return err
+	}
+	if c.host, err = claimed.next(last, s.opts.Entropy); err != nil {
+		return err
+	}
+	s.clean, s.generation, s.identity = last.clean, c.host.generation, c.host.identity
+	if s.opts.ReadOnly {
+		s.identity = last.identity
+	}
 	if err := s.importing.load(s); err != nil && !s.mayLack(err) {
 		return err
 	}
 	if s.opts.ReadOnly {
 		return nil
 	}
-	return c.writeHost(hostRecord{generation: s.generation})
+	return c.writeHost(false)
 }
 
 // mayLack reports whether a store may be opened without a record that could not be
 // read with this error. A store that is only checked and exported may lack damaged ones.
 func (s *Store) mayLack(err error) bool { return s.opts.ReadOnly && errors.Is(err, ErrDamaged) }
+
+// Identity names the store and its history. It is the same for every Open, until a
+// backup is opened.
+func (s *Store) Identity() Identity { return s.identity }
 
 // Generation is the host generation of this Open: one more than that of the last.
 func (s *Store) Generation() uint64 { return s.generation }
@@ -160,8 +182,13 @@ func (s *Store) Generation() uint64 { return s.generation }
 // Clean says whether the last host closed the store. It is true of a new store.
 func (s *Store) Clean() bool { return s.clean }
 
-// NewEpoch numbers a new life.
-func (s *Store) NewEpoch() Epoch { return Epoch{Host: s.generation, Life: s.lives.Add(1)} }
+// NewEpoch numbers a new incarnation.
+func (s *Store) NewEpoch() Epoch { return s.Epoch(s.lives.Add(1)) }
+
+// Epoch returns the epoch of the incarnation that NewEpoch gave the number life.
+func (s *Store) Epoch(life uint64) Epoch {
+	return Epoch{Fork: s.identity.Fork, Host: s.generation, Life: life}
+}
 
 // NewAlarmGeneration returns a number that is larger than all it returned before,
 // in this and in earlier hosts on the store: the host generation in the upper 24

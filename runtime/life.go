@@ -58,9 +58,9 @@ type underway struct {
 	reported    bool
 }
 
-// epoch tells the life from every other, of earlier hosts too.
+// epoch differs from that of every other life, also of other hosts and forks.
 func (l *life) epoch() objectstore.Epoch {
-	return objectstore.Epoch{Host: l.obj.host().store.Generation(), Life: l.number}
+	return l.obj.host().store.Epoch(l.number)
 }
 
 // stirLocked is for a life that gets something to do.
