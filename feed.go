@@ -59,9 +59,17 @@ const (
 	OpDelete = objectstore.OpDelete
 )
 
-// Position is a place in a feed: behind the entry at Offset, which is 0 for the
-// beginning. Log names the log, which is another one after a DeleteAll; without it
-// a position is good for any.
+// Position is a place in a feed: after the entry at Offset, which is 0 for the
+// beginning, in the log named Log. It is a plain value: a client may keep its two
+// fields in any form, such as the JSON {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12},
+// and send them back.
+//
+// The name of the log tells histories apart. It changes with the first entry after a
+// DeleteAll, after an import of the object, and after a restored backup was opened. A
+// reader of a history that the feed does not have gets [ErrFeedReset], also when the
+// feed has become as long as that was; a reader that was not ahead of the import or the
+// backup reads on. A position without Log is good for any log, and its reader does not
+// notice any of this.
 type Position = objectstore.Position
 
 // Change is an entry of a [Feed].
@@ -77,11 +85,11 @@ type Change struct {
 	Value []byte
 }
 
-// These errors say that a feed cannot be read from a position. They are found
-// behind a [*FeedError].
+// These errors say that a feed cannot be read from a position. They are found in a
+// [*FeedError].
 var (
-	ErrTrimmed   = objectstore.ErrTrimmed   // entries behind it are gone
-	ErrFeedReset = objectstore.ErrFeedReset // its log is gone
+	ErrTrimmed   = objectstore.ErrTrimmed   // entries after it are gone
+	ErrFeedReset = objectstore.ErrFeedReset // the feed does not have the history of its reader
 )
 
 // FeedError says from where a feed can be read instead.
@@ -118,10 +126,10 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 	return changes, nil
 }
 
-// Wait returns when [Feed.Read] has an entry behind a position, with the turn given
-// up meanwhile as in an [Await]. A context with a deadline bounds it. A DeleteAll
-// does not wake it; the next entry does, with [ErrFeedReset] for a position that names
-// its Log.
+// Wait returns when [Feed.Read] has an entry after a position. Until then it gives up
+// the turn, as an [Await] does. It looks at ctx in any case: if ctx has ended, Wait
+// returns its cause although there is an entry. A DeleteAll does not wake it; the next
+// entry does, with [ErrFeedReset] for a position that names its Log.
 //
 // Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {

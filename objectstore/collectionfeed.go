@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 )
 
 // Feed is a log of the changes of one or more collections of an object, in the
@@ -63,42 +61,9 @@ type Change struct {
 	Present bool
 }
 
-// Position is a place in a feed: behind the entry at Offset of the log named Log.
-// A log gets a name, a ULID, with its first entry, and loses it with DeleteAll.
-// Without Log a position is good for any log.
-type Position struct {
-	Log    string
-	Offset uint64
-}
-
-// These errors are found behind a *FeedError.
-var (
-	// ErrTrimmed says that entries behind a position are no longer there.
-	ErrTrimmed = errors.New("objectstore: feed is trimmed")
-	// ErrFeedReset says that a position is in a log that is no longer there.
-	ErrFeedReset = errors.New("objectstore: feed was reset")
-)
-
-// FeedError says that a feed cannot be read from a position.
-type FeedError struct {
-	Feed  string
-	At    Position
-	First Position // before the first entry that is there
-	Err   error    // ErrTrimmed or ErrFeedReset
-}
-
-// Error names the feed and the first entry that is there.
-func (e *FeedError) Error() string {
-	return fmt.Sprintf("%v: %q has no entry behind %d of log %q, the first is %d of log %q",
-		e.Err, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
-}
-
-// Unwrap returns ErrTrimmed or ErrFeedReset.
-func (e *FeedError) Unwrap() error { return e.Err }
-
 // feedEnds is where a feed begins and ends.
 type feedEnds struct {
-	log         ulid.ULID // zero: nothing was ever appended
+	feedHeader            // without logs: nothing was ever appended
 	first, next uint64    // of the entries that are there, and of the next one
 	firstAt     time.Time // when the first entry was written; zero: not looked up
 }
@@ -106,29 +71,6 @@ type feedEnds struct {
 // feedCache saves appends the search for a feed's ends: they are sought once per
 // segment, and a life has one segment. It is dropped when writes are taken back.
 type feedCache map[string]*feedEnds
-
-func (f *feedEnds) start() Position { return f.at(f.first - 1) }
-
-func (f *feedEnds) at(offset uint64) Position {
-	if f.log.IsZero() {
-		return Position{}
-	}
-	return Position{Log: f.log.String(), Offset: offset}
-}
-
-// admit says whether a feed can be read from a position.
-func (f *feedEnds) admit(name string, p Position) error {
-	e := &FeedError{Feed: name, At: p, First: f.start()}
-	switch {
-	case p.Log != "" && p.Log != e.First.Log:
-		e.Err = ErrFeedReset
-	case p.Offset < e.First.Offset:
-		e.Err = ErrTrimmed
-	default:
-		return nil
-	}
-	return e
-}
 
 // feed returns the ends of a feed as the segment sees them.
 func (s *Segment) feed(name string) (*feedEnds, error) {
@@ -156,7 +98,7 @@ func (s *Segment) seekFeed(name string) (*feedEnds, error) {
 	if err != nil || !ok {
 		return f, err
 	}
-	if f.log, err = decodeFeed(header); err != nil {
+	if f.feedHeader, err = decodeFeed(header); err != nil {
 		return nil, err
 	}
 	for _, last := range []bool{false, true} {
@@ -193,16 +135,14 @@ func decodeFeedRow(base []byte, it *Iterator) (offset uint64, c Change, stored b
 	return offset, c, stored, err
 }
 
-// append adds to the plan what an entry behind f takes, trimming included, and
+// append adds to the plan the rows of an entry at the end of f, trimming included, and
 // moves f.
 func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
-	if f.log.IsZero() {
-		id, err := ulid.New(ulid.Now(), s.r.store.opts.Entropy)
-		if err != nil {
-			return fmt.Errorf("drawing the id of a change log: %w", err)
+	if st := s.r.store; f.fork != st.identity.Fork {
+		if err := f.draw(st); err != nil {
+			return err
 		}
-		f.log = id
-		*p = append(*p, row{key: feedKey(feed.Name), value: encodeFeed(f.log)})
+		*p = append(*p, row{key: feedKey(feed.Name), value: f.encode()})
 	}
 	c.Offset = f.next
 	f.next++
@@ -296,7 +236,7 @@ func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, er
 	if err != nil {
 		return nil, err
 	}
-	if err := f.admit(name, after); err != nil || f.log.IsZero() {
+	if err := f.admit(name, after); err != nil || len(f.logs) == 0 {
 		return nil, err
 	}
 	base := feedKey(name)[1:]

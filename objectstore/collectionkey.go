@@ -20,7 +20,7 @@ const (
 const (
 	rowFormat    = 1
 	entryFormat  = 1
-	feedFormat   = 1
+	feedFormat   = 2
 	changeFormat = 1
 )
 
@@ -171,14 +171,58 @@ func splitEntry(rest, value []byte) (indexKey, key []byte, err error) {
 	return rest[: at-1 : at-1], rest[at:], nil
 }
 
-func encodeFeed(id ulid.ULID) []byte { return append([]byte{feedFormat}, id[:]...) }
+// feedHeader is the first row of a feed.
+type feedHeader struct {
+	fork uint32    // of the store that drew the last log; zero after an import
+	logs []feedLog // oldest first
+}
 
-func decodeFeed(b []byte) (id ulid.ULID, err error) {
-	if err := checkVersion("feed", b, feedFormat, 1+len(id)); err != nil {
-		return id, err
+// feedLog is the name of a part of a feed's history. A log continues the one before
+// it and ends where the next one begins.
+type feedLog struct {
+	name ulid.ULID
+	from uint64 // the offset of its first entry
+}
+
+const feedLogSize = 16 + 8
+
+func (h *feedHeader) encode() []byte {
+	b := append(make([]byte, 0, 5+feedLogSize*len(h.logs)), feedFormat)
+	b = binary.BigEndian.AppendUint32(b, h.fork)
+	for _, l := range h.logs {
+		b = binary.BigEndian.AppendUint64(append(b, l.name[:]...), l.from)
 	}
-	copy(id[:], b[1:])
-	return id, nil
+	return b
+}
+
+func decodeFeed(b []byte) (h feedHeader, err error) {
+	n := max(1, (len(b)-5)/feedLogSize)
+	if err := checkVersion("feed", b, feedFormat, 5+n*feedLogSize); err != nil {
+		return h, err
+	}
+	h.fork = binary.BigEndian.Uint32(b[1:])
+	for b = b[5:]; len(b) > 0; b = b[feedLogSize:] {
+		l := feedLog{name: ulid.ULID(b[:16]), from: binary.BigEndian.Uint64(b[16:])}
+		if l.from == 0 || len(h.logs) > 0 && l.from < h.logs[len(h.logs)-1].from {
+			return h, fmt.Errorf("%w: the logs of a feed are not in order", ErrFormat)
+		}
+		h.logs = append(h.logs, l)
+	}
+	return h, nil
+}
+
+// importedFeed returns the row of a feed with this key and value as an import writes
+// it: the next append draws a log, since the store that it came from may append too.
+func importedFeed(key, value []byte) ([]byte, error) {
+	if key[0] != kindFeed || bytes.IndexByte(key, nameEnd) != len(key)-1 {
+		return value, nil
+	}
+	h, err := decodeFeed(value)
+	if err != nil {
+		return nil, err
+	}
+	h.fork = 0
+	return h.encode(), nil
 }
 
 // encodeChange leaves out the offset, which is in the key.

@@ -73,6 +73,11 @@ func (in *importStream) row(im *importer) error {
 	if len(key) < 2 || Space(key[0]) != SpaceKV && Space(key[0]) != SpaceCollection {
 		return fmt.Errorf("%w: row with key %q", ErrStream, key)
 	}
+	if Space(key[0]) == SpaceCollection {
+		if value, err = importedFeed(key[1:], value); err != nil {
+			return err
+		}
+	}
 	return im.seg.Put(Space(key[0]), key[1:], value, false)
 }
 

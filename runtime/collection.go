@@ -125,15 +125,18 @@ func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Pos
 	return s.life().segment.ReadFeed(feed, after, limit)
 }
 
-// WaitFeed returns when ReadFeed has an entry behind a position. Unless it has one
-// already it is an Await: the turn is given up meanwhile.
+// WaitFeed returns when ReadFeed has an entry after a position, or when the ctx has
+// ended. Unless there is an entry already it is an Await, which gives up the turn.
 //
 // Errors: *objectstore.FeedError, the ctx's cause, those of Await.
 func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Position) error {
 	for {
 		ready, grown, err := s.watchFeed(ctx, feed, after)
-		if err != nil || ready {
+		if err != nil {
 			return err
+		}
+		if ready {
+			return context.Cause(ctx)
 		}
 		if grown == nil {
 			// What is there will be durable when an Await's fn may start.

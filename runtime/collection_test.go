@@ -145,6 +145,28 @@ func TestAReaderStopsWaiting(t *testing.T) {
 	})
 }
 
+// TestFeedWaitLooksAtItsContext waits with a context that has ended, for an entry that is
+// there: a loop of reads and waits ends, whatever it reads.
+func TestFeedWaitLooksAtItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		err := do(t.Context(), h, "a", "wait", func(ctx context.Context, c *counter) error {
+			if err := c.order(ctx, "x"); err != nil {
+				return err
+			}
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if err := c.s.WaitFeed(ended, "f", objectstore.Position{}); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("waiting with a context that has ended: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRowsEndWithTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})

@@ -1,0 +1,114 @@
+package objectstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Position is a place in a feed: after the entry at Offset, in the log named Log. The
+// name of a log is a ULID. A log is drawn with the first entry after a DeleteAll, after
+// an import of the object, and after a restored backup was opened; in the last two cases
+// it continues the log before it. So a name and an offset stand for one entry, in all
+// copies of the store.
+//
+// Without Log a position is good for any log: its reader does not notice that the
+// entries up to it have become others.
+//
+// Its fields are all of it: a client may keep them in any form, such as the JSON
+// {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12}, and send them back.
+type Position struct {
+	Log    string
+	Offset uint64
+}
+
+// These errors are found in a *FeedError.
+var (
+	// ErrTrimmed says that entries after a position are no longer there.
+	ErrTrimmed = errors.New("objectstore: feed is trimmed")
+	// ErrFeedReset says that the feed never was at a position, or is no longer: its log
+	// is another one, or ends before the position. The entries that the reader has seen
+	// may not be in the feed.
+	ErrFeedReset = errors.New("objectstore: feed was reset")
+)
+
+// FeedError says that a feed cannot be read from a position.
+type FeedError struct {
+	Feed  string
+	At    Position
+	First Position // before the first entry that is there
+	Err   error    // ErrTrimmed or ErrFeedReset
+}
+
+// Error names the feed, the position and the first entry that is there.
+func (e *FeedError) Error() string {
+	return fmt.Sprintf("%v: %q cannot be read after %d of log %q, its first entry is %d of log %q",
+		e.Err, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
+}
+
+// Unwrap returns ErrTrimmed or ErrFeedReset.
+func (e *FeedError) Unwrap() error { return e.Err }
+
+// maxFeedLogs bounds the logs that a feed remembers. A position in an older one is
+// ErrFeedReset.
+const maxFeedLogs = 32
+
+func (f *feedEnds) start() Position { return f.at(f.first - 1) }
+
+func (f *feedEnds) at(offset uint64) Position {
+	if len(f.logs) == 0 {
+		return Position{}
+	}
+	return Position{Log: f.logs[len(f.logs)-1].name.String(), Offset: offset}
+}
+
+// admit says whether a feed can be read from a position.
+func (f *feedEnds) admit(name string, p Position) error {
+	end, ok := f.endOf(p.Log)
+	var err error
+	switch {
+	case !ok || p.Offset > end:
+		err = ErrFeedReset
+	case p.Offset < f.first-1:
+		err = ErrTrimmed
+	default:
+		return nil
+	}
+	return &FeedError{Feed: name, At: p, First: f.start(), Err: err}
+}
+
+// endOf returns the last offset of a log; without a name that of the feed.
+func (f *feedEnds) endOf(log string) (end uint64, ok bool) {
+	end = f.next - 1
+	if log == "" {
+		return end, true
+	}
+	name, err := ulid.ParseStrict(log)
+	if err != nil {
+		return 0, false
+	}
+	for i := len(f.logs) - 1; i >= 0; i-- {
+		if f.logs[i].name == name {
+			return end, true
+		}
+		end = f.logs[i].from - 1
+	}
+	return 0, false
+}
+
+// draw begins a log with the next entry, and forgets those that end before the first.
+func (f *feedEnds) draw(st *Store) error {
+	name, err := ulid.New(ulid.Now(), st.opts.Entropy)
+	if err != nil {
+		return fmt.Errorf("drawing the name of a change log: %w", err)
+	}
+	old := f.logs[max(0, len(f.logs)-maxFeedLogs+1):]
+	for len(old) > 1 && old[1].from < f.first {
+		old = old[1:]
+	}
+	f.fork = st.identity.Fork
+	f.logs = append(slices.Clone(old), feedLog{name: name, from: f.next})
+	return nil
+}
