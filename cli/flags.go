@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -94,6 +95,12 @@ func readTokens(path string) ([]string, error) {
 		return nil, nil
 	}
 	return web.ReadTokens(path)
+}
+
+// readableByOthers reports whether every user of the machine can read a file.
+func readableByOthers(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && runtime.GOOS != "windows" && info.Mode()&0o004 != 0
 }
 
 // allow returns an error if a listener may not be opened at addr: beyond loopback it needs the tokens of a

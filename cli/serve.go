@@ -118,6 +118,11 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	if err != nil {
 		return err
 	}
+	for _, path := range []string{c.TokenFile, c.AdminTokenFile} {
+		if path != "" && readableByOthers(path) {
+			s.log.Warn("every user of this machine can read the token file", "file", path, "want", "mode 0600")
+		}
+	}
 	if err := s.listen(ctx, c); err != nil {
 		return err
 	}

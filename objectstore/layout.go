@@ -148,7 +148,7 @@ func makeDir(fsys vfs.FS, dir string) error {
 		}
 		at = up
 	}
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, privateDir); err != nil {
 		return fmt.Errorf("objectstore: %w", err)
 	}
 	for _, d := range missing {
