@@ -67,7 +67,7 @@ func (f *answerFrame) on(p Part, server bool) effect {
 	switch rank := toolRank(p); {
 	case settled(p), f.Approved != nil && rank >= 4:
 		return repeated
-	case p.is("providerExecuted"), rank < 2 || rank > 4:
+	case p.is("providerExecuted"), rank < 2 || rank > 5:
 		return refused
 	case f.Approved != nil, server:
 		if state != approvalRequested || f.Approved == nil && f.State != outputError {
@@ -158,7 +158,11 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	if f.Tools != nil {
 		note.Tools = f.Tools
 	}
-	return k.goOnLater(ctx, conn.ID(), of, note)
+	open, err := k.goOnLater(ctx, conn.ID(), of, note)
+	if err == nil && open && conn.Protocol() { // as if it had asked to be sent the continuation
+		k.waiting = append(without(k.waiting, conn), conn)
+	}
+	return err
 }
 
 // refuse tells a client why something that is no request was not done.
@@ -257,31 +261,36 @@ func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) 
 	return k.load(ctx, row)
 }
 
-// goOnLater has the assistant go on in a message when what is being answered has ended, unless that waits
-// to be done.
-func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) error {
-	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
+// goOnLater requests a continuation of a message, unless one waits, and reports whether one waits now or has begun.
+func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
+	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, r := range open {
+	for _, r := range rows {
 		if r.Value.Status == Queued && r.Value.Continues && r.Value.Message == message {
-			return nil
+			return true, nil
 		}
 	}
 	row := replyRow{
 		ID: "cont_" + ulid.Make().String(), Status: Queued, Continues: true, Answers: true, Conn: conn, Message: message,
 		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
 	}
-	return dohost.Transaction(ctx, func(ctx context.Context) (err error) {
+	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		if row.Number, err = k.nextNumber(ctx); err != nil {
 			return err
 		}
 		if err := replies.Insert(ctx, k.store(), row); err != nil {
 			return err
 		}
-		return k.beginNext(ctx)
+		if err := k.beginNext(ctx); err != nil {
+			return err
+		}
+		now, _, err := replies.Get(ctx, k.store(), row.ID)
+		open = !now.Value.Status.final()
+		return err
 	})
+	return open, err
 }
 
 // awaits says that a message has calls that somebody else is to answer.

@@ -69,7 +69,8 @@ type Tool struct {
 	// A call that was cut off while it ran is not run again: the model is told that whether it took effect
 	// is not known. Nil means that a client runs it, and answers.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Approve has every call of it wait until a client allows it. It is for those that have a Run.
+	// Approve makes each call wait until a client approves it. Then the call runs, or is sent to the clients if there
+	// is no Run.
 	Approve bool
 }
 
@@ -158,12 +159,18 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 		}
 		t, ours := a.tool(toolName(p))
 		switch state := p.Text("state"); {
-		case state == approvalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil:
+		case ours && t.Run == nil && state == approvalResponded:
+			waits = true
+			if err := a.handToClient(ctx, t, p); err != nil {
+				return false, false, err
+			}
+			continue
+		case state == approvalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || approved(p)):
 			waits = true
 			continue
 		case !ours:
 			err = a.settle(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
-		case !a.r.l.made(p):
+		case t.Run != nil && !a.r.l.made(p):
 			err = a.settle(ctx, p, nil, errNotMade)
 		case t.Approve && state == inputAvailable:
 			waits = true

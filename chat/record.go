@@ -103,6 +103,16 @@ func (l *live) madeCalls() map[string]bool {
 // errNotMade is the result of a call that the program stored, or changed, with [SetMessages].
 var errNotMade = errors.New("the server has no record that the model made this call with this input")
 
+// handToClient sends clients a call of theirs that was approved. The call then waits for its result.
+func (a *answering) handToClient(ctx context.Context, t Tool, p Part) error {
+	l := a.r.l
+	if err := l.note(ctx, func(row *replyRow) { row.Clients = with(row.Clients, t.Name) }); err != nil {
+		return err
+	}
+	c := called(p)
+	return l.addAll(ctx, append(l.st.before(c), c))
+}
+
 // mark notes of a call that it has not begun to run, and whether the server or a client runs it. So a reply that is cut
 // off after it is known to wait for the client, and no client can answer a call that the server runs.
 func (a *answering) mark(ctx context.Context, c Chunk) error {

@@ -57,15 +57,15 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 			return l.row, err
 		}
 	}
+	if err := k.announce(ctx, l); err != nil {
+		return l.row, err
+	}
 	if first && row.Continues {
 		if settles, _ := l.repairs(false); len(settles) > 0 {
 			if err := l.addAll(ctx, settles); err != nil {
 				return l.row, err
 			}
 		}
-	}
-	if err := k.announce(ctx, l); err != nil {
-		return l.row, err
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,6 +137,11 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 		var c Chunk
 		if err := json.Unmarshal(r.JSON, &c); err != nil {
 			return err
+		}
+		if id := c.Text("toolCallId"); c.Type() == "tool-input-available" && slices.Contains(row.Allowed, id) {
+			if p, ok := acc.call(id); ok && p.Text("state") == approvalRequested {
+				consent(p, id, true) // which has no chunk, and came before this one
+			}
 		}
 		acc.add(c)
 		return nil

@@ -1,9 +1,12 @@
 package chat
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Call of a tool, the states of its part. They go on in this order, except that an output that is
-// preliminary may be followed by others.
+// preliminary may be followed by others, and that a call which a client runs is available again once it is approved.
 const (
 	inputStreaming    = "input-streaming"
 	inputAvailable    = "input-available"
@@ -20,6 +23,9 @@ func toolRank(p Part) int {
 	case inputStreaming:
 		return 1
 	case inputAvailable:
+		if approved(p) {
+			return 5
+		}
 		return 2
 	case approvalRequested:
 		return 3
@@ -27,17 +33,26 @@ func toolRank(p Part) int {
 		return 4
 	case outputAvailable:
 		if p.is("preliminary") {
-			return 5
+			return 6
 		}
-		return 6
+		return 7
 	case outputError, outputDenied:
-		return 6
+		return 7
 	}
 	return 0
 }
 
 // settled says that a part is a call that has its outcome.
-func settled(p Part) bool { return toolRank(p) == 6 }
+func settled(p Part) bool { return toolRank(p) == 7 }
+
+// approved reports whether a call was approved.
+func approved(p Part) bool {
+	var approval struct {
+		Approved bool `json:"approved"`
+	}
+	raw := p.Member("approval")
+	return raw != nil && json.Unmarshal(raw, &approval) == nil && approval.Approved
+}
 
 // isTool says that a part is a call of a tool.
 func isTool(p Part) bool { return p.Type() == "dynamic-tool" || strings.HasPrefix(p.Type(), "tool-") }
@@ -81,6 +96,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 		}
 		p.set("toolCallId", id)
 		a.push(p)
+	case c.Type() == "tool-input-available" && p.Text("state") == approvalResponded && approved(p):
 	case toolRank(next) < toolRank(p), toolRank(next) == toolRank(p) && !next.is("preliminary"):
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,97 @@ func TestClientToolAtEveryPoint(t *testing.T) {
 	}
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 2) }
 	dohosttest.EveryPoint(t, s)
+}
+
+// A call of a client's tool that wants an approval is sent to the client as any other once it is approved, and only once.
+func TestApprovalOfClientTool(t *testing.T) {
+	class := func(m *clerk) dohost.Class {
+		return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "sign"}, Approve: true}}})
+		}}, nil)
+	}
+	for name, approve := range map[string]bool{"approved": true, "denied": false} {
+		t.Run(name, func(t *testing.T) {
+			m := &clerk{cage: &cage{words: 1}, tool: "sign", runs: map[string]int{}}
+			talk(t, class(m), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := come(t, h, "r")
+				c := forger{reader: r, t: t, h: h}
+				r.ask(ctx, "one", "sign it", nil)
+				r.end(t, "one")
+				h.Advance(time.Second)
+				call := r.calls("approval-requested")[0]
+				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": approve, "autoContinue": true})
+				if !approve {
+					h.Advance(5 * time.Second)
+					if p := c.call(call); p.Text("state") != "output-denied" || len(said(t, h)) != 2 {
+						t.Errorf("%s: %q", p.Text("state"), said(t, h))
+					}
+					r.leave()
+					return
+				}
+				r.hears(t, func(f frame) bool { return f.Done && f.Outcome == "completed" })
+				h.Advance(time.Second)
+				h.Evict(polly, dohost.Fence)
+				h.Advance(5 * time.Second)
+				if p := c.call(call); p.Text("state") != "input-available" || !strings.Contains(string(p.Member("approval")), `"approved":true`) {
+					t.Errorf("%s, %s", p.Text("state"), p.Member("approval"))
+				}
+				r.leave()
+				r = come(t, h, "r")
+				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
+				h.Advance(5 * time.Second)
+				if n := m.calls.Load(); n != 1 {
+					t.Errorf("the model was asked %d times before there is a result", n)
+				}
+				r.say(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call, "output": "signed", "autoContinue": true})
+				h.Advance(5 * time.Second)
+				if p := c.call(call); p.Text("output") != "signed" || said(t, h)[1] != "assistant: 2.0" {
+					t.Errorf("%s: %q", p.Member("output"), said(t, h))
+				}
+				r.leave()
+			})
+		})
+	}
+}
+
+// A client that sends a result and no other frame is sent the continuation as one that asks for what it missed: first
+// that there is one, and chunks once it has acknowledged that. The other clients get the chunks as they come.
+func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
+	for name, tools := range map[string]string{"result": "ask", "approval": "stamp"} {
+		t.Run(name, func(t *testing.T) {
+			m := &clerk{cage: &cage{words: 2}, tool: tools, runs: map[string]int{}}
+			talk(t, clerkClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r, other := come(t, h, "r"), come(t, h, "other")
+				r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{map[string]any{"name": "ask"}}})
+				r.end(t, "one")
+				other.end(t, "one")
+				n := len(r.log)
+				if call := r.calls("input-available"); len(call) > 0 {
+					r.say(ctx, map[string]any{"type": "cf_agent_tool_result", "toolCallId": call[0], "output": 1, "autoContinue": true})
+				} else {
+					call := r.calls("approval-requested")[0]
+					r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
+				}
+				first := r.hears(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" })
+				wants(t, "it heard", r.log[n:], "cf_agent_message_updated", "cf_agent_stream_resuming", "cf_agent_use_chat_response")
+				if !first.Replay || *first.Seq != 0 {
+					t.Errorf("%+v", first)
+				}
+				r.end(t, first.ID)
+				other.end(t, first.ID)
+				for _, v := range []*view{r.seen[first.ID], other.seen[first.ID]} {
+					if err := counted(v.text, 2); err != nil {
+						t.Error(err)
+					}
+				}
+				if slices.Contains(other.log, "cf_agent_stream_resuming") {
+					t.Errorf("the other heard %q", other.log)
+				}
+				r.leave()
+				other.leave()
+			})
+		})
+	}
 }
 
 func TestApprovalAtEveryPoint(t *testing.T) {
