@@ -51,6 +51,10 @@ type invocation[O, In, Out any] struct {
 	result carried[Out]
 }
 
+// minCounted is from how many bytes on a result counts for the limit of what is not durable.
+// The caller of a smaller one holds more memory itself.
+const minCounted = 1 << 10
+
 // Handle calls the method.
 func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error {
 	o, err := instanceOf[O](instance)
@@ -65,8 +69,11 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 	if err != nil {
 		return err
 	}
-	c.result, err = carry(out, c.byRef)
-	return err
+	if c.result, err = carry(out, c.byRef); err != nil || len(c.result.data) < minCounted {
+		return err
+	}
+	// The result waits until all that the object wrote is durable.
+	return runtime.StateOf(ctx).EmitOutput(ctx, len(c.result.data), func(error) {})
 }
 
 // Do runs fn with the object, as [Call] runs a method. What fn shares with its

@@ -92,7 +92,7 @@ func (w *responseWriter) FlushError() error {
 		return err
 	}
 	p := w.piece()
-	if err := w.state.Chunk(w.ctx, func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
+	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
 		if errors.Is(err, ErrInTransaction) {
 			w.body = p.body // it has not left
 		}
@@ -108,7 +108,7 @@ func (w *responseWriter) finish() error {
 	}
 	p := w.piece()
 	p.last, p.socket, p.next = true, w.socket, w.next
-	return w.state.EmitOutput(w.ctx, func(err error) { w.out.put(p, err) })
+	return w.state.EmitOutput(w.ctx, len(p.body), func(err error) { w.out.put(p, err) })
 }
 
 func (w *responseWriter) piece() piece {

@@ -180,7 +180,7 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 	if n := max(len(request), len(response)); n > MaxAutoResponse {
 		return &LimitError{What: "automatic response", Size: n, Limit: MaxAutoResponse}
 	}
-	return s.rt().EmitOutput(ctx, func(err error) {
+	return s.rt().EmitOutput(ctx, 0, func(err error) {
 		if err == nil {
 			s.sockets().SetAutoResponse(s.ID(), request, response)
 		}
@@ -188,7 +188,9 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 }
 
 // alive says whether an incarnation may do what takes effect at once.
-func alive(ctx context.Context, st *runtime.State) error { return st.EmitOutput(ctx, func(error) {}) }
+func alive(ctx context.Context, st *runtime.State) error {
+	return st.EmitOutput(ctx, 0, func(error) {})
+}
 
 // ErrNoSocketHandler says that the object's class has no [OnSocket].
 var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
@@ -238,7 +240,7 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 		return err
 	}
 	packed := socket.Pack(f)
-	return st.EmitOutput(ctx, func(err error) {
+	return st.EmitOutput(ctx, len(packed), func(err error) {
 		if err == nil {
 			s.c.Push(packed)
 		}
@@ -262,7 +264,7 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 		return err
 	}
 	s.c.Hush(true)
-	err = st.EmitOutput(ctx, func(err error) {
+	err = st.EmitOutput(ctx, 0, func(err error) {
 		if err == nil {
 			s.c.HangUp(Closing{Code: code, Reason: reason})
 		} else {
@@ -301,7 +303,7 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if err != nil {
 		return err
 	}
-	err = s.rt().EmitOutput(ctx, func(err error) {
+	err = s.rt().EmitOutput(ctx, len(packed), func(err error) {
 		if err == nil {
 			b.Send()
 		} else {

@@ -41,11 +41,13 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 	return v, err == nil, err
 }
 
-// Put writes a key. While too much that the object or the host has written is not
-// durable, it waits, with the turn held.
+// Put writes a key. It waits, with the turn held, while more than 8 MiB that the object has
+// committed are not durable, and while all objects of the host together have 256 MiB that are
+// not durable: what their events have written so far, commits, and outputs. The wait ends with
+// ctx, with the incarnation, or after a minute.
 //
-// Errors: a [*LimitError] for the key, the value or the segment, [ErrNoSpace], and
-// one for a value that cannot be encoded.
+// Errors: a [*LimitError] for the key, the value or the segment, [ErrNoSpace], one for a value
+// that cannot be encoded, and [ErrOverloaded] after a minute's wait.
 func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
 	return put(ctx, s, key, v, false)
 }
@@ -110,10 +112,10 @@ func batchLimit(n int) error {
 	return nil
 }
 
-// Delete removes a key and says whether it was there. It never waits, and a full
-// disk does not refuse it.
+// Delete removes a key and says whether it was there. It waits as [Put] does. A full disk does
+// not refuse it.
 //
-// Errors: a [*LimitError] for the segment.
+// Errors: a [*LimitError] for the segment, [ErrOverloaded].
 func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
 	return s.rt().Delete(ctx, kv, []byte(key), false)
 }
@@ -145,9 +147,10 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 	return deleted, nil
 }
 
-// DeleteAll removes everything that the object has stored, its alarm included.
+// DeleteAll removes everything that the object has stored, its alarm included. It waits as
+// [Put] does.
 //
-// Errors: [ErrInTransaction].
+// Errors: [ErrInTransaction], [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
 // Sync makes what the event wrote history and returns when all that the object has

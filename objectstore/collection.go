@@ -140,7 +140,7 @@ func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
 //
 // Errors: *RowError, *NameError, *LimitError (whose sizes are of records: index
 // entries count for a row's value, names for its keys), ErrNoSpace, ErrFormat,
-// ErrReadOnlyStore.
+// ErrReadOnlyStore, ErrFull.
 func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	var old rowRecord
 	if w.Blind {
@@ -279,6 +279,13 @@ func (s *Segment) writeAll(p plan) error {
 		if size > MaxSegment {
 			return &LimitError{What: "segment", Size: size, Limit: MaxSegment}
 		}
+	}
+	cost := 0
+	for i := range p {
+		cost += s.cost(p[i].key, len(p[i].value))
+	}
+	if err := s.reserve(cost); err != nil {
+		return err
 	}
 	for i := range p {
 		s.set(p[i].key, p[i].value, p[i].deleted, false)

@@ -194,13 +194,15 @@ func (c *committer) landed() {
 	var freed, segments int64
 	for i := range c.rec.parts {
 		p := &c.rec.parts[i]
-		freed += p.g.bytes()
+		n := p.g.bytes()
+		freed += n
+		p.r.freed(n)
 		segments += int64(p.g.segments)
 		if spent := p.land(); spent != nil {
 			c.spent = append(c.spent, spent)
 		}
 	}
-	s.undurable.sub(freed)
+	s.budget.give(freed)
 	s.counts.records.Add(1)
 	s.counts.segments.Add(segments)
 	s.counts.bytes.Add(c.rec.size)

@@ -81,6 +81,32 @@
 // cause, before the engine needs a log file that it cannot make. A flush that fails
 // during Open is Open's error.
 //
+// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of segments under way
+// with the undos of their savepoints, of generations, and of outputs that have not been
+// released. A row counts its key, its value and 32 bytes, an output the size that it came
+// with. Each write reserves its bytes first, with one atomic operation, and returns [ErrFull]
+// if they are not there; its caller waits with [Segment.WaitRoom] and repeats it. The bytes of
+// a segment go with it: to a generation, until the record is durable, or back when the segment
+// is discarded. These rules keep events that hold bytes and wait for bytes from waiting for
+// each other:
+//
+//   - A write waits for an object's own limit only while bytes of the object that were handed
+//     over are not durable. The segment's own bytes do not count, so the committer alone ends
+//     the wait.
+//   - Those that wait for the host's limit get room in the order in which they came.
+//   - If the first of them finds no room, and nothing that was handed over is on its way to
+//     the disk, it becomes the favored segment: it may exceed the limit, by [MaxOvercommit] at
+//     most, until it is handed over or discarded or its life ends. One segment at a time is
+//     favored. So there is always a segment that can come to its end, or a record in flight.
+//   - Changes of the slot, and outputs without a size, do not wait: an event has few of them.
+//     The slot writes of the runtime are such.
+//
+// So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for
+// each slot write of the runtime itself, and what a favored segment holds whose life has ended
+// and whose code still runs. An event whose code neither ends nor writes keeps its bytes; if
+// it is the favored one, others wait until its life ends: the caller of WaitRoom bounds its
+// wait.
+//
 // # What may not be assumed
 //
 // A Clean range is clean at that moment only. Two ranges' outputs have no order
@@ -90,7 +116,7 @@
 // # Goroutines and locks
 //
 // The committer is the only goroutine of this package, besides the call of
-// Options.OnFail. Locks are taken in the order Range.mu, queue.mu; none is held
+// Options.OnFail. Locks are taken in the order Range.mu, queue.mu or budget.mu; none is held
 // while there is I/O, while an output is released or while a callback runs.
 // Waiting is done on channels, so that a store works in a synctest bubble.
 //

@@ -15,8 +15,8 @@ type ending struct {
 
 // A store ends in this order: ended is set, the queue is shut, and the committer
 // lands or drops what is undurable. So a hand-over that has not seen ended either
-// finds the queue shut or is dealt with, and who waits for undurable bytes to
-// become fewer finds ended set when they have.
+// finds the queue shut or is dealt with, and a write that waits for memory finds ended
+// set when the wait ends.
 
 // refusal returns nil while the store is open, then an error that is ErrFenced.
 func (s *Store) refusal() error {
@@ -39,6 +39,7 @@ func (s *Store) fail(cause error) {
 	failure := fmt.Errorf("objectstore: store failed: %w", cause)
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
 	s.queue.end(true)
+	s.budget.close()
 	s.opts.Logger.Error("store failed", "err", cause)
 }
 
@@ -54,6 +55,7 @@ func (s *Store) failed(failure error) {
 func (s *Store) shutDown(abort bool) {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.queue.end(abort)
+	s.budget.close()
 	<-s.done
 }
 
@@ -83,6 +85,7 @@ func (s *Store) Abandon() {
 func (s *Store) Cut() {
 	s.cut.Store(true)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
+	s.budget.close()
 }
 
 // drop takes back generations that will not become durable here, and releases their
@@ -101,7 +104,8 @@ func (c *committer) drop(parts []part) {
 		}
 		p.r.dropping++
 		p.r.mu.Unlock()
-		c.s.undurable.sub(p.g.bytes())
+		p.r.freed(p.g.bytes())
+		c.s.budget.give(p.g.bytes())
 		p.r.releaseDropped(p.g.outs, c.s.refusal())
 	}
 }

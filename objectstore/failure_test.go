@@ -55,7 +55,10 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 			b.put(t, fmt.Sprint(i), strings.Repeat("x", MaxValue))
 		}
 		b.handOver(t)
-		go func() { throttled <- b.Throttle(context.Background()) }()
+		if err := b.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrFull) {
+			t.Errorf("a write of an object with 12 MiB that are not durable: %v", err)
+		}
+		go func() { throttled <- b.WaitRoom(context.Background()) }()
 		synctest.Wait()
 		release()
 		j.want(t, "in flight!", "read of it!", "filling!", "another!", "kept!")

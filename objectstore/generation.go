@@ -3,7 +3,8 @@ package objectstore
 // emission is an output and what it waits for.
 type emission struct {
 	out  Output
-	sync bool // waits for NoWait writes too
+	sync bool  // waits for NoWait writes too
+	size int64 // bytes that it holds, in the store's budget until it is released
 }
 
 // slotChange is what a generation does to the alarm slot.

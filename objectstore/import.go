@@ -45,6 +45,7 @@ func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	im.r.Begin(e)
 	im.seg = im.r.NewSegment(e)
 	err := im.run(id, r)
+	im.seg.Discard()
 	if err != nil && im.marked {
 		err = errors.Join(err, im.remove())
 	}
@@ -67,7 +68,7 @@ type importer struct {
 
 func (im *importer) run(id ID, r io.Reader) error {
 	if im.marked {
-		if err := im.seg.DeleteAll(); err != nil {
+		if err := im.write(im.ctx, im.seg.DeleteAll); err != nil {
 			return err
 		}
 	} else if err := im.wantAbsent(id); err != nil {
@@ -127,7 +128,7 @@ func (im *importer) wantAbsent(id ID) error {
 // remove takes back what an import has written.
 func (im *importer) remove() error {
 	im.seg.Discard()
-	if err := im.seg.DeleteAll(); err != nil {
+	if err := im.write(context.WithoutCancel(im.ctx), im.seg.DeleteAll); err != nil {
 		return err
 	}
 	im.seg.g.mark = markCleared
@@ -136,6 +137,19 @@ func (im *importer) remove() error {
 	}
 	im.marked = false
 	return nil
+}
+
+// write does what adds to the segment, and waits for memory if there is none.
+func (im *importer) write(ctx context.Context, op func() error) error {
+	for {
+		err := op()
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
+		if err := im.seg.WaitRoom(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // commit hands the segment over and waits until it is durable. It does not look at

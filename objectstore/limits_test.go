@@ -1,7 +1,6 @@
 package objectstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -113,77 +112,6 @@ func TestReserveFollowsTheMemTable(t *testing.T) {
 			t.Errorf("memtables of %d, reserve %d: %d bytes, want %d", c.memTable, c.reserve, got, c.want)
 		}
 	}
-}
-
-func TestThrottle(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		opts Options
-		// mine says that the writer itself holds what is too much.
-		mine bool
-	}{
-		{"object", Options{MaxObjectBytes: 1000}, true},
-		{"host", Options{MaxHostBytes: 1000}, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			held(t, c.opts, func(t *testing.T, s *Store, fs *FS, j *journal) {
-				release := fs.HoldSyncs()
-				o := s.live("c", "a")
-				o.put(t, "n", strings.Repeat("x", 900))
-				o.handOver(t)
-				if err := o.Throttle(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				o.put(t, "m", strings.Repeat("x", 100))
-				o.handOver(t)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				if err := o.Throttle(ctx); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("throttle with %d bytes: %v", s.Stats().Undurable, err)
-				}
-				err := s.live("c", "b").Throttle(ctx)
-				if waits := err != nil; waits == c.mine {
-					t.Errorf("another object's throttle: %v", err)
-				}
-				go func() {
-					if err := o.Throttle(context.Background()); err != nil {
-						t.Error(err)
-					}
-					j.note("let through")
-				}()
-				j.want(t)
-				release()
-				j.want(t, "let through")
-			})
-		})
-	}
-}
-
-func TestThrottleEndsWhenDropped(t *testing.T) {
-	held(t, Options{MaxObjectBytes: 100}, func(t *testing.T, s *Store, fs *FS, j *journal) {
-		release := fs.HoldSyncs()
-		defer release()
-		s.live("c", "b").put(t, "n", "1")
-		b := s.live("c", "b")
-		b.put(t, "n", "1")
-		b.handOver(t)
-		synctest.Wait()
-		o := s.live("c", "a")
-		o.put(t, "n", strings.Repeat("x", 100))
-		o.handOver(t)
-		go func() {
-			if err := o.Throttle(context.Background()); err != nil {
-				t.Error(err)
-			}
-			j.note("let through")
-		}()
-		j.want(t)
-		o.FenceDropping()
-		j.want(t, "let through")
-		if !o.Clean() {
-			t.Error("not clean after its only generation was dropped")
-		}
-	})
 }
 
 func TestStalled(t *testing.T) {

@@ -33,10 +33,13 @@ type Options struct {
 	Cache int64
 	// MemTable is the size of a memtable in bytes. Zero means 64 MiB.
 	MemTable int64
-	// MaxObjectBytes and MaxHostBytes bound what is handed over and not yet
-	// durable; Throttle waits beyond them. Zero means 8 MiB and 256 MiB.
+	// MaxObjectBytes bounds the bytes of one object that were handed over and are not
+	// durable. A write returns ErrFull while there are more. Zero means 8 MiB.
 	MaxObjectBytes int64
-	MaxHostBytes   int64
+	// MaxHostBytes bounds the bytes of all objects that are not durable: those of segments
+	// under way, those that were handed over, and the payloads of outputs. A write that would
+	// exceed it returns ErrFull. Zero means 256 MiB.
+	MaxHostBytes int64
 	// ReserveBytes is the free disk space below which Put returns ErrNoSpace.
 	// Zero means four times MemTable, 64 MiB at least; negative means none. The
 	// engine may take that before the next look at the disk: by a log, a flush beside

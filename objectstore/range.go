@@ -1,8 +1,8 @@
 package objectstore
 
 import (
-	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dohost/dohost/internal/invariants"
 )
@@ -16,6 +16,10 @@ type Range struct {
 	id     ID
 	prefix []byte // of all keys of the object
 	bad    error  // the ID is not allowed: nothing is handed over
+
+	// undurable is what filling and inflight count for. It changes with mu held, but for
+	// the part of a record that is durable.
+	undurable atomic.Int64
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O
 	// or while an output is released. What is done under it is short, so that a
@@ -46,7 +50,15 @@ func (s *Store) Range(id ID) *Range {
 func (r *Range) Begin(e Epoch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.beginLocked(e)
+}
+
+func (r *Range) beginLocked(e Epoch) {
+	invariants.Held(&r.mu)
 	r.owner = e
+	if f := r.store.budget.favored.Load(); f != nil && f.r == r && f.epoch != e {
+		r.store.budget.unfavor(f) // its code may never come to an end
+	}
 }
 
 // Fence leaves the range without an owner. What was handed over stays history,
@@ -58,7 +70,7 @@ func (r *Range) Fence() { r.Begin(Epoch{}) }
 // ErrFenced by the caller's goroutine. A record in flight lands.
 func (r *Range) FenceDropping() {
 	r.mu.Lock()
-	r.owner = Epoch{}
+	r.beginLocked(Epoch{})
 	g := r.filling
 	r.filling = nil
 	if g != nil {
@@ -68,7 +80,8 @@ func (r *Range) FenceDropping() {
 	if g == nil {
 		return
 	}
-	r.store.undurable.sub(g.bytes())
+	r.freed(g.bytes())
+	r.store.budget.give(g.bytes())
 	r.releaseDropped(g.outs, ErrFenced)
 }
 
@@ -130,6 +143,9 @@ func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
+	if !g.dirty() {
+		s.settle(s.payload)
+	}
 	if !g.dirty() && r.freeLocked() {
 		g.outs = nil
 		g.reset()
@@ -144,7 +160,10 @@ func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 			r.checkClearingLocked(&g.clearing)
 		}
 		r.handed++
-		r.store.undurable.add(r.fillLocked(s))
+		grown := r.fillLocked(s)
+		r.undurable.Add(grown)
+		r.store.budget.committing.Add(grown)
+		s.settle(grown + s.payload)
 		if r.filling == g {
 			s.g = r.store.queue.spare()
 			if g.gated {
@@ -207,37 +226,8 @@ func (r *Range) Clean() bool {
 	return r.filling == nil && r.inflight == nil && len(r.out) == 0 && !r.releasing && r.dropping == 0
 }
 
-// undurableLocked is what the range counts for against Options.MaxObjectBytes.
-func (r *Range) undurableLocked() int64 {
-	invariants.Held(&r.mu)
-	var n int64
-	for _, g := range [...]*generation{r.filling, r.inflight} {
-		if g != nil {
-			n += g.bytes()
-		}
-	}
-	return n
-}
-
-// Throttle waits while the range, or the store, holds more undurable bytes than
-// Options allow. It returns ErrFenced when the store fails, else the ctx's error.
-func (r *Range) Throttle(ctx context.Context) error {
-	for {
-		if err := r.store.refusal(); err != nil {
-			return err
-		}
-		// Taken before looking, so that a record that lands in between is not missed.
-		landed := r.store.undurable.changed()
-		r.mu.Lock()
-		mine := r.undurableLocked()
-		r.mu.Unlock()
-		if mine <= r.store.opts.MaxObjectBytes && r.store.undurable.load() <= r.store.opts.MaxHostBytes {
-			return nil
-		}
-		select {
-		case <-landed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+// freed notes that so many bytes are durable, or dropped. The caller gives them back.
+func (r *Range) freed(n int64) {
+	r.undurable.Add(-n)
+	r.store.budget.committing.Add(-n)
 }

@@ -91,13 +91,18 @@ func (r *Range) release(outs []emission, err error) (all bool) {
 		async, ok := outs[i].out.(AsyncOutput)
 		if !ok || err != nil {
 			outs[i].out.Release(err)
+			r.store.budget.give(outs[i].size)
 			continue
 		}
+		size := outs[i].size
 		r.mu.Lock()
 		r.out = append(slices.Clone(outs[i+1:]), r.out...)
 		r.mu.Unlock()
 		i = len(outs)
-		async.ReleaseAsync(func() { r.resume(r.leaving()) })
+		async.ReleaseAsync(func() {
+			r.store.budget.give(size)
+			r.resume(r.leaving())
+		})
 		return false
 	}
 	return true
@@ -108,6 +113,7 @@ func (r *Range) release(outs []emission, err error) (all bool) {
 func (r *Range) releaseAfter(outs []emission, err error, v any) (all bool) {
 	r.store.opts.Logger.Error("an output panicked", "object", r.id.String(), "output", fmt.Sprintf("%T", outs[0].out), "panic", v,
 		"stack", string(debug.Stack()))
+	r.store.budget.give(outs[0].size)
 	switch {
 	case v != nil:
 		return r.release(outs[1:], err)

@@ -133,6 +133,9 @@ func (s *Segment) Rollback(p Savepoint) []Output {
 	}
 	s.saves.cut(p.undo)
 	s.saves.open = s.saves.open[:p.depth]
+	for i := range s.g.outs[p.outs:] {
+		s.payload -= s.g.outs[p.outs+i].size
+	}
 	dropped := outputs(s.g.outs[p.outs:])
 	clear(s.g.outs[p.outs:])
 	s.g.outs = s.g.outs[:p.outs]

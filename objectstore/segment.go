@@ -45,6 +45,9 @@ type Segment struct {
 	saves   savepoints
 	serial  uint64    // counts the times the segment was emptied: tells old savepoints
 	scratch []byte    // a key under construction
+	held    int64     // bytes of the store's budget that are the segment's: at least bytes()
+	need    int64     // by how much the write that returned ErrFull exceeded that
+	payload int64     // of the outputs
 	feeds   feedCache // ends of feeds, as the segment sees them
 }
 
@@ -86,7 +89,7 @@ func (r *row) appendTo(dst []byte) ([]byte, bool) {
 }
 
 // Put writes a row. It copies key and value. With noWait no output waits for
-// this write. Errors: *LimitError, ErrNoSpace, ErrReadOnlyStore.
+// this write. Errors: *LimitError, ErrNoSpace, ErrReadOnlyStore, ErrFull.
 func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error {
 	if len(value) > MaxValue {
 		return &LimitError{What: "value", Size: len(value), Limit: MaxValue}
@@ -98,7 +101,7 @@ func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error {
 }
 
 // Delete removes a row, whether it exists or not. Errors: *LimitError,
-// ErrReadOnlyStore.
+// ErrReadOnlyStore, ErrFull.
 func (s *Segment) Delete(sp Space, key []byte, noWait bool) error {
 	return s.write(sp, key, nil, true, noWait)
 }
@@ -117,8 +120,24 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 			return &LimitError{What: "segment", Size: n, Limit: MaxSegment}
 		}
 	}
+	if err := s.reserve(s.cost(k, len(value))); err != nil {
+		return err
+	}
 	s.set(k, value, deleted, noWait)
 	return nil
+}
+
+// cost is by how many bytes the segment grows at most when a row is written.
+func (s *Segment) cost(k []byte, valueLen int) int {
+	n, since := rowSize(k, valueLen), s.saves.since()
+	if since == 0 {
+		return n
+	}
+	n += undoOverhead
+	if at := s.g.set.find(k); at >= 0 && s.g.set.rows[at].saved < since {
+		n += len(s.g.set.rows[at].value)
+	}
+	return n
 }
 
 // set writes a row, whose key begins with the space. The first time after a savepoint was
@@ -133,7 +152,7 @@ func (s *Segment) set(k, value []byte, deleted, noWait bool) {
 }
 
 // DeleteAll removes all rows of all spaces, and the alarm. It reads up to 1,000 keys of the
-// object, so that the committer need not. Errors: ErrReadOnlyStore, ErrFenced.
+// object, so that the committer need not. Errors: ErrReadOnlyStore, ErrFenced, ErrFull.
 func (s *Segment) DeleteAll() error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
@@ -144,6 +163,9 @@ func (s *Segment) DeleteAll() error {
 		if c, err = s.r.clearing(); err != nil {
 			return err
 		}
+	}
+	if err := s.reserve(rowOverhead + undoOverhead + len(c.keys)); err != nil {
+		return err
 	}
 	if s.saves.since() > 0 {
 		s.saves.push(undo{kind: undoClear, before: &generation{
@@ -168,7 +190,7 @@ func (s *Segment) Slot() (Slot, bool, error) {
 }
 
 // SetSlot sets the object's alarm. Its entry in the index goes into the same
-// record. On a store opened read-only the hand-over is refused.
+// record. It does not wait for memory: see Reserve. On a store opened read-only the hand-over is refused.
 func (s *Segment) SetSlot(slot Slot) {
 	s.changeSlot(slotChange{changed: true, set: true, slot: slot.rounded()})
 }
@@ -191,17 +213,31 @@ func (s *Segment) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o})
 // Sync is Emit, but o waits for NoWait writes too.
 func (s *Segment) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
 
+// EmitSized is Emit of an output that holds so many bytes until it is released. Errors: ErrFull.
+func (s *Segment) EmitSized(o Output, size int) error {
+	if size > 0 {
+		if err := s.reserve(size); err != nil {
+			return err
+		}
+	}
+	s.g.outs = append(s.g.outs, emission{out: o, size: int64(size)})
+	s.payload += int64(size)
+	return nil
+}
+
 // Discard empties the segment and returns its outputs, unreleased.
 func (s *Segment) Discard() []Output {
 	outs := outputs(s.g.outs)
 	s.g.reset()
+	s.settle(0)
 	s.emptied()
 	s.feeds = nil
 	return outs
 }
 
-// emptied makes earlier savepoints stale.
+// emptied makes earlier savepoints stale, and ends what the segment was favored for.
 func (s *Segment) emptied() {
+	s.r.store.budget.unfavor(s)
 	if s.saves.last > 0 {
 		s.saves.cut(0)
 		s.saves = savepoints{undo: s.saves.undo, open: s.saves.open[:0]}

@@ -73,7 +73,7 @@ type Store struct {
 	counts      struct{ records, segments, bytes atomic.Int64 }
 
 	queue     queue
-	undurable gauge
+	budget    budget
 	space     spaceGuard
 	damages   damages
 
@@ -101,6 +101,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		between: make(chan struct{}, 1),
 		queue:   queue{wake: make(chan struct{}, 1)},
 		door:    door{drained: make(chan struct{}, 1)},
+		budget:  budget{limit: opts.MaxHostBytes, object: opts.MaxObjectBytes},
 	}
 	s.background.init(opts.Logger)
 	s.damages = damages{log: opts.Logger, on: opts.OnDamage}
@@ -209,7 +210,7 @@ type Stats struct {
 	Records   int64 // records made durable
 	Segments  int64 // segments with writes, in those records
 	Bytes     int64 // bytes of those records
-	Undurable int64 // bytes handed over and not durable, now
+	Undurable int64 // bytes written and not durable, now: of segments under way too
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 }
 
@@ -220,7 +221,7 @@ func (s *Store) Stats() Stats {
 		Records:   s.counts.records.Load(),
 		Segments:  s.counts.segments.Load(),
 		Bytes:     s.counts.bytes.Load(),
-		Undurable: s.undurable.load(),
+		Undurable: s.budget.held.Load(),
 		Damaged:   s.damages.count(),
 	}
 }

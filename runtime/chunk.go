@@ -9,13 +9,13 @@ import "context"
 // been handed over so far.
 //
 // Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
-func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.Context) error) error {
+func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func(context.Context) error) error {
 	if err := s.life().cause(); err != nil {
 		return err
 	}
 	t := turnOf(ctx)
 	if t == nil || t.state.Load() != turnHeld {
-		if err := s.EmitOutput(ctx, emit); err != nil {
+		if err := s.EmitOutput(ctx, size, emit); err != nil {
 			return err
 		}
 		return room(ctx)
@@ -29,7 +29,7 @@ func (s *State) Chunk(ctx context.Context, emit func(error), room func(context.C
 	if nested {
 		return ErrInTransaction
 	}
-	if err := s.EmitOutput(ctx, emit); err != nil {
+	if err := s.EmitOutput(ctx, size, emit); err != nil {
 		return err
 	}
 	return t.away(PlaceChunk, true, func() error {

@@ -21,7 +21,7 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
-// nothing, and returns its new version. It waits as Put does. Errors: those of
+// nothing, and returns its new version. It waits as Put does. Errors: those of Put, and of
 // objectstore's Segment.PutRow.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
 	t, err := s.storage(ctx)
@@ -29,25 +29,28 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 		return 0, err
 	}
 	defer t.done()
-	if err := s.throttle(); err != nil {
-		return 0, err
-	}
-	version, err = s.life().segment.PutRow(c, w)
+	err = s.write(ctx, func(seg *objectstore.Segment) (err error) {
+		version, err = seg.PutRow(c, w)
+		return err
+	})
 	if err == nil {
 		s.life().feedGrows(c.Feed.Name)
 	}
 	return version, err
 }
 
-// DeleteRow removes a row and its index entries, and says whether it was there.
-// Errors: those of objectstore's Segment.DeleteRow.
+// DeleteRow removes a row and its index entries, and says whether it was there. It waits as
+// Put does. Errors: those of objectstore's Segment.DeleteRow.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer t.done()
-	existed, err = s.life().segment.DeleteRow(c, key, expect)
+	err = s.write(ctx, func(seg *objectstore.Segment) (err error) {
+		existed, err = seg.DeleteRow(c, key, expect)
+		return err
+	})
 	if existed {
 		s.life().feedGrows(c.Feed.Name)
 	}

@@ -23,14 +23,17 @@ import (
 //
 // Errors: ErrNoTurn, ErrFenced.
 func (s *State) Emit(ctx context.Context, f func(error)) error {
-	return s.emit(ctx, func(ev *event) objectstore.Output { return &callback{ev: ev, f: f} })
+	return s.emit(ctx, 0, func(ev *event) objectstore.Output { return &callback{ev: ev, f: f} })
 }
 
 // EmitOutput is Emit for a function that is constant work, does not block, does not
 // panic and calls no code of users: it runs on the goroutine that releases the output,
-// which may be the committer.
-func (s *State) EmitOutput(ctx context.Context, f func(error)) error {
-	return s.emit(ctx, func(ev *event) objectstore.Output {
+// which may be the committer. f holds size bytes in memory until then. They count for the
+// limit of what is not durable: EmitOutput waits as Put does, unless size is zero.
+//
+// Errors: those of Emit; ErrOverloaded and ctx's cause, as Put.
+func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
+	return s.emit(ctx, size, func(ev *event) objectstore.Output {
 		if ev.points != nil {
 			return &emissionPoint{ev, f}
 		}
@@ -39,7 +42,7 @@ func (s *State) EmitOutput(ctx context.Context, f func(error)) error {
 }
 
 // emit makes an output and hands it over, or adds it to the segment of the turn.
-func (s *State) emit(ctx context.Context, output func(*event) objectstore.Output) error {
+func (s *State) emit(ctx context.Context, size int, output func(*event) objectstore.Output) error {
 	ev := eventOf(ctx)
 	if ev == nil || ev.life != s.life() {
 		if err := s.life().cause(); err != nil {
@@ -51,15 +54,16 @@ func (s *State) emit(ctx context.Context, output func(*event) objectstore.Output
 	if t := turnOf(ctx); t != nil {
 		t.claim()
 		held := t.heldErr() == nil
+		var err error
 		if held {
-			s.life().segment.Emit(out)
+			err = s.write(ctx, func(seg *objectstore.Segment) error { return seg.EmitSized(out, size) })
 		}
 		t.done()
 		if held {
-			return nil
+			return err
 		}
 	}
-	return s.life().emit(out)
+	return s.emitAlone(ctx, out, size)
 }
 
 // emission is the output of an EmitOutput.

@@ -150,9 +150,9 @@ func TestEmitKeepsTheOrderOfOutputs(t *testing.T) {
 					}
 				}
 				return errors.Join(
-					c.s.EmitOutput(ctx, func(error) { order = append(order, "1") }),
+					c.s.EmitOutput(ctx, 0, func(error) { order = append(order, "1") }),
 					c.s.Emit(ctx, func(error) { time.Sleep(time.Second); order = append(order, "2") }),
-					c.s.EmitOutput(ctx, func(error) { order = append(order, "3") }),
+					c.s.EmitOutput(ctx, 0, func(error) { order = append(order, "3") }),
 					c.s.Emit(ctx, func(error) { order = append(order, "4") }))
 			})
 			order = append(order, "answer")

@@ -310,7 +310,7 @@ func TestAStalledDiskFencesThoseWhoWait(t *testing.T) {
 		}()
 		synctest.Wait()
 		waits("awaiting", func(ctx context.Context, c *counter) error {
-			err := c.s.Put(ctx, kv, []byte("large"), make([]byte, 2000), false)
+			err := c.s.Put(ctx, kv, []byte("large"), make([]byte, 900), false)
 			return errors.Join(err, Await(ctx, func(context.Context) error { return nil }))
 		})
 		synctest.Wait()

@@ -43,7 +43,7 @@ type underway struct {
 	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
 
 	tasks     atomic.Int64 // by State.Go, not yet ended
-	throttled atomic.Bool  // a write waits until less is undurable
+	throttled atomic.Int32 // writes that wait until less is undurable
 
 	// Guarded by obj.mu.
 	lane        lane
@@ -139,8 +139,9 @@ func drop(s *objectstore.Segment, err error) {
 	}
 }
 
-// emit hands an output over without the turn.
-func (l *life) emit(out objectstore.Output) error {
+// emitAlone hands an output over without the turn.
+func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int) error {
+	l := s.life()
 	o := l.obj
 	var tried *objectstore.Range
 	for {
@@ -155,7 +156,11 @@ func (l *life) emit(out objectstore.Output) error {
 			return l.orFenced()
 		}
 		seg := rng.NewSegment(l.epoch())
-		seg.Emit(out)
+		err := s.writeTo(ctx, seg, func(seg *objectstore.Segment) error { return seg.EmitSized(out, size) })
+		if err != nil {
+			seg.Discard()
+			return err
+		}
 		if rng.HandOver(seg) == nil {
 			return nil
 		}

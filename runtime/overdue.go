@@ -28,7 +28,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 			return &Fenced{Reason: ReasonEvent, by: ev}, nil
 		}
 	}
-	if stalled && l.started != nil && (!o.rng.Clean() || l.throttled.Load()) {
+	if stalled && l.started != nil && (!o.rng.Clean() || l.throttled.Load() > 0) {
 		return &Fenced{Reason: ReasonStall}, nil
 	}
 	return nil, l.longTurnLocked(now)

@@ -98,7 +98,7 @@ func (c *counter) step(ctx context.Context, step int) error {
 	if err != nil {
 		return err
 	}
-	return c.s.Chunk(ctx, func(error) {}, func(context.Context) error { return nil })
+	return c.s.Chunk(ctx, 0, func(error) {}, func(context.Context) error { return nil })
 }
 
 // TestAnEndComesBeforeAnOpenGate ends a life when it has handed over nothing, so that the gate of

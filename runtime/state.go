@@ -60,7 +60,7 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 
 // SetAlarm sets the object's one alarm, in place of what was set. A time in the
 // past means now. Resolution is a millisecond, rounded up. Like a write it is
-// part of the segment.
+// part of the segment, and waits as Put does.
 //
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
@@ -85,6 +85,9 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
+	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
+		return err
+	}
 	s.life().segment.SetSlot(objectstore.Slot{
 		Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration(), AtBoot: boot,
 	})
@@ -106,6 +109,9 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
+	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
+		return err
+	}
 	s.life().segment.ClearSlot()
 	return nil
 }

@@ -2,8 +2,10 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/dohost/dohost/objectstore"
 )
@@ -22,34 +24,65 @@ func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key [
 	return s.life().segment.Get(dst, sp, key)
 }
 
-// Put writes a key. It waits while the object, or the host, has too many bytes
-// that are not durable, with the turn held. With noWait no output waits for this
-// write. Errors: *objectstore.LimitError, objectstore.ErrNoSpace.
+// Put writes a key. While the object, or the host, has too many bytes that are not durable
+// it waits, with the turn held, until there is room, ctx or the incarnation ends, or a minute
+// has passed. With noWait no output waits for this write. Errors: *objectstore.LimitError,
+// objectstore.ErrNoSpace; ErrOverloaded after the minute; ctx's cause.
 func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte, noWait bool) error {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return err
 	}
 	defer t.done()
-	if err := s.throttle(); err != nil {
-		return err
-	}
-	return s.life().segment.Put(sp, key, value, noWait)
+	return s.write(ctx, func(seg *objectstore.Segment) error { return seg.Put(sp, key, value, noWait) })
 }
 
-func (s *State) throttle() error {
-	if !s.life().rng.Full() {
+// maxThrottle is how long a write waits for memory. It is longer than the disk may take for a
+// record, whose end comes first, so that only code that keeps its bytes lets it pass.
+const maxThrottle = time.Minute
+
+// write does what adds to the segment of the turn. While there is no memory for it, it waits.
+func (s *State) write(ctx context.Context, op func(*objectstore.Segment) error) error {
+	return s.writeTo(ctx, s.life().segment, op)
+}
+
+func (s *State) writeTo(ctx context.Context, seg *objectstore.Segment, op func(*objectstore.Segment) error) error {
+	for {
+		err := op(seg)
+		if err == nil || !errors.Is(err, objectstore.ErrFull) {
+			return err
+		}
+		if err := s.waitRoom(ctx, seg); err != nil {
+			return err
+		}
+	}
+}
+
+// waitRoom waits until the write that returned objectstore.ErrFull may be repeated.
+func (s *State) waitRoom(ctx context.Context, seg *objectstore.Segment) error {
+	l := s.life()
+	l.throttled.Add(1)
+	defer l.throttled.Add(-1)
+	wait, cancel := context.WithTimeout(l.context(), maxThrottle)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	err := seg.WaitRoom(wait)
+	switch {
+	case err == nil:
 		return nil
+	case l.dead.Load():
+		return l.cause()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: a write has waited for memory for %v: %d bytes of the host are not durable",
+			ErrOverloaded, maxThrottle, l.obj.host().store.Stats().Undurable)
 	}
-	s.life().throttled.Store(true)
-	defer s.life().throttled.Store(false)
-	if err := s.life().rng.Throttle(s.life().context()); err != nil {
-		return s.life().orFenced()
-	}
-	return nil
+	return l.orFenced()
 }
 
-// Delete removes a key and says whether it was there.
+// Delete removes a key and says whether it was there. It waits as Put does. Errors: those of
+// Put, without objectstore.ErrNoSpace.
 func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, noWait bool) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -60,11 +93,11 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 	if err != nil || !existed {
 		return false, err
 	}
-	return true, s.life().segment.Delete(sp, key, noWait)
+	return true, s.write(ctx, func(seg *objectstore.Segment) error { return seg.Delete(sp, key, noWait) })
 }
 
-// DeleteAll removes everything that the object has stored, the alarm included.
-// Errors: ErrInTransaction.
+// DeleteAll removes everything that the object has stored, the alarm included. It waits as
+// Put does. Errors: ErrInTransaction; those of Put, without objectstore.ErrNoSpace.
 func (s *State) DeleteAll(ctx context.Context) error {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -74,7 +107,7 @@ func (s *State) DeleteAll(ctx context.Context) error {
 	if t.tx != nil {
 		return ErrInTransaction
 	}
-	return s.life().segment.DeleteAll()
+	return s.write(ctx, (*objectstore.Segment).DeleteAll)
 }
 
 // Row is a key and its value.

@@ -254,7 +254,7 @@ func TestMisuseIsNamed(t *testing.T) {
 					"Await": Await(ctx, nothing), "Wait": Wait(ctx, nothing), "Sync": Sync(ctx), "Exclusive": Exclusive(ctx, nothing),
 					"call":  do(ctx, h, "b", "x", func(context.Context, *counter) error { return nil }),
 					"Sleep": Sleep(ctx, 1), "DeleteAll": c.s.DeleteAll(ctx),
-					"Chunk": c.s.Chunk(ctx, func(error) {}, nothing),
+					"Chunk": c.s.Chunk(ctx, 0, func(error) {}, nothing),
 				} {
 					want(what+" in a Transaction", err, ErrInTransaction, "")
 				}

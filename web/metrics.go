@@ -140,7 +140,7 @@ var (
 	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that found the read budget exhausted.", nil, nil)
 	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames that wait for clients.", nil, nil)
 	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed because their clients did not read.", nil, nil)
-	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes handed over and not durable yet.", nil, nil)
+	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, by events that still run too.", nil, nil)
 )
 
 // Describe names what Collect yields.

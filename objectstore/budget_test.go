@@ -1,0 +1,278 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// write does what adds to the segment, and waits for memory.
+func (l live) write(ctx context.Context, op func() error) error {
+	for {
+		err := op()
+		if !errors.Is(err, ErrFull) {
+			return err
+		}
+		if err := l.WaitRoom(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (l live) putSize(ctx context.Context, key string, size int) error {
+	return l.write(ctx, func() error { return l.Put(SpaceKV, []byte(key), make([]byte, size), false) })
+}
+
+// TestObjectLimitWaitsForItsCommits has a write wait while too much of its object is not
+// durable, and no write of another object.
+func TestObjectLimitWaitsForItsCommits(t *testing.T) {
+	for _, dropped := range []bool{false, true} {
+		held(t, Options{MaxObjectBytes: 1000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+			release := fs.HoldSyncs()
+			defer release()
+			other := s.live("c", "b")
+			other.put(t, "n", "1")
+			other.handOver(t)
+			synctest.Wait()
+			o := s.live("c", "a")
+			o.put(t, "n", strings.Repeat("x", 900))
+			o.handOver(t)
+			o.put(t, "m", strings.Repeat("x", 2000)) // its own bytes do not count
+			o.put(t, "l", strings.Repeat("x", 2000))
+			o.handOver(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := o.putSize(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a write with %d bytes not durable: %v", s.Stats().Undurable, err)
+			}
+			if err := other.putSize(t.Context(), "n", 100); err != nil {
+				t.Error(err)
+			}
+			go func() {
+				if err := o.putSize(t.Context(), "k", 1); err != nil {
+					t.Error(err)
+				}
+				j.note("let through")
+			}()
+			j.want(t)
+			if dropped {
+				o.FenceDropping()
+			} else {
+				release()
+			}
+			j.want(t, "let through")
+		})
+	}
+}
+
+// TestHostLimitCountsSegmentsUnderWay has objects write, one after the other, and hand nothing
+// over: they get the limit and no more. One of them may exceed it, and another when that has
+// come to its end and is durable.
+func TestHostLimitCountsSegmentsUnderWay(t *testing.T) {
+	held(t, Options{MaxHostBytes: 10_000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		size := rowSize([]byte("kn"), 968)
+		var os []live
+		for i := range 20 {
+			o := s.live("c", fmt.Sprint(i))
+			os = append(os, o)
+			go func() {
+				if err := o.putSize(t.Context(), "n", 968); err == nil {
+					j.note(fmt.Sprint(i))
+				} else {
+					j.note(err.Error())
+				}
+			}()
+			synctest.Wait()
+			if n := s.Stats().Undurable; n > 10_000 && i < 9 || n > int64(10_000+size) {
+				t.Fatalf("%d objects hold %d bytes", i+1, n)
+			}
+		}
+		j.want(t, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+		release := fs.HoldSyncs()
+		defer release()
+		os[9].handOver(t) // the favored one, whose bytes are on their way to the disk
+		j.want(t)
+		os[0].handOver(t)
+		os[1].Discard()
+		j.want(t)
+		release()
+		synctest.Wait()
+		slices.Sort(j.lines) // they go on at the same time
+		j.want(t, "10", "11", "12")
+		os[12].Fence() // the life of the favored one ends, its code goes on
+		j.want(t, "13")
+		for _, o := range os[2:] {
+			o.Fence()
+		}
+		s.Abandon()
+		j.want(t, manyErrors(6)...)
+	})
+}
+
+func manyErrors(n int) (lines []string) {
+	for range n {
+		lines = append(lines, fmt.Sprintf("%v: %v", ErrFenced, ErrClosed))
+	}
+	return lines
+}
+
+// TestBudgetComesBackToZero has rows, undos, alarms, outputs and deletions count, and be
+// forgotten: when they are durable, discarded or rolled back, or dropped by a fence.
+func TestBudgetComesBackToZero(t *testing.T) {
+	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
+		o := s.live("c", "a")
+		wants := func(min int64) {
+			t.Helper()
+			synctest.Wait()
+			if n := s.Stats().Undurable; n < min || min == 0 && n != 0 {
+				t.Fatalf("%d bytes are not durable, want %d", n, min)
+			}
+		}
+		write := func() {
+			o.put(t, "n", strings.Repeat("x", 1000))
+			p := o.Segment.Begin()
+			for i := range 10 {
+				o.put(t, "n", strings.Repeat("x", 1000+i))
+			}
+			if err := o.EmitSized(entry{j, "rolled back"}, 5000); err != nil {
+				t.Fatal(err)
+			}
+			wants(7000) // the value, its undo, the output
+			o.Rollback(p)
+			if err := o.EmitSized(entry{j, "sized"}, 5000); err != nil {
+				t.Fatal(err)
+			}
+			o.Emit(entry{j, "plain"})
+			o.SetSlot(Slot{Due: due(1)})
+			wants(6000)
+		}
+		write()
+		o.Discard()
+		wants(0)
+		write()
+		o.handOver(t)
+		wants(0)
+		j.want(t, "sized", "plain")
+		release := fs.HoldSyncs()
+		defer release()
+		write()
+		o.handOver(t)
+		wants(6000)
+		write() // on top of what is in flight
+		o.handOver(t)
+		write()
+		o.handOver(t)
+		wants(12_000)
+		o.FenceDropping()
+		j.want(t, "sized!", "plain!", "sized!", "plain!")
+		wants(6000)
+		o = o.next()
+		if err := o.EmitSized(entry{j, "output alone"}, 3000); err != nil {
+			t.Fatal(err)
+		}
+		o.handOver(t)
+		wants(9000)
+		release()
+		j.want(t, "sized", "plain", "output alone")
+		wants(0)
+		if err := o.DeleteAll(); err != nil {
+			t.Fatal(err)
+		}
+		wants(rowOverhead)
+		o.handOver(t)
+		wants(0)
+	})
+}
+
+// TestBudgetAlwaysComesToAnEnd has objects write more in each event than there is memory for,
+// with a tiny limit, in events that hand over, give up, roll back, or leave their code hanging.
+func TestBudgetAlwaysComesToAnEnd(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, limit := range []int64{1, 1000, 20_000} {
+		held(t, Options{MaxHostBytes: limit, MaxObjectBytes: limit, ReserveBytes: -1}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+			const objects, events = 30, 20
+			var most, done atomic.Int64
+			for n := range objects {
+				go func() {
+					defer done.Add(1)
+					r := rand.New(rand.NewPCG(seed, uint64(n)))
+					o := s.live("c", fmt.Sprint(n))
+					for range events {
+						p := o.Segment.Begin()
+						for i := range r.IntN(20) {
+							if err := o.putSize(t.Context(), fmt.Sprint(i), r.IntN(500)); err != nil {
+								t.Error(err)
+								return
+							}
+							most.Store(max(most.Load(), s.Stats().Undurable))
+						}
+						if r.IntN(4) == 0 {
+							if err := o.write(t.Context(), o.Segment.DeleteAll); err != nil {
+								t.Error(err)
+							}
+						}
+						switch r.IntN(4) {
+						case 0:
+							for _, out := range o.Rollback(p) {
+								out.Release(nil)
+							}
+						case 1:
+							o.Discard()
+						case 2:
+							o.Fence()
+							o.Discard()
+							o = o.next()
+							continue
+						}
+						if err := o.HandOver(o.Segment); err != nil {
+							t.Error(err)
+						}
+						if r.IntN(3) == 0 {
+							time.Sleep(time.Duration(r.IntN(1000)))
+						}
+					}
+				}()
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if n := done.Load(); n != objects {
+				t.Fatalf("%d of %d objects came to their end", n, objects)
+			}
+			// One segment of 20 rows may exceed the limit.
+			if n := most.Load(); n > limit+20*2*(500+rowOverhead+undoOverhead+8)+rowOverhead {
+				t.Errorf("%d bytes were not durable with a limit of %d", n, limit)
+			}
+			if st := s.Stats(); st.Undurable != 0 || s.budget.committing.Load() != 0 || s.budget.favored.Load() != nil || len(s.budget.queue) > 0 {
+				t.Errorf("at rest: %+v, %d committing, favored %v, %d wait", st, s.budget.committing.Load(), s.budget.favored.Load(), len(s.budget.queue))
+			}
+		})
+	}
+}
+
+// TestWaitForMemoryEndsWithTheStore has writes wait while the store closes.
+func TestWaitForMemoryEndsWithTheStore(t *testing.T) {
+	held(t, Options{MaxHostBytes: 1000}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
+		stuck := s.live("c", "stuck")
+		stuck.put(t, "n", strings.Repeat("x", 900))
+		favored := s.live("c", "favored")
+		if err := favored.putSize(t.Context(), "n", 900); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error, 1)
+		waits := s.live("c", "waits")
+		go func() { result <- waits.putSize(context.Background(), "n", 900) }()
+		synctest.Wait()
+		s.Abandon()
+		if err := <-result; !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
+			t.Errorf("a write that waited: %v", err)
+		}
+	})
+}
