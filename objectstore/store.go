@@ -72,10 +72,10 @@ type Store struct {
 	recordSince atomic.Int64
 	counts      struct{ records, segments, bytes atomic.Int64 }
 
-	queue     queue
-	budget    budget
-	space     spaceGuard
-	damages   damages
+	queue   queue
+	budget  budget
+	space   spaceGuard
+	damages damages
 
 	background background
 	door       door
