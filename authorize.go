@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
-	"strings"
 
 	"github.com/dohost/dohost/internal/socket"
 )
@@ -173,7 +172,7 @@ func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // isSocket reports whether a request asks for a WebSocket.
-func isSocket(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
+func isSocket(r *http.Request) bool { return socket.IsUpgrade(r) }
 
 func kindOf(r *http.Request) AccessKind {
 	if isSocket(r) {

@@ -145,12 +145,10 @@ func (h *Host) Runtime() *runtime.Host { return h.rt }
 
 // Close refuses new calls, lets what runs finish for Options.Grace while it serves
 // calls from inside, fences the rest and closes the store. Its error names handlers
-// that did not stop, and why the store failed, if it has. Sockets are closed last. It may
-// be called more than once.
+// that did not stop, and why the store failed, if it has. Sockets are closed last, and cut
+// if a client does not answer within 5 s. It may be called more than once.
 func (h *Host) Close() error {
-	err := h.rt.Close()
-	h.sockets.Close()
-	return err
+	return errors.Join(h.rt.Close(), h.sockets.Close())
 }
 
 // Err is why the store failed, or nil. A store that failed to sync acknowledges

@@ -45,6 +45,10 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return
 	}
+	if refused := h.checkHandshake(r, id); refused != nil {
+		refused.Answer(w)
+		return
+	}
 	hops, err := h.authorize(r, id, kindOf(r), "", nil)
 	if err != nil {
 		h.refuse(w, r, err)
@@ -92,10 +96,24 @@ func (h *Host) serves(id ID) error {
 	return nil
 }
 
+// checkHandshake returns an error for a request for a WebSocket that the object could not
+// accept, or that comes from a page that may not connect. It is called before any code of
+// the class runs: such a request has no effect.
+func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
+	if c := h.classes[id.Class]; c.sockets != nil && socket.IsUpgrade(r) {
+		return socket.CheckHandshake(r, h.originsOf(c.sockets))
+	}
+	return nil
+}
+
 // serveObject serves the request with an access, which may be nil, unless the object hands it on.
 func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
 	if err := h.serves(id); err != nil {
 		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		return nil
+	}
+	if refused := h.checkHandshake(r, id); refused != nil {
+		refused.Answer(w)
 		return nil
 	}
 	c := h.classes[id.Class]
@@ -119,6 +137,7 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	defer s.leave(r.Context())
 	s.serve(r.Context(), sent)
 	if s.socket != nil {
+		s.opened = true
 		s.socket.Open(w, r)
 	}
 	return s.next
@@ -175,6 +194,7 @@ type serving struct {
 	begun  bool         // the header has been written
 	duplex bool         // the server leaves the body alone
 	socket *socket.Conn // that the object has accepted, to be opened
+	opened bool         // Open was called, which ends the socket if it fails
 	next   *delegation  // to whom the object has handed the request on
 }
 
@@ -192,8 +212,13 @@ func (s *serving) serve(ctx context.Context, sent *runtime.Sent) {
 			s.finish(err)
 			return
 		case <-ctx.Done():
+			err := sent.Abandon(ctx)
+			if err == nil { // the answer came at the same moment
+				s.finish(nil)
+				return
+			}
 			s.out.close(context.Cause(ctx))
-			s.fail(sent.Abandon(ctx))
+			s.fail(err)
 			return
 		}
 	}
@@ -273,7 +298,7 @@ func (s *serving) begin(p piece) {
 // that is under way would hold up the server, which closes the body.
 func (s *serving) leave(ctx context.Context) {
 	s.out.close(context.Canceled)
-	if c := s.out.left(); c != nil && s.socket == nil {
+	if c := s.out.left(); c != nil && !s.opened {
 		c.Never(ctx)
 	}
 	switch {

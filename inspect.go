@@ -96,17 +96,12 @@ type SocketInfo = socket.Info
 // it does not wake the object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
-// CloseSockets closes an object's WebSockets, of one tag if that is not empty, behind what has left the
-// object for them: what still waits for the disk is not sent any more. The code is 1008, after which
-// clients do not come back by themselves. The object is told as of any that closes, and woken for that.
-// It returns how many it were.
+// CloseSockets closes an object's WebSockets, of one tag if that is not empty, after the frames that have
+// left the object for them; frames that still wait for the disk are not sent. A socket that is closing
+// already is cut. The code is 1008, after which clients do not come back by themselves. The object is
+// notified as of any socket that closes, which wakes it. CloseSockets returns the number of sockets.
 func (h *Host) CloseSockets(id ID, tag string) int {
-	all := h.sockets.Of(id, tag)
-	for _, c := range all {
-		c.Hush(true)
-		c.HangUp(socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
-	}
-	return len(all)
+	return h.sockets.CloseAll(id, tag, socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
 }
 
 // closePolicy is "policy violation".

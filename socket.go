@@ -59,6 +59,10 @@ type SocketEvents[O any] struct {
 	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound;
 	// negative, or more than MaxSocketTimeout, is an error of [Open].
 	Timeout time.Duration
+	// Origins are those of pages that may connect, in addition to the server's own and the
+	// host's: see [Options]. A handshake of any other page is refused before the object is
+	// woken.
+	Origins []string
 }
 
 // Codes with which a host closes an object's sockets by itself.
@@ -82,7 +86,8 @@ func OnSocket[O any](e SocketEvents[O]) Entry[O] {
 			c.mistake("OnSocket with a Timeout of %v: want 0 to %v", e.Timeout, MaxSocketTimeout)
 		}
 		c.sockets = &socket.Handlers{
-			Limit: e.Timeout,
+			Limit:   e.Timeout,
+			Origins: slices.Clone(e.Origins),
 			Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
 				o, err := instanceOf[O](instance)
 				if err != nil {
@@ -110,9 +115,6 @@ type AcceptOptions struct {
 	Tags []string
 	// Attachment is what the socket holds for the object: see [Socket.SetAttachment].
 	Attachment []byte
-	// Origins are those of pages that may connect, besides the server's own and the host's:
-	// see [Options].
-	Origins []string
 }
 
 // Accept makes a WebSocket of the request that an [OnHTTP] handler was called with. The
@@ -120,8 +122,9 @@ type AcceptOptions struct {
 // handler returns, and not at all if what it did is lost. Nothing may be written to w.
 //
 // Errors: a [*LimitError], [ErrNoSocketHandler], [ErrNoTurn], [ErrFenced], and one for a
-// response that has begun; each leaves the request to the handler. A request that is not
-// for a WebSocket is answered so, and the socket ends.
+// response that has begun or a request that is not for a WebSocket; each leaves the request
+// to the handler. A handshake that is malformed, or of a page that may not connect, does not
+// reach the handler.
 func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Socket, error) {
 	rw, ok := responseOf(w)
 	switch {
@@ -139,9 +142,11 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 		return nil, err
 	}
 	host := s.host()
-	so := socket.Options{
-		Tags: o.Tags, Attachment: o.Attachment, Origins: slices.Concat(host.origins, o.Origins), Access: rw.access,
+	origins := host.originsOf(rw.handlers)
+	if refused := socket.CheckHandshake(r, origins); refused != nil {
+		return nil, refused
 	}
+	so := socket.Options{Tags: o.Tags, Attachment: o.Attachment, Origins: origins, Access: rw.access}
 	c, err := host.sockets.Accept(s.ID(), rw.handlers, &so)
 	if err != nil {
 		return nil, err
@@ -157,6 +162,9 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	rw.socket = c
 	return &Socket{c}, nil
 }
+
+// originsOf returns the origins of pages that may connect to a class.
+func (h *Host) originsOf(c *socket.Handlers) []string { return slices.Concat(h.origins, c.Origins) }
 
 // Sockets returns the object's sockets that are open, or will be when the client is
 // answered, in the order in which they were accepted; with a tag only those that have it.

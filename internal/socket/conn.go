@@ -30,6 +30,7 @@ type Conn struct {
 
 	// Guarded by the lock of the table's shard.
 	prev, next *Conn
+	removed    bool // from the room
 
 	// Set when it opens, before it can be seen to be open.
 	ctx  context.Context // of the client
@@ -67,25 +68,29 @@ func (c *Conn) Access() any { return c.access }
 // Forget is for a socket that the object was not given.
 func (c *Conn) Forget() {
 	c.table.remove(c)
-	c.table.conns.Done()
+	c.table.ended()
 }
 
 // Never ends a socket whose client was never answered.
 func (c *Conn) Never(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
 
-// Open answers the request, and has a goroutine of the socket's own read until the
-// connection ends, and tell the object. So the server's, with its buffers, is free.
+// Open answers the request, and starts the goroutine that reads until the connection ends
+// and then notifies the object. So the server's goroutine, with its buffers, is free. A
+// socket that cannot be opened ends here, also if w panics.
 func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
-	ctx := context.WithoutCancel(r.Context())
+	ctx, opened := context.WithoutCancel(r.Context()), false
+	defer func() {
+		if !opened {
+			c.end(ctx, neverAnswered)
+		}
+	}()
 	if c.orphaned() {
 		http.Error(w, "the incarnation that accepted the socket was ended", http.StatusServiceUnavailable)
-		c.end(ctx, neverAnswered)
 		return
 	}
 	t := &taker{ResponseWriter: w}
 	ws, err := websocket.Accept(t, r, &websocket.AcceptOptions{OriginPatterns: c.origins})
-	if err != nil { // and Accept has said so
-		c.end(ctx, neverAnswered)
+	if err != nil { // and Accept has answered
 		return
 	}
 	ws.SetReadLimit(c.table.frame)
@@ -96,6 +101,7 @@ func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
 	}
 	c.stirLocked()
 	c.mu.Unlock()
+	opened = true
 	go c.serve()
 }
 
@@ -132,7 +138,7 @@ var neverAnswered = Closing{Code: noFrame, Reason: "the client was never answere
 // end tells the object how the socket has ended, unless it has nothing to do with it any
 // more, and takes the socket away when the object has heard of it.
 func (c *Conn) end(ctx context.Context, how Closing) {
-	defer c.table.conns.Done()
+	defer c.table.ended()
 	defer c.table.remove(c)
 	c.mu.Lock()
 	c.quiet = true

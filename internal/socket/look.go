@@ -70,3 +70,24 @@ func (t *Table) Rooms() iter.Seq2[runtime.ID, int] {
 		}
 	}
 }
+
+// CloseAll closes an object's sockets, of one tag if that is not empty, and returns how many
+// they were. One that is closing already is cut, and one whose client was not answered yet is
+// no longer the object's.
+func (t *Table) CloseAll(id runtime.ID, tag string, how Closing) (n int) {
+	for _, c := range t.list(id, tag) {
+		c.mu.Lock()
+		opening, closing := c.ws == nil, c.hung != nil
+		c.quiet = true
+		c.mu.Unlock()
+		c.HangUp(how)
+		if closing {
+			c.cut()
+		}
+		if opening {
+			t.remove(c)
+		}
+		n++
+	}
+	return n
+}

@@ -38,6 +38,7 @@ type Handlers struct {
 	Message func(ctx context.Context, instance any, c *Conn, f Frame) error
 	Closed  func(ctx context.Context, instance any, c *Conn, how Closing) error
 	Limit   time.Duration // of one event; zero: none
+	Origins []string      // of pages that may connect, in addition to the server's own and the host's
 }
 
 // Options are what a socket has when it is accepted.

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"cmp"
+	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
@@ -27,7 +28,8 @@ type Table struct {
 	reads *budget.Budget // of frames that are being read, until they are handled
 	frame int64          // bytes that may be received at once
 	queue sendQueue
-	conns sync.WaitGroup // those that were accepted and have not ended
+	conns atomic.Int64  // those that were accepted and have not ended
+	none  chan struct{} // capacity 1: conns has come to zero
 
 	seed   maphash.Seed
 	shards [shards]shard
@@ -74,7 +76,7 @@ type Limits struct {
 // New returns an empty table. Its Ended and Abandon belong into the options of the host.
 func New(l Limits) *Table {
 	t := &Table{
-		seed: maphash.MakeSeed(), quit: make(chan struct{}),
+		seed: maphash.MakeSeed(), quit: make(chan struct{}), none: make(chan struct{}, 1),
 		reads: l.Reads, frame: l.MaxFrame, queue: newSendQueue(l.SendBudget),
 	}
 	for i := range t.shards {
@@ -192,12 +194,26 @@ func (r *room) allLocked() iter.Seq[*Conn] {
 	}
 }
 
-// remove takes a socket away from its object. If an end has taken the room, the socket
-// leaves that.
+// ended counts a socket out.
+func (t *Table) ended() {
+	if t.conns.Add(-1) == 0 {
+		select {
+		case t.none <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// remove takes a socket away from its object, once. If an end has taken the room, the
+// socket leaves that.
 func (t *Table) remove(c *Conn) {
 	s := t.shard(c.id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.removed {
+		return
+	}
+	c.removed = true
 	c.room.dropLocked(c)
 	s.leaveLocked(c.id, c.room)
 	c.cut() // what is sent to it from now on is dropped, and not counted
@@ -205,7 +221,13 @@ func (t *Table) remove(c *Conn) {
 
 // Of returns an object's sockets to which something can be sent, of one tag if that is not
 // empty, in the order in which they came.
-func (t *Table) Of(id runtime.ID, tag string) (all []*Conn) {
+func (t *Table) Of(id runtime.ID, tag string) []*Conn {
+	return slices.DeleteFunc(t.list(id, tag), (*Conn).Silent)
+}
+
+// list returns an object's sockets, in the order in which they came: all of them, or those
+// of one tag if that is not empty.
+func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 	s := t.shard(id)
 	if s.n.Load() == 0 {
 		return nil
@@ -217,12 +239,11 @@ func (t *Table) Of(id runtime.ID, tag string) (all []*Conn) {
 	case r == nil:
 		return nil
 	case tag == "":
-		all = slices.AppendSeq(make([]*Conn, 0, r.n), r.allLocked())
-	default:
-		all = slices.Collect(maps.Keys(r.tagged[tag]))
-		slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(a.nth, b.nth) })
+		return slices.AppendSeq(make([]*Conn, 0, r.n), r.allLocked())
 	}
-	return slices.DeleteFunc(all, (*Conn).Silent)
+	all = slices.Collect(maps.Keys(r.tagged[tag]))
+	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(a.nth, b.nth) })
+	return all
 }
 
 // Ended closes an object's sockets when its incarnation was ended, unless it was because
@@ -279,19 +300,38 @@ func (t *Table) shutAll() (cs []*Conn) {
 	return cs
 }
 
-// Close closes all sockets, lets no more come, and waits for the clients, for a while.
-func (t *Table) Close() {
+// Close closes all sockets and lets no more come. It waits for the clients to answer the
+// closing frame, then cuts those that have not, and waits for their goroutines to end; for
+// farewell each. The error says how many have not ended by then.
+func (t *Table) Close() error {
 	cs := t.shutAll()
 	for _, c := range cs {
 		c.release(string(runtime.ReasonClosing))
 	}
-	late := time.AfterFunc(farewell, func() {
-		for _, c := range cs {
-			c.cut()
-		}
-	})
+	if t.wait() {
+		return nil
+	}
+	for _, c := range cs {
+		c.cut()
+	}
+	if t.wait() {
+		return nil
+	}
+	return fmt.Errorf("dohost: %d sockets have not ended", t.conns.Load())
+}
+
+// wait waits for all sockets to end, for farewell at most, and reports whether they have.
+func (t *Table) wait() bool {
+	late := time.NewTimer(farewell)
 	defer late.Stop()
-	t.conns.Wait()
+	for t.conns.Load() > 0 {
+		select {
+		case <-t.none:
+		case <-late.C:
+			return false
+		}
+	}
+	return true
 }
 
 // Abandon cuts all connections, as the end of the process does, and lets no more come. It

@@ -3,6 +3,7 @@ package socket
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -98,7 +99,7 @@ func (t *taker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if n := had.Reader.Buffered(); n > 0 {
 		t.wire.early = make([]byte, n)
 		if _, err := had.Read(t.wire.early); err != nil { // all of it is there
-			return nil, nil, err
+			return nil, nil, errors.Join(err, conn.Close())
 		}
 	}
 	own := bufio.NewReadWriter(bufio.NewReaderSize(t.wire, readBuffer), bufio.NewWriterSize(t.wire, controlBuffer))
