@@ -5,6 +5,7 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -118,13 +119,16 @@ func (c *committer) append() bool {
 	defer func() { <-s.between }()
 
 	clear(rec.parts)
-	*rec = record{db: s.db, log: s.opts.Logger, parts: rec.parts[:0]}
+	*rec = record{parts: rec.parts[:0]}
 	size := c.collect()
 	if len(rec.parts) == 0 {
 		return true
 	}
 	s.recordSince.Store(int64(time.Since(s.opened)) + 1)
 	defer s.recordSince.Store(0)
+	if c.readSlots(); len(rec.parts) == 0 {
+		return true
+	}
 	rec.batch = s.db.NewBatch(pebble.WithInitialSizeBytes(size))
 	err := rec.encode()
 	if err == nil {
@@ -141,6 +145,20 @@ func (c *committer) append() bool {
 		return false
 	}
 	return true
+}
+
+// readSlots reads the alarm slots that the record changes: all that a record needs from
+// the engine. It takes the parts out of the record whose slots cannot be read.
+func (c *committer) readSlots() {
+	for i := 0; i < len(c.rec.parts); {
+		p := c.rec.parts[i]
+		if err := c.rec.parts[i].readSlot(); err != nil {
+			c.rec.parts = slices.Delete(c.rec.parts, i, i+1)
+			p.r.takeBack(p.g, err)
+			continue
+		}
+		i++
+	}
 }
 
 // bring appends the record in flight to the log, as often as that takes.

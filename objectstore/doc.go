@@ -81,6 +81,14 @@
 // cause, before the engine needs a log file that it cannot make. A flush that fails
 // during Open is Open's error.
 //
+// A record reads one thing of the engine, before it writes anything: the alarm slots that
+// it replaces. If a slot lies in a damaged block, the new one takes its place, and its
+// index entries remain until they are due. If it cannot be read for another reason, its
+// range alone fails: its generation in flight and the younger one are dropped, which is
+// what a power cut could have done, the range has no owner, the outputs are released with
+// [ErrFenced], and Options.OnTakenBack is called. The other ranges of the record, and
+// their order, are as before.
+//
 // Memory. Options.MaxHostBytes bounds the bytes that are not durable: of segments under way
 // with the undos of their savepoints, of generations, and of outputs that have not been
 // released. A row counts its key, its value and 32 bytes, an output the size that it came

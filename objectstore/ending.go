@@ -110,6 +110,33 @@ func (c *committer) drop(parts []part) {
 	}
 }
 
+// takeBack drops the generation in flight of one range, which cannot be written, and
+// the one that was handed over after it. The range loses its owner: that has read, and
+// may have built on, what is dropped. Other ranges are not concerned. The outputs are
+// released with ErrFenced and the cause, after the call of Options.OnTakenBack.
+func (r *Range) takeBack(g *generation, cause error) {
+	r.mu.Lock()
+	owner, younger := r.owner, r.filling
+	r.owner = Epoch{}
+	r.inflight, r.filling = nil, nil
+	r.dropping++
+	r.mu.Unlock()
+	s := r.store
+	s.opts.Logger.Error("writes of an object cannot be committed", "object", r.id.String(), "err", cause)
+	outs := g.outs
+	s.undurable.sub(g.bytes())
+	if younger != nil {
+		outs = append(outs, younger.outs...)
+		s.undurable.sub(younger.bytes())
+	}
+	go func() {
+		if s.opts.OnTakenBack != nil && owner != (Epoch{}) {
+			s.opts.OnTakenBack(r.id, owner, cause)
+		}
+		r.releaseDropped(outs, fmt.Errorf("%w: %w", ErrFenced, cause))
+	}()
+}
+
 // end closes the store. With drained everything handed over is durable, and the
 // mark of a clean end is written.
 func (c *committer) end(drained bool) {

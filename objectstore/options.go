@@ -50,6 +50,10 @@ type Options struct {
 	// OnFail is called once, on a goroutine of its own, when the store has
 	// failed. The store refuses everything by then. A panic is logged.
 	OnFail func(error)
+	// OnTakenBack is called, on a goroutine of its own, when the writes that an object has
+	// handed over cannot be committed, since the engine could not read what they replace.
+	// They are dropped, and the epoch does not own the range any more.
+	OnTakenBack func(id ID, epoch Epoch, cause error)
 	// OnSpace is called when the store begins to refuse writes for want of space, and
 	// when it takes them again, by whoever noticed. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)

@@ -2,7 +2,6 @@ package objectstore
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -10,8 +9,6 @@ import (
 // record is generations that become durable together, as one Pebble batch. It
 // belongs to the committer.
 type record struct {
-	db    *pebble.DB
-	log   *slog.Logger
 	batch *pebble.Batch
 	parts []part
 	// changes are the alarm slots that the record changes, in the order of parts.
@@ -26,6 +23,15 @@ type part struct {
 	g *generation
 	// lead says that the committer is to release the range's outputs.
 	lead bool
+	// before is the alarm slot that the engine has, if the generation changes it.
+	before oldSlot
+}
+
+// oldSlot is a slot as it was read. With lost, it was there and cannot be decoded.
+type oldSlot struct {
+	slot Slot
+	set  bool
+	lost bool
 }
 
 // objects yields those whose writes are in the record.
@@ -37,20 +43,21 @@ func (rec *record) objects(yield func(ID) bool) {
 	}
 }
 
-// encode writes all parts into the batch. It reads Pebble, which holds all that
-// is below the record: one record is in flight at a time.
+// encode writes all parts into the batch. It reads nothing: an error concerns all of
+// the record.
 func (rec *record) encode() error {
-	for _, p := range rec.parts {
-		if err := rec.encodePart(p.r, p.g); err != nil {
+	for i := range rec.parts {
+		if err := rec.encodePart(&rec.parts[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (rec *record) encodePart(r *Range, g *generation) error {
+func (rec *record) encodePart(p *part) error {
+	r, g := p.r, p.g
 	if g.slot.changed {
-		if err := rec.removeSlot(r, g); err != nil {
+		if err := rec.removeSlot(p); err != nil {
 			return err
 		}
 	}
@@ -118,51 +125,58 @@ func (rec *record) setMark(r *Range, m markChange) error {
 	return nil
 }
 
-// removeSlot removes the slot that Pebble has, and its index entries.
-func (rec *record) removeSlot(r *Range, g *generation) error {
-	old, ok, err := rec.slotBefore(r)
-	if err != nil && !errors.Is(err, ErrFormat) {
-		return err
-	}
-	if ok || g.slot.set {
+// removeSlot removes the slot that the engine has, and its index entries.
+func (rec *record) removeSlot(p *part) error {
+	r, g, old := p.r, p.g, p.before
+	if old.set || g.slot.set {
 		rec.changes = append(rec.changes, AlarmChange{ID: r.id, Slot: g.slot.slot, Set: g.slot.set})
 	}
-	if err != nil {
-		// Its index entries cannot be found; a delivery compares them with the slot.
-		rec.log.Error("alarm slot cannot be read, replacing it", "object", r.id.String(), "err", err)
-	}
-	if !ok || err != nil {
+	if !old.set {
 		return nil
 	}
-	if err := rec.delete(alarmKey(dueMS(old.Due), r.id)); err != nil {
-		return err
-	}
-	if old.AtBoot {
-		if err := rec.delete(bootKey(r.id)); err != nil {
+	if !g.slot.set {
+		if err := rec.delete(slotKey(r.id)); err != nil {
 			return err
 		}
 	}
-	if !g.slot.set {
-		return rec.delete(slotKey(r.id))
+	if old.lost {
+		return nil // its index entries cannot be found; a delivery compares them with the slot
+	}
+	if err := rec.delete(alarmKey(dueMS(old.slot.Due), r.id)); err != nil {
+		return err
+	}
+	if old.slot.AtBoot {
+		return rec.delete(bootKey(r.id))
 	}
 	return nil
 }
 
-// slotBefore is the slot that Pebble has: that of the last record, if it changed it.
-func (rec *record) slotBefore(r *Range) (s Slot, ok bool, err error) {
+// readSlot reads the slot that the engine has, if the part changes it. The engine holds
+// all that is below the record: one record is in flight at a time. A slot that cannot
+// be decoded, or lies in a damaged block, is replaced; another error is returned.
+func (p *part) readSlot() error {
+	if !p.g.slot.changed {
+		return nil
+	}
+	r := p.r
 	r.mu.Lock()
-	g := r.landed
-	if g != nil && g.slot.changed {
-		defer r.mu.Unlock()
-		return g.slot.slot, g.slot.set, nil
+	if g := r.landed; g != nil && g.slot.changed {
+		p.before = oldSlot{slot: g.slot.slot, set: g.slot.set}
+		r.mu.Unlock()
+		return nil
 	}
 	r.mu.Unlock()
-	v, ok, err := r.store.appendGet(nil, rec.db, slotKey(r.id))
-	if !ok || err != nil {
-		return s, ok, err
+	v, ok, err := r.store.appendGet(nil, r.store.db, slotKey(r.id))
+	if ok && err == nil {
+		p.before.slot, err = decodeSlot(v)
 	}
-	s, err = decodeSlot(v)
-	return s, true, err
+	p.before.set = ok
+	if errors.Is(err, ErrFormat) || errors.Is(err, ErrDamaged) {
+		p.before.set, p.before.lost = true, true
+		r.store.opts.Logger.Error("alarm slot cannot be read, replacing it", "object", r.id.String(), "err", err)
+		return nil
+	}
+	return err
 }
 
 // setSlot writes the new slot and its index entries.

@@ -185,9 +185,12 @@ func TestValuesAreCopies(t *testing.T) {
 // kinds counts the operations of a record that holds one segment.
 func kinds(t *testing.T, o live) map[pebble.InternalKeyKind]int {
 	t.Helper()
-	rec := record{db: o.store.db, log: o.store.opts.Logger, batch: o.store.db.NewBatch()}
+	rec := record{batch: o.store.db.NewBatch()}
 	defer rec.batch.Close()
 	rec.parts = []part{{r: o.Range, g: o.g}}
+	if err := rec.parts[0].readSlot(); err != nil {
+		t.Fatal(err)
+	}
 	if err := rec.encode(); err != nil {
 		t.Fatal(err)
 	}

@@ -77,6 +77,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
+	so.OnTakenBack = h.takenBack
 	so.OnSpace = h.lis.Space
 	so.OnDamage = h.lis.Damaged
 	if h.opts.Policy.At != nil {
@@ -142,6 +143,20 @@ func (h *Host) storeFailed(err error) {
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonStore, Err: err})
 	_ = h.Close() // its error is Err
+}
+
+// takenBack ends an incarnation whose writes the store has dropped.
+func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
+	o := h.lookup(id)
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	l := o.life
+	o.mu.Unlock()
+	if l != nil && l.epoch() == epoch {
+		o.fence(l, &Fenced{Reason: ReasonStore, Err: cause}, StyleCrash)
+	}
 }
 
 // Close refuses outside calls, lets what runs finish for Options.Grace while it
