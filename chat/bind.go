@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,6 +109,11 @@ type Options struct {
 	// MaxMessages bounds how many messages are stored: the oldest go. Zero means without bound; negative
 	// is an error. It is no bound of what a model is given.
 	MaxMessages int
+	// MaxBytes bounds the JSON of the messages stored, in bytes: what a client sends beyond it is refused with a
+	// [*dohost.LimitError]. Replies, and messages of the program, are stored all the same. Zero means 32 MiB; negative,
+	// without bound. A transcript is one frame, and most requests read all of it, so a conversation takes a small
+	// multiple of this in memory while it is used.
+	MaxBytes int
 	// SystemFromClients lets clients store, change and delete messages of the system, which become instructions
 	// of the model. Otherwise those that clients send are left out.
 	SystemFromClients bool
@@ -200,6 +206,7 @@ func newClass[O any](h Handlers[O], o *Options) (*class, error) {
 		c.options.Debounce = 750 * time.Millisecond
 	}
 	c.options.Debounce = max(0, c.options.Debounce)
+	c.options.MaxBytes = cmp.Or(c.options.MaxBytes, maxConversation)
 	c.reply = func(self any, ctx context.Context, r *Reply) error { return h.Reply(self.(*O), ctx, r) }
 	if h.OnRecovery != nil {
 		c.recovery = func(self any, ctx context.Context, cut *Cut) (Decision, error) {

@@ -21,6 +21,8 @@ const (
 	maxFrameParts    = 50_000
 	maxFrameMembers  = 400_000
 	maxFrameTools    = 1_000
+	// maxConversation is the default of [Options.MaxBytes].
+	maxConversation = 32 << 20
 	// maxOpenRequests bounds the requests of a conversation that have not ended.
 	maxOpenRequests = 100
 )

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/dohost/dohost"
@@ -23,7 +24,27 @@ func (k *conversation) Idle(ctx context.Context) error {
 	if err == nil && open+logged > 0 {
 		err = fmt.Errorf("%d requests are open, %d chunks are left", open, logged)
 	}
-	return err
+	return errors.Join(err, k.checkExtent(ctx))
+}
+
+// checkExtent compares the count and the bytes of messages with the rows.
+func (k *conversation) checkExtent(ctx context.Context) error {
+	x, err := extent(ctx, k.store())
+	if err != nil {
+		return err
+	}
+	var n, size uint64
+	for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{}) {
+		if err != nil {
+			return err
+		}
+		n++
+		size += uint64(len(row.Value.JSON))
+	}
+	if x.Count != n || x.Bytes != size {
+		return fmt.Errorf("%d messages of %d bytes are counted, %d of %d are there", x.Count, x.Bytes, n, size)
+	}
+	return nil
 }
 
 // Begun is how often the handler was called, as the rows say.

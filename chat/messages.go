@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/dohost/dohost"
@@ -21,6 +22,54 @@ func (k *conversation) transcript(ctx context.Context, before, after string) ([]
 		sep = ","
 	}
 	return append(append(all, ']'), after...), nil
+}
+
+// window is how many bytes of messages are read at one time to be written to a client, and then a message.
+const window = 256 << 10
+
+// writeTranscript writes the conversation in windows, and waits for the client after each: so it takes the memory of a
+// window, however long the conversation is. While it waits the conversation may change: each window has the messages that
+// are stored when it is read.
+func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
+	out := http.NewResponseController(w)
+	sep := "["
+	for after := dohost.Cursor(""); ; {
+		all, done := []byte(nil), true
+		for row, err := range messages.All(ctx, k.store(), &dohost.Query[messageRow]{After: after}) {
+			if err != nil {
+				return err
+			}
+			all = append(append(all, sep...), row.Value.JSON...)
+			sep, after = ",", row.Cursor
+			if len(all) >= window {
+				done = false
+				break
+			}
+		}
+		if done && sep == "[" {
+			all = append(all, '[')
+		}
+		if done {
+			all = append(all, ']')
+		}
+		if _, err := w.Write(all); err != nil || done {
+			return err
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// checkSize returns an error if the conversation has grown from so many bytes of messages to more than it may have.
+//
+// Errors: a [*dohost.LimitError].
+func (k *conversation) checkSize(ctx context.Context, before uint64) error {
+	x, err := extent(ctx, k.store())
+	if most := k.class.options.MaxBytes; err == nil && most > 0 && x.Bytes > max(before, uint64(most)) {
+		err = &dohost.LimitError{What: "conversation", Size: int(x.Bytes), Limit: most}
+	}
+	return err
 }
 
 // stored are the messages that a query selects.

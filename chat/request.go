@@ -224,12 +224,10 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasSuffix(r.URL.Path, "/get-messages") {
 		return false
 	}
-	body, err := k.transcript(r.Context(), "", "")
-	if err != nil {
-		dohost.WriteError(w, err)
-		return true
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // whoever has gone does not want it
+	if err := k.writeTranscript(r.Context(), w); err != nil {
+		k.report(r.Context(), "chat:failed", "", slog.String("frame", "get-messages"), slog.Any("err", err))
+		panic(http.ErrAbortHandler) // the windows before this one may have left
+	}
 	return true
 }

@@ -100,6 +100,7 @@ type noteRow struct {
 	Reply string
 	Text  string
 	Floor uint64 // see transcript
+	Bytes uint64 // of the messages' JSON
 	Fiber string // that sweeps
 }
 
@@ -108,7 +109,7 @@ const (
 	requestNote  = "request"  // Body and Tools of the last request
 	terminalNote = "terminal" // Reply that has failed, and Text that says why, until another begins
 	numberNote   = "number"   // Count of requests
-	extentNote   = "extent"   // Count of messages, and their Floor
+	extentNote   = "extent"   // Count and Bytes of messages, and their Floor
 	sweepNote    = "sweep"    // Fiber that was the last to sweep
 )
 

@@ -114,6 +114,10 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	if len(sent) == 0 {
 		return false, nil
 	}
+	before, err := extent(ctx, k.store())
+	if err != nil {
+		return false, err
+	}
 	rows, err := k.rowsOf(ctx)
 	if err != nil {
 		return false, err
@@ -149,7 +153,10 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 		}
 		changed = changed || len(gone) > 0
 	}
-	return changed, k.trim(ctx)
+	if err := k.trim(ctx); err != nil || !changed {
+		return changed, err
+	}
+	return true, k.checkSize(ctx, before.Bytes)
 }
 
 func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error) {

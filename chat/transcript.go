@@ -99,11 +99,14 @@ func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messag
 	switch {
 	case err != nil || row.Place < x.Floor:
 		return err
-	case old.Place != 0:
+	case old.Place != 0 && len(old.JSON) == len(row.JSON):
 		return t.rows.Put(ctx, s, row)
 	}
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
-		x.Count++
+		if old.Place == 0 {
+			x.Count++
+		}
+		x.Bytes += uint64(len(row.JSON)) - uint64(len(old.JSON))
 		if err := notes.Put(ctx, s, x); err != nil {
 			return err
 		}
@@ -120,11 +123,13 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 		x, err := extent(ctx, s)
 		for _, id := range ids {
 			var there bool
+			var row messageRow
 			if err == nil {
-				_, there, err = t.Get(ctx, s, id)
+				row, there, err = t.Get(ctx, s, id)
 			}
 			if err == nil && there {
 				x.Count--
+				x.Bytes -= uint64(len(row.JSON))
 				_, err = t.rows.Delete(ctx, s, id)
 			}
 		}
@@ -148,6 +153,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 			if err != nil {
 				return err
 			}
+			x.Bytes -= uint64(len(row.Value.JSON))
 			if left {
 				x.Floor = row.Value.Place + 1
 			} else if _, err := t.rows.Delete(ctx, s, row.Key); err != nil {

@@ -1,0 +1,103 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// pieces is a ResponseWriter that knows the largest piece of a response that it was given.
+type pieces struct {
+	*httptest.ResponseRecorder
+	largest int
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	return p.ResponseRecorder.Write(b)
+}
+
+// A conversation that is larger than a response may be unflushed is read in pieces.
+func TestGetMessagesOfLongConversation(t *testing.T) {
+	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		const n, size = 2_000, 10_000
+		for from := 0; from < n; from += 500 { // as many as an event can write
+			err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+				var list []chat.Message
+				for i := from; i < from+500; i++ {
+					list = append(list, chat.Text(fmt.Sprint("m", i), chat.User, fmt.Sprint(i)+strings.Repeat("x", size)))
+				}
+				return errors.Join(chat.SetMessages(ctx, p, list), p.Idle(ctx))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := &pieces{ResponseRecorder: httptest.NewRecorder()}
+		h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), polly)
+		var got []chat.Message
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK || len(got) != n {
+			t.Fatalf("%d: %d messages, %v: %.100q", w.Code, len(got), err, w.Body)
+		}
+		for i, m := range got {
+			if !strings.HasPrefix(m.PlainText(), fmt.Sprint(i)+"x") {
+				t.Fatalf("message %d is %.20q", i, m.PlainText())
+			}
+		}
+		if most := 256<<10 + 2*size; w.largest > most || w.Body.Len() < n*size {
+			t.Errorf("a piece has %d bytes of %d, want at most %d", w.largest, w.Body.Len(), most)
+		}
+	})
+}
+
+// A client cannot make a conversation larger than it may be; it can make it smaller, and clear it.
+func TestConversationSize(t *testing.T) {
+	c := &cage{words: 1}
+	talk(t, parrotClass(c, &chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		large := func(id string, n int) map[string]any {
+			return map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": strings.Repeat("x", n)}}}
+		}
+		r.ask(ctx, "large", strings.Repeat("x", 5_000), nil)
+		if f := r.end(t, "large"); f.Error != true || !strings.Contains(f.Body, "the limit is 5000") {
+			t.Errorf("%+v", f)
+		}
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": []any{large("a", 3_000), large("b", 3_000)}})
+		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); !strings.Contains(fmt.Sprint(f.Error), "the limit is 5000") {
+			t.Errorf("%+v", f)
+		}
+		wants(t, "said", said(t, h))
+		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+			list := []chat.Message{chat.Text("a", chat.User, strings.Repeat("x", 6_000)), chat.Text("b", chat.User, "b"), chat.Text("c", chat.User, "c")}
+			return chat.SetMessages(ctx, p, list)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.hears(t, func(f frame) bool { return len(f.Messages) == 3 })
+		r.messages = r.messages[:2]
+		r.ask(ctx, "smaller", "", nil)
+		if f := r.end(t, "smaller"); f.Outcome != "completed" {
+			t.Errorf("%+v", f)
+		}
+		if got := said(t, h); len(got) != 3 || got[2] != "assistant: 1.0" {
+			t.Errorf("%.100q", got)
+		}
+		r.say(ctx, map[string]any{"type": "cf_agent_chat_clear"})
+		r.messages = nil
+		r.ask(ctx, "again", "hi", nil)
+		if f := r.end(t, "again"); f.Outcome != "completed" {
+			t.Errorf("%+v", f)
+		}
+		wants(t, "said", said(t, h), "user: hi", "assistant: 2.0")
+		r.leave()
+	})
+}
