@@ -123,12 +123,12 @@ func (r *Range) takeBack(g *generation, cause error) {
 	r.mu.Unlock()
 	s := r.store
 	s.opts.Logger.Error("writes of an object cannot be committed", "object", r.id.String(), "err", cause)
-	outs := g.outs
-	s.undurable.sub(g.bytes())
+	outs, n := g.outs, g.bytes()
 	if younger != nil {
-		outs = append(outs, younger.outs...)
-		s.undurable.sub(younger.bytes())
+		outs, n = append(outs, younger.outs...), n+younger.bytes()
 	}
+	r.freed(n)
+	s.budget.give(n)
 	go func() {
 		if s.opts.OnTakenBack != nil && owner != (Epoch{}) {
 			s.opts.OnTakenBack(r.id, owner, cause)
