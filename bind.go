@@ -162,9 +162,15 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 // have failed before.
 type AlarmInfo = alarm.Info
 
+// AlarmRuns is how often the handler of a failing alarm runs before the alarm is parked.
+const AlarmRuns = alarm.MaxRuns
+
 // OnAlarm handles the object's alarm. A handler that fails runs again after 2 s,
-// doubling, with up to 25 % of jitter, seven times in all. An eviction repeats a
-// run without counting it. Without an Await, a Call or a Sync in it, what a handler
+// doubling, with up to 25 % of jitter, [AlarmRuns] times in all; then the alarm is parked,
+// see [State.ParkedAlarm]. An eviction repeats a run without counting it. A constructor
+// that fails before the handler counts as a failed run. A constructor that sets the alarm
+// while the alarm's delivery wakes the object moves it, and ends neither the count nor
+// the delay: the alarm is due at its new time or after the delay, whichever is later. Without an Await, a Call or a Sync in it, what a handler
 // does to its own object happens exactly once; with them each part between is
 // atomic, and a crash repeats the handler over what its earlier parts wrote.
 func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {

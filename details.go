@@ -23,9 +23,17 @@ type View struct {
 // ID is the object's.
 func (v *View) ID() ID { return v.id }
 
-// Alarm is when the object's alarm is due, or zero; boot says that it is delivered when the host
-// starts as well.
-func (v *View) Alarm() (at time.Time, boot bool) { return v.slot.Due, v.slot.AtBoot }
+// Alarm is when the object's alarm is due, or zero if none is set; boot says that it is delivered
+// when the host starts as well.
+func (v *View) Alarm() (at time.Time, boot bool) {
+	if v.slot.Parked != objectstore.NotParked {
+		return time.Time{}, false
+	}
+	return v.slot.Due, v.slot.AtBoot
+}
+
+// ParkedAlarm returns the object's alarm if it is parked.
+func (v *View) ParkedAlarm() (ParkedAlarm, bool) { return runtime.ParkedAlarmOf(v.id, v.slot) }
 
 func viewOf(sn *objectstore.Snapshot, id ID) (*View, error) {
 	slot, _, err := sn.Slot(id)

@@ -19,9 +19,11 @@ import (
 // object nor prolongs its life.
 type Info struct {
 	ID      ID
-	Durable bool      // there is something on the disk
-	Alarm   time.Time // when its alarm is due, as it is on the disk; zero if none is set
-	Attempt int       // runs of the alarm that have failed
+	Durable bool         // there is something on the disk
+	Alarm   time.Time    // when its alarm is due, as it is on the disk; zero if none is set
+	Attempt int          // runs of the alarm that have failed
+	Err     string       // the text of the last failure of those
+	Parked  *ParkedAlarm // the alarm, if it is parked: none is set then
 
 	// Sockets is how many WebSockets it has, those included that are being closed. Without
 	// an incarnation they hibernate.
@@ -59,8 +61,10 @@ func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if ok {
-		info.Alarm, info.Attempt = slot.Due, slot.Attempt
+	if p, parked := runtime.ParkedAlarmOf(id, slot); parked {
+		info.Parked = &p
+	} else if ok {
+		info.Alarm, info.Attempt, info.Err = slot.Due, slot.Attempt, slot.Error
 	}
 	return info, nil
 }
@@ -187,6 +191,23 @@ func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 	return h.rt.Do(ctx, id, runtime.Call{Op: "delete alarm", Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx).DeleteAlarm(ctx)
 	})})
+}
+
+// ParkedAlarms yields the parked alarms of a class, or with an empty class of all classes, in
+// order of class and name, after an ID; the zero ID is before the first. It reads no other
+// alarms, and wakes no object.
+func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
+	return h.rt.ParkedAlarms(ctx, class, after)
+}
+
+// ReviveAlarm makes a parked alarm of the object due now, with all its runs before it, and
+// says whether it was parked. It does not wake the object, and returns when the change is
+// durable.
+//
+// Errors: ctx's; an [*Error] with [ErrNoClass] or [ErrClosed], or if the object is in use and
+// did not get to it.
+func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
+	return h.rt.ReviveAlarm(ctx, id)
 }
 
 // Import makes the object out of what [Host.Export] wrote, whatever it was called

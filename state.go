@@ -29,9 +29,13 @@ func (s *State) ID() ID { return s.rt().ID() }
 // Storage returns the object's storage. Any goroutine; its methods want the turn.
 func (s *State) Storage() *Storage { return (*Storage)(s) }
 
-// SetAlarm sets the object's one alarm in place of what was set. A time in the past
-// means now. The alarm is part of what the event writes; it survives restarts, fires
-// without a request, never early, and at least once: see [OnAlarm].
+// SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
+// time in the past means now: AlarmInfo.Scheduled is then the time of this call, not at.
+// The alarm is part of what the event writes; it survives restarts, fires without a
+// request, never early, and at least once: see [OnAlarm].
+//
+// The time is one of the wall clock, and so is that of a retry. If the clock is set back,
+// the alarm fires when the clock shows its time again, however long that takes.
 //
 // Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
@@ -45,12 +49,20 @@ func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
 }
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
-// unless one was set meanwhile; between a failure and its retry there is.
+// unless one was set since the handler began; between a failure and its retry there is.
+// A parked alarm is not set: see [State.ParkedAlarm].
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
 	return s.rt().GetAlarm(ctx)
 }
 
-// DeleteAlarm removes the alarm. A handler that runs goes on, and is not tried again.
+// ParkedAlarm returns the alarm if it is parked: nothing delivers it until it is set anew or
+// an operator revives it ([Host.ReviveAlarm]).
+func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err error) {
+	return s.rt().ParkedAlarm(ctx)
+}
+
+// DeleteAlarm removes the alarm, set or parked. A handler that runs continues, and is not
+// tried again.
 func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt().DeleteAlarm(ctx) }
 
 // Go runs fn as an event of its own, once what this event writes is durable, and

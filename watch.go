@@ -22,6 +22,11 @@ type (
 	EndedEvent = runtime.Event
 	// AlarmRun describes a run of an alarm handler.
 	AlarmRun = runtime.Alarm
+	// ParkedAlarm is an alarm that is not delivered any more, until its object sets an alarm or
+	// an operator revives it.
+	ParkedAlarm = runtime.ParkedAlarm
+	// ParkReason says why.
+	ParkReason = objectstore.ParkReason
 	// LongTurn is a turn that was held for more than a second.
 	LongTurn = runtime.LongTurn
 	// DiskSpace is told when writes begin to be refused for want of space, and when
@@ -29,6 +34,14 @@ type (
 	DiskSpace = objectstore.DiskSpace
 	// Damage describes a part of the store that cannot be read.
 	Damage = objectstore.Damage
+)
+
+// The reasons for which an alarm is parked.
+const (
+	ParkedFailed      = objectstore.ParkedFailed      // seven runs in a row failed
+	ParkedConstructor = objectstore.ParkedConstructor // the same, the last one in the constructor
+	ParkedDeaths      = objectstore.ParkedDeaths      // six processes ended while the handler ran alone
+	ParkedNoHandler   = objectstore.ParkedNoHandler   // the class has no OnAlarm any more
 )
 
 // StoreStats counts what a store has done.

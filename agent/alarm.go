@@ -60,10 +60,21 @@ func (c *core) arm(ctx context.Context, sure bool) error {
 	return c.obj.SetAlarm(ctx, next.at)
 }
 
-// ring is the alarm's handler. It starts what is due as tasks of their own and returns: all it
+// ring is the alarm's handler. If the last of its runs fails, the alarm is parked: then it
+// also ends the incarnation, since the next one sets the alarm that its rows want when it wakes,
+// with the next event. Otherwise an agent that stays in memory would wait for an operator.
+func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
+	err := c.startDue(ctx)
+	if err == nil || errors.Is(err, dohost.ErrNoSpace) || info.Attempt+1 < dohost.AlarmRuns {
+		return err
+	}
+	return c.obj.Abort(ctx, err, nil)
+}
+
+// startDue starts what is due as tasks of their own and returns: all it
 // does is one segment, in which the alarm is set anew. So nothing long runs on the alarm, and a
 // crash repeats all of it or nothing.
-func (c *core) ring(ctx context.Context, _ dohost.AlarmInfo) error {
+func (c *core) startDue(ctx context.Context) error {
 	if c.doom {
 		return errors.Join(c.obj.Go(ctx, "destroy", c.Destroy), c.rearm(ctx))
 	}

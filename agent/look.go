@@ -51,7 +51,7 @@ func details[T any](
 
 func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	d := dohost.Detail{Kind: detailFiber, ID: r.ID, State: string(r.Status)}
-	at, boot := v.Alarm()
+	at, _ := v.Alarm()
 	switch {
 	case r.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
@@ -64,13 +64,13 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 		}
 		switch {
 		case r.Tell:
-			d.Fault = unalarmed(at, boot)
+			d.Fault = unalarmed(v)
 		case r.Expires != 0 && at.IsZero():
-			d.Fault = "it is to be forgotten, and the agent has no alarm"
+			d.Fault = "it is to be forgotten, and " + noAlarm(v)
 		}
 	default:
 		d.Can = []dohost.Action{dohost.Cancel}
-		d.Fault = unalarmed(at, boot)
+		d.Fault = unalarmed(v)
 	}
 	text := words{fmt.Sprintf("%q", r.Name)}
 	text.add(r.Started, "started")
@@ -89,24 +89,32 @@ func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 
 // unalarmed says what is wrong if something that survives the end of a process has no alarm
 // that comes when the host starts.
-func unalarmed(at time.Time, boot bool) string {
-	switch {
+func unalarmed(v *dohost.View) string {
+	switch at, boot := v.Alarm(); {
 	case at.IsZero():
-		return "there is something to do, and the agent has no alarm"
+		return "there is something to do, and " + noAlarm(v)
 	case !boot:
 		return "there is something to do, and the agent's alarm does not come when the host starts"
 	}
 	return ""
 }
 
+// noAlarm says why an agent has no alarm that comes.
+func noAlarm(v *dohost.View) string {
+	if p, ok := v.ParkedAlarm(); ok {
+		return fmt.Sprintf("the agent's alarm is parked: %v", p.Reason)
+	}
+	return "the agent has no alarm"
+}
+
 func jobDetail(v *dohost.View, j *job) dohost.Detail {
 	d := dohost.Detail{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
-	at, boot := v.Alarm()
+	at, _ := v.Alarm()
 	switch {
 	case j.Run.Life != "":
-		d.State, d.Fault = "running", unalarmed(at, boot)
+		d.State, d.Fault = "running", unalarmed(v)
 	case at.IsZero():
-		d.Fault = "it waits, and the agent has no alarm"
+		d.Fault = "it waits, and " + noAlarm(v)
 	case at.After(j.Due.Add(time.Millisecond)) && j.Due.After(time.Now().Add(overloadPause)):
 		d.Fault = fmt.Sprintf("it is due at %s, and the agent's alarm at %s", j.Due, at)
 	}
@@ -121,7 +129,7 @@ func jobDetail(v *dohost.View, j *job) dohost.Detail {
 
 func itemDetail(v *dohost.View, it *item) dohost.Detail {
 	d := dohost.Detail{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
-	d.Fault = unalarmed(v.Alarm())
+	d.Fault = unalarmed(v)
 	switch {
 	case it.Gone:
 		d.State, d.Can = "cancelled, and running", nil

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,9 +49,15 @@ func TestAConstructorThatFailsInterruptsNoFiber(t *testing.T) {
 	})
 }
 
-// TestAScheduleWhoseAlarmWasGivenUp has that be so after seven constructors that failed. The schedule
-// comes with the next event.
-func TestAScheduleWhoseAlarmWasGivenUp(t *testing.T) {
+// TestScheduleOfAParkedAlarm parks the alarm by seven constructors that fail. The schedule runs after
+// the next event, or after the alarm is revived.
+func TestScheduleOfAParkedAlarm(t *testing.T) {
+	for _, revive := range []bool{false, true} {
+		t.Run(fmt.Sprint("revived: ", revive), func(t *testing.T) { scheduleOfAParkedAlarm(t, revive) })
+	}
+}
+
+func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 	broken := false
 	onStart := agent.OnStart(func(*clerk, context.Context) error {
 		if broken {
@@ -64,7 +71,15 @@ func TestAScheduleWhoseAlarmWasGivenUp(t *testing.T) {
 		broken = true
 		b.Advance(time.Hour)
 		broken = false
-		b.do(func(context.Context, *clerk) error { return nil })
+		id := clerks.Get(b, "a").ID()
+		shows(t, b.Host.Host(), id, `schedule waiting "note" [cancel] it waits, and the agent's alarm is parked: constructor failed`)
+		if revive {
+			if ok, err := b.Host.Host().ReviveAlarm(t.Context(), id); !ok || err != nil {
+				t.Errorf("revived: %v, %v", ok, err)
+			}
+		} else {
+			b.do(func(context.Context, *clerk) error { return nil })
+		}
 		b.Advance(time.Minute)
 		b.wrote("done")
 	}, onStart)

@@ -14,6 +14,14 @@ func Backoff(attempt int, jitter float64) time.Duration {
 	return d + time.Duration(float64(d)*jitter)
 }
 
+// lostSteps bounds the doubling of lostDelay, at 17 min.
+const lostSteps = 9
+
+// lostDelay is how long an alarm waits after n processes have ended during its runs, from
+// the second one on: 2 s, doubling. It goes further than Backoff, since each run may end
+// all of the host.
+func lostDelay(n int) time.Duration { return backoffFirst << min(n-2, lostSteps) }
+
 // Delays of a delivery that was cut off by no fault of its own.
 const (
 	againFirst = time.Millisecond

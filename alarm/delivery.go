@@ -1,14 +1,20 @@
 package alarm
 
-import "github.com/dohost/dohost/objectstore"
+import (
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
 
 // Delivery is an alarm to deliver.
 type Delivery struct {
 	objectstore.Alarm
-	// Raise says that the delivery is to count its run, durably, before it runs, as
-	// Config.Raise would have if the object had not been in use; Suspects is what that
-	// was called with.
-	Raise, Suspects bool
+	// From is when the delivery was due: the alarm's time or, for a delivery because the
+	// host has started, the time of that.
+	From time.Time
+	// Charge says that the run is to be charged, durably, before it begins: what is due
+	// may be what ended the host before. A suspect's run is charged in any case.
+	Charge bool
 }
 
 // delivery is an alarm that is out.
@@ -16,16 +22,6 @@ type delivery struct {
 	*entry
 	waits bool
 	next  *objectstore.AlarmChange // the newest change since it went out
-}
-
-// Counted notes that a delivery has counted its run, as Delivery.Raise asks for.
-func (s *Scheduler) Counted(a objectstore.Alarm) { s.post(message{counted: &a}) }
-
-// counted notes that a delivery has counted its run.
-func (s *Scheduler) counted(a objectstore.Alarm) {
-	if d := s.out[a.ID]; d != nil && d.Generation == a.Generation {
-		d.count = countDone
-	}
 }
 
 // Waits notes that a delivery which is out waits for something other than its
@@ -40,23 +36,46 @@ func (s *Scheduler) waits(a objectstore.Alarm) {
 	}
 	d.waits = true
 	s.waiting++
+	d.lane.waiting++
 	if d.boot {
-		s.boot.away++
+		d.lane.boot.away++
 	}
+}
+
+// send sends out an entry.
+func (s *Scheduler) send(e *entry) {
+	s.out[e.ID] = &delivery{entry: e}
+	e.lane.out++
+	s.cfg.Deliver(Delivery{
+		Alarm: e.Alarm, From: e.at, Charge: s.cfg.Unclean && !e.Due.After(s.start),
+	})
 }
 
 // takeBack takes a delivery out of those that are out.
 func (s *Scheduler) takeBack(d *delivery) {
 	delete(s.out, d.ID)
+	d.lane.out--
 	if d.waits {
 		s.waiting--
+		d.lane.waiting--
 		if d.boot {
-			s.boot.away--
+			d.lane.boot.away--
 		}
 	}
 }
 
-// room is how many more deliveries may go out.
-func (s *Scheduler) room() int {
-	return min(s.cfg.Concurrency-(len(s.out)-s.waiting), 16*s.cfg.Concurrency-len(s.out))
+// perWaiting is how many deliveries may be out for each that may be out without waiting.
+const perWaiting = 16
+
+// room is how many more deliveries of a lane may go out. A lane has places of its own
+// that others cannot take, so that alarms of one class never wait for those of others.
+func (s *Scheduler) room(l *lane) int {
+	c := &s.cfg
+	if l == s.suspects && c.Unclean {
+		return 1 - l.out
+	}
+	places := func(times, mine, all int) int {
+		return min(times*c.Concurrency-mine, max(times*c.HostConcurrency-all, times*c.Reserve-mine))
+	}
+	return min(places(1, l.out-l.waiting, len(s.out)-s.waiting), places(perWaiting, l.out, len(s.out)))
 }

@@ -1,10 +1,7 @@
 package alarm
 
 import (
-	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,73 +79,5 @@ func TestAllThatAreOutAreBounded(t *testing.T) {
 			t.Errorf("%d are out", n)
 		}
 		s.Stop()
-	})
-}
-
-// TestALateCountIsAskedForUntilItIsDone has a delivery cut off before it could count
-// its run, and after.
-func TestALateCountIsAskedForUntilItIsDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked []bool
-		a := objectstore.Alarm{ID: id("n"), Due: time.Now().Add(-time.Minute), Generation: 1}
-		s := NewScheduler(t.Context(), Config{
-			Window: func(context.Context, objectstore.AlarmPos, int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
-				return []objectstore.Alarm{a}, a.Pos(), nil
-			},
-			Unclean: true,
-			Raise: func(context.Context, []objectstore.Alarm, bool) ([]Delivery, []objectstore.ID) {
-				return []Delivery{{Alarm: a, Raise: true}}, nil
-			},
-			Deliver: func(d Delivery) { asked = append(asked, d.Raise) },
-		})
-		s.Start()
-		for i := range 4 {
-			synctest.Wait()
-			if i == 2 {
-				s.Counted(a)
-			}
-			s.Done(a, true)
-			time.Sleep(time.Minute)
-		}
-		s.Stop()
-		if want := []bool{true, true, true, false, false}; !slices.Equal(asked, want) {
-			t.Errorf("asked %v, want %v", asked, want)
-		}
-	})
-}
-
-// TestOneAlarmThatCannotBeCountedHoldsUpNoOthers has one such among the others, and
-// one among the suspects.
-func TestOneAlarmThatCannotBeCountedHoldsUpNoOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newIndex()
-		due := time.Now().Add(-time.Minute)
-		for _, n := range []string{"a", "c", "z"} {
-			x.set(n, due, nil)
-		}
-		x.set("bad", due, nil)
-		x.set("bad suspect", due, raised)
-		x.set("suspect", due, raised)
-		s := x.start(Config{Unclean: true})
-		s.cfg.Raise = func(ctx context.Context, as []objectstore.Alarm, suspects bool) (ds []Delivery, failed []objectstore.ID) {
-			for _, a := range as {
-				if strings.HasPrefix(a.ID.Name, "bad") && (suspects || a.ID.Name == "bad") {
-					failed = append(failed, a.ID)
-					continue
-				}
-				d, _ := x.raise(ctx, []objectstore.Alarm{a}, suspects)
-				ds = append(ds, d...)
-			}
-			return ds, failed
-		}
-		x.onDeliver = func(a objectstore.Alarm) { go x.done(a, false) }
-		s.Start()
-		time.Sleep(time.Hour)
-		s.Stop()
-		got := x.names()
-		if last := len(got) - 1; last != 3 || got[last] != "suspect" || !slices.Equal(slices.Sorted(slices.Values(got)), []string{"a", "c", "suspect", "z"}) {
-			t.Errorf("delivered %v", got)
-		}
-		time.Sleep(time.Minute)
 	})
 }

@@ -1,29 +1,80 @@
-// Package alarm decides when an object's one alarm fires.
+// Package alarm decides when an object's one alarm fires, and when it stops trying.
 //
-//	        set                 due                 handler returns nil
-//	idle ────────▶ set ────────────────▶ firing ────────────────────────▶ idle
-//	                ▲                      │
-//	                │  2 s, 4 s, … 64 s    │ error, panic, limit: counted,
-//	                └──────────────────────┤ until the 7th run: then idle
-//	                                       │
-//	                     eviction, crash: the same delivery again, not counted
+//	         SetAlarm                     due                    handler returns nil
+//	none ───────────────▶ set ──────────────────────▶ delivered ─────────────────────▶ none
+//	                      ▲ ▲                          │  │  │
+//	                      │ │  2 s, 4 s, … 64 s        │  │  │
+//	                      │ ├──────────────────────────┘  │  │
+//	                      │ │  error, panic, limit, or a  │  │
+//	                      │ │  failed constructor         │  │ 7th failure, no handler,
+//	                      │ │                             │  │ 6th death in the handler
+//	                      │ └─────────────────────────────┘  ▼
+//	                      │    eviction, close, full disk:  parked
+//	                      │    the same again, not counted    │
+//	                      └───────────────────────────────────┘
+//	                            revived by an operator, or SetAlarm
 //
-// The slot itself is a row of the object, written with the handler's own writes by
-// package runtime; here are its transitions, which are pure, and the Scheduler,
-// which knows nothing of objects.
+// The slot is a row of the object, which package runtime writes together with the
+// handler's own writes. This package has the transitions of the slot, which are pure
+// functions (Charge, Failed, Succeeded, Revive), and the Scheduler, which knows
+// nothing of objects.
 //
 // A delivery is at least once: a crash between the start of a handler and the
-// record that holds its last segment repeats it. It cannot be exactly once for what
-// the handler does outside, for nobody can tell whether that happened.
+// record that holds its last segment repeats it. It cannot be exactly once for the
+// handler's effects outside of the object.
+//
+// # An alarm is never given up
+//
+// An alarm leaves its slot in three ways only: the handler succeeds, the object sets
+// or deletes its alarm (DeleteAll and Abort with DropAlarm included), or an operator
+// deletes it. An alarm that is not to be tried any more is parked: its slot keeps the
+// due time, the reason, the counts and the text of the last error, the host reports
+// it, and no scheduler delivers it. It is parked for one of these reasons:
+//
+//   - MaxRuns runs in a row failed: an error, a panic or the time limit of the
+//     handler, or a constructor that failed before it;
+//   - MaxDeaths processes ended while its handler had begun, alone among suspects;
+//   - the class has no alarm handler any more.
+//
+// # Deaths of the process
+//
+// A process that ends may have been ended by a handler, by a constructor, or by
+// something else. Errors are counted in Slot.Attempt, deaths in Slot.Charge. The
+// invariants:
+//
+//   - After an unclean end, the runs of all alarms that are due are charged before
+//     they begin: the slot is marked, durably, with the number of this host, before
+//     the object's constructor runs. These runs go together.
+//   - A slot whose mark is of a host that has died makes its alarm a suspect. The death
+//     counts as Deaths if the mark says that the handler had begun, else as Lost.
+//   - A suspect is charged before every run, in every host; a second mark, also
+//     durable, says that its handler begins. After an unclean end suspects run one at
+//     a time, after all other alarms that were due at the start. So what ends the
+//     process is found among many, and the others have run before.
+//   - Only Deaths can park an alarm. A delivery that is Lost backs off: from the second
+//     death on, the alarm is due again after a delay that doubles, up to 17 min.
+//   - A run that ends without ending the process clears the mark and both counts.
+//   - A mark of this host is no death: the delivery was cut off, and is repeated. Nor is
+//     one of the host just before, if that closed. The end of older hosts is not
+//     known: it counts as a death.
+//   - An alarm that a constructor sets while the delivery of the previous one is on its
+//     way takes over that one's counts and mark, and so does one that is set while the
+//     handler runs take over the mark. Otherwise an object that sets its alarm whenever
+//     it wakes would escape both the back-off and the count of deaths.
 //
 // # The scheduler's invariant
 //
-// Every alarm that is durably set is in at least one of four places:
+// Alarms are in lanes: one for each class, and one for suspects. Each lane has an
+// index on disk, in order of due time, a part of it in memory up to the lane's
+// horizon, and a bound of its own for the deliveries that are out. So no class fills
+// another's memory or takes another's places. Every alarm that is durably set and not
+// parked is in at least one of five places:
 //
-//   - the heap, with its newest generation,
-//   - out: delivered, and not yet Done; a change that arrives meanwhile is kept with it,
-//   - the inbox: a durable change that has not been looked at,
-//   - the index on disk, at a position after the horizon.
+//   - its lane's heap, with its newest generation,
+//   - held: its delivery was cut off, and is repeated after a moment,
+//   - out: delivered, and not yet Done; a change that arrives in between is kept with it,
+//   - the inbox: a durable change that the scheduler has not looked at,
+//   - the index on disk, at a position after its lane's horizon.
 //
 // The inbox is emptied before a read of the index begins, and again after its
 // result was taken: a change that came before the read is in what was read, and one

@@ -10,37 +10,38 @@ import (
 
 // Config is what a Scheduler needs of the world. Zero numbers mean the defaults.
 type Config struct {
-	// Window reads the durable index in order of due time and object, after a
-	// position; fewer than limit mean the end.
-	Window func(ctx context.Context, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error)
-	// Boot reads the alarms that are delivered when the host starts as well, in
-	// order of object. Nil if there are none.
-	Boot func(ctx context.Context, after objectstore.ID, limit int) ([]objectstore.Alarm, error)
-	// BootBefore is the first alarm generation of this host: what was set since is
-	// delivered in its time only.
+	// Classes reads which classes have alarms in the durable index.
+	Classes func(ctx context.Context) ([]string, error)
+	// Window reads the durable index of a class, or with an empty class that of the
+	// suspects, in order of due time and object, after a position; fewer than limit mean
+	// the end.
+	Window func(ctx context.Context, class string, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error)
+	// Boot reads the alarms of a class that are delivered when the host starts as well, in
+	// order of name, after a name. Nil if there are none.
+	Boot func(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error)
+	// BootBefore is the first alarm generation of this host: an alarm that was set since
+	// is delivered in its time only.
 	BootBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(Delivery)
-	// Raise counts the coming runs of due alarms durably and returns those to
-	// deliver. With suspects, it takes those whose runs were so counted before; else
-	// it leaves those out. Failed are those with which it failed, and OnError was told;
-	// they are tried again. It waits for the disk, and not for what objects are doing:
-	// see Delivery.Raise.
-	Raise func(ctx context.Context, due []objectstore.Alarm, suspects bool) (deliver []Delivery, failed []objectstore.ID)
 	// Unclean says that the host before this one did not close: what is due now may
 	// be what ended it.
 	Unclean bool
 	// Step is called before each look at what is due, and may block: a test's scheduler
 	// does. Nil in production.
 	Step func()
-	// OnError is told of failed reads, which are tried again after a second.
+	// OnError is called with the error of a failed read, which is tried again after a second.
 	OnError func(error)
-	// Limit bounds the alarms in memory; 8,192.
+	// Limit bounds the alarms in memory; 8,192. It is divided among the classes that have
+	// alarms, but for 256 of each.
 	Limit int
-	// Concurrency bounds the deliveries that are out and not noted as waiting, and a
-	// sixteenth of all that are out; 256.
+	// Concurrency bounds the deliveries of a class that are out and not noted as waiting,
+	// and a sixteenth of all of them that are out; 256.
 	Concurrency int
-	// Group bounds what one Raise gets, and how many are delivered at boot at a time; 256.
+	// HostConcurrency is the same for all classes together; twice Concurrency. Reserve is
+	// how many deliveries of a class may be out beyond that; an eighth of Concurrency.
+	HostConcurrency, Reserve int
+	// Group bounds how many alarms of a class are delivered at boot at a time; 256.
 	Group int
 	// Look is how often the wall clock is looked at, at least: it may jump, and the
 	// machine may have been asleep. 30 s.
@@ -61,28 +62,29 @@ type Scheduler struct {
 	mu      sync.Mutex
 	inbox   []message
 	started bool
-	size    int       // of the queue, for Pending
-	next    time.Time // of the queue, for Pending
+	size    int       // of the queues, for Pending
+	next    time.Time // of the queues, for Pending
 
 	// Owned by the goroutine.
-	queue    queue
+	start    time.Time
+	lanes    map[string]*lane
+	order    []*lane // the same, the suspects first
+	suspects *lane
+	listed   bool                      // list has read the classes
+	passed   bool                      // see suspectsMayRun
+	queued   map[objectstore.ID]*entry // in the lanes' queues
 	held     map[objectstore.ID]*entry // cut off, and not to be delivered again yet
 	out      map[objectstore.ID]*delivery
-	waiting  int // of those that are out
-	horizon  objectstore.AlarmPos
-	last     objectstore.Alarm // at the horizon
-	complete bool              // nothing is beyond the horizon
-	retryAt  time.Time         // no read before this, after one failed; monotonic
-	boot     bootPass
+	waiting  int       // of those that are out
+	retryAt  time.Time // no read before this, after one failed; monotonic
 }
 
 // message is a durable change, or the waiting or the end of a delivery.
 type message struct {
-	change  objectstore.AlarmChange
-	waits   *objectstore.Alarm
-	counted *objectstore.Alarm
-	ended   *objectstore.Alarm
-	again   bool
+	change objectstore.AlarmChange
+	waits  *objectstore.Alarm
+	ended  *objectstore.Alarm
+	again  bool
 }
 
 // NewScheduler returns a scheduler that has not started. Its reads end with ctx, or
@@ -90,14 +92,17 @@ type message struct {
 func NewScheduler(ctx context.Context, c Config) *Scheduler {
 	setDefault(&c.Limit, 8192)
 	setDefault(&c.Concurrency, 256)
+	setDefault(&c.HostConcurrency, 2*c.Concurrency)
+	setDefault(&c.Reserve, (c.Concurrency+7)/8)
 	setDefault(&c.Group, 256)
 	setDefault(&c.Look, 30*time.Second)
 	s := &Scheduler{
 		cfg: c, now: func() time.Time { return time.Now().Round(0) },
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		queue: queue{byID: map[objectstore.ID]*entry{}}, out: map[objectstore.ID]*delivery{},
-		held: map[objectstore.ID]*entry{},
+		lanes: map[string]*lane{}, queued: map[objectstore.ID]*entry{}, held: map[objectstore.ID]*entry{},
+		out: map[objectstore.ID]*delivery{},
 	}
+	s.suspects = s.lane("")
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s
 }
@@ -170,7 +175,7 @@ func (s *Scheduler) run() {
 	defer close(s.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	s.boot.start = s.now()
+	s.start = s.now()
 	for s.ctx.Err() == nil {
 		if s.cfg.Step != nil {
 			s.cfg.Step()
@@ -203,8 +208,6 @@ func (s *Scheduler) read() {
 			s.ended(*m.ended, m.again)
 		case m.waits != nil:
 			s.waits(*m.waits)
-		case m.counted != nil:
-			s.counted(*m.counted)
 		default:
 			s.apply(m.change)
 		}
@@ -219,21 +222,15 @@ func (s *Scheduler) apply(c objectstore.AlarmChange) {
 		return
 	}
 	if e := s.forget(c.ID); e != nil {
-		s.boot.ended(e)
+		e.ended()
 	}
-	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation}
-	if c.Set && (s.complete || compare(a, s.last) <= 0) {
-		s.queue.put(&entry{Alarm: a, at: a.Due})
+	if !c.Set || c.Slot.Parked != objectstore.NotParked {
+		return
 	}
-}
-
-// forget takes an alarm out of the queue, or out of those that are held.
-func (s *Scheduler) forget(id objectstore.ID) *entry {
-	if e := s.held[id]; e != nil {
-		delete(s.held, id)
-		return e
+	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation, Suspect: c.Slot.Suspect()}
+	if l := s.laneOf(a); l.complete || compare(a, l.last) <= 0 {
+		s.put(&entry{Alarm: a, lane: l, at: a.Due})
 	}
-	return s.queue.remove(id)
 }
 
 // hold keeps an entry from being delivered for d, by the monotonic clock: the wall
@@ -248,7 +245,7 @@ func (s *Scheduler) unhold() {
 	for id, e := range s.held {
 		if !time.Now().Before(e.until) {
 			delete(s.held, id)
-			s.queue.put(e)
+			s.put(e)
 		}
 	}
 }
@@ -266,45 +263,9 @@ func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 		s.hold(d.entry, againAfter(d.tries))
 		return
 	}
-	s.boot.ended(d.entry)
+	d.entry.ended()
 	if changed {
 		s.apply(*d.next)
-	}
-}
-
-// trim keeps memory within its limit by moving the horizon nearer.
-func (s *Scheduler) trim() {
-	if len(s.queue.order) <= s.cfg.Limit {
-		return
-	}
-	last := s.queue.shrink(s.cfg.Limit / 2)
-	if !s.complete && compare(last, s.last) >= 0 {
-		return // all that is beyond the horizon are entries that must stay
-	}
-	s.last, s.horizon, s.complete = last, last.Pos(), false
-}
-
-// refill reads the index beyond the horizon while memory holds few alarms.
-func (s *Scheduler) refill() {
-	for !s.complete && len(s.queue.order) < s.cfg.Limit/4 && !s.paused() && s.ctx.Err() == nil {
-		limit := s.cfg.Limit / 2
-		as, pos, err := s.cfg.Window(s.ctx, s.horizon, limit)
-		if err != nil {
-			s.failed(err)
-			return
-		}
-		for _, a := range as {
-			if s.out[a.ID] == nil && s.queue.byID[a.ID] == nil && s.held[a.ID] == nil {
-				s.queue.put(&entry{Alarm: a, at: a.Due})
-			}
-			s.last = a
-		}
-		s.horizon = pos
-		s.complete = len(as) < limit
-		s.read()
-		if len(as) > 0 && s.last.Due.After(s.now()) {
-			return
-		}
 	}
 }
 
@@ -325,45 +286,53 @@ func (s *Scheduler) deliver() {
 	s.deliverBoot()
 	s.unhold()
 	now := s.now()
-	for s.room() > 0 {
-		e := s.queue.first()
-		if e == nil || e.at.After(now) {
-			break
-		}
-		if s.uncounted(e) {
-			s.deliverRaised()
-			continue
-		}
-		s.send(s.queue.take())
+	for e := s.nextDue(now); e != nil; e = s.nextDue(now) {
+		s.remove(e.ID)
+		s.send(e)
 	}
-	s.deliverSuspect()
+	first := time.Time{}
+	for _, l := range s.order {
+		if e := l.first(); e != nil && (first.IsZero() || e.at.Before(first)) {
+			first = e.at
+		}
+	}
 	s.mu.Lock()
-	s.size, s.next = len(s.queue.order)+len(s.held), time.Time{}
-	if e := s.queue.first(); e != nil {
-		s.next = e.at
-	}
+	s.size, s.next = len(s.queued)+len(s.held), first
 	s.mu.Unlock()
 }
 
-func (s *Scheduler) send(e *entry) {
-	s.out[e.ID] = &delivery{entry: e}
-	s.cfg.Deliver(Delivery{Alarm: e.Alarm, Raise: e.count == countLate, Suspects: e.suspect})
+// nextDue returns the first entry that is due by now, of the lanes that have room.
+func (s *Scheduler) nextDue(now time.Time) (first *entry) {
+	for _, l := range s.order {
+		e := l.first()
+		if e == nil || e.at.After(now) || first != nil && !e.at.Before(first.at) {
+			continue
+		}
+		if s.room(l) > 0 && (l != s.suspects || s.suspectsMayRun()) {
+			first = e
+		}
+	}
+	return first
 }
 
 // rest is how long the goroutine may sleep: until the next alarm, and not longer
 // than the wall clock can be trusted.
 func (s *Scheduler) rest() time.Duration {
-	d := s.cfg.Look
-	if e := s.queue.first(); e != nil && s.room() > 0 {
-		d = min(d, e.at.Sub(s.now()))
+	d, now := s.cfg.Look, s.now()
+	reading := time.Until(s.retryAt) <= 0
+	for _, l := range s.order {
+		if e := l.first(); e != nil && s.room(l) > 0 && (l != s.suspects || s.passed) {
+			d = min(d, e.at.Sub(now))
+		}
+		if reading && s.low(l) && l.last.Due.Before(now) {
+			d = 0
+		}
 	}
 	for _, e := range s.held {
 		d = min(d, time.Until(e.until))
 	}
-	if wait := time.Until(s.retryAt); wait > 0 {
-		d = min(d, wait)
-	} else if !s.complete && len(s.queue.order) < s.cfg.Limit/4 && s.last.Due.Before(s.now()) {
-		d = 0
+	if !reading {
+		d = min(d, time.Until(s.retryAt))
 	}
 	return max(d, 0)
 }

@@ -1,46 +1,141 @@
 package alarm
 
 import (
+	"math"
 	"time"
 
 	"github.com/dohost/dohost/objectstore"
 )
 
-// MaxRuns is how often a failing alarm runs before it is dropped: once, and six
+// MaxRuns is how often a failing alarm runs before it is parked: once, and six
 // retries, as in workerd (server/alarm-scheduler.c++).
 const MaxRuns = 7
 
+// MaxDeaths is how many processes may end while the handler of one suspect has begun,
+// before its alarm is parked. The first death after a charged run does not count: that
+// run may have begun together with others.
+const MaxDeaths = 6
+
 // Info tells an alarm handler about the run.
 type Info struct {
-	// Scheduled is when the alarm was due.
+	// Scheduled is when the alarm was due: the time that SetAlarm was given, or the time of
+	// that call if it was later, rounded up to a millisecond; for a retry, the time of the
+	// retry. For a delivery because the host has started, it may be in the future.
 	Scheduled time.Time
 	// Attempt counts the runs of this alarm that failed before; zero at first.
 	Attempt int
 }
 
-// Failed returns the slot after a failed run: due again after Backoff, under a new
-// generation. again is false after the last run: the alarm is dropped. jitter is
-// from 0 to 0.25.
-func Failed(s objectstore.Slot, now time.Time, jitter float64, generation uint64) (next objectstore.Slot, again bool) {
-	failed := s.Attempt
-	if !s.Raised {
-		failed++
-	}
-	if failed >= MaxRuns {
-		return objectstore.Slot{}, false
-	}
-	return objectstore.Slot{
-		Due:        now.Add(Backoff(failed-1, jitter)),
-		Generation: generation,
-		Attempt:    failed,
-		AtBoot:     s.AtBoot,
-	}, true
+// Host is what Charge knows of the host that delivers.
+type Host struct {
+	Generation uint64
+	// Clean says that the host before this one has closed.
+	Clean bool
 }
 
-// Raise returns the slot with the coming run counted beforehand, for a run that may
-// end the process. The generation stays. ok is false if the runs are used up.
-func Raise(s objectstore.Slot) (next objectstore.Slot, ok bool) {
+// Verdict says how to continue with a delivery.
+type Verdict uint8
+
+// The verdicts of Charge. With Postponed and Parked there is no run.
+const (
+	Runs      Verdict = iota
+	Postponed         // the slot is due again later
+	Parked            // the slot is parked
+)
+
+// Charge charges the coming run of an alarm to its slot, for a run that may end the
+// process, and counts the death of the host that has charged the run before. begun says
+// that the handler begins when the slot is durable. generation draws a new one, for a
+// slot that does not run now. If the slot is charged already, it is returned as it is.
+func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation func() uint64) (next objectstore.Slot, v Verdict) {
+	c := &s.Charge
+	if c.Host != 0 && c.Host != h.Generation {
+		if died := !h.Clean || c.Host+1 != h.Generation; died {
+			countDeath(c)
+			switch n := int(c.Deaths) + int(c.Lost); {
+			case c.Deaths >= MaxDeaths:
+				return park(s, objectstore.ParkedDeaths, generation()), Parked
+			case n > 1:
+				s.Due, s.Generation = now.Add(lostDelay(n)), generation()
+				c.Host, c.Begun = 0, false
+				return s, Postponed
+			}
+		}
+		c.Begun = false
+	}
+	c.Host = h.Generation
+	c.Begun = c.Begun || begun && (c.Deaths > 0 || c.Lost > 0)
+	return s, Runs
+}
+
+// Failure describes a run that has failed.
+type Failure struct {
+	Now        time.Time
+	Generation uint64  // of the next slot
+	Jitter     float64 // from 0 to 0.25
+	Err        error
+	// Constructor says that the object's constructor failed, before the handler.
+	Constructor bool
+	// Moved says that the constructor has set the alarm for another time: it is not due
+	// before that.
+	Moved bool
+}
+
+// Failed returns the slot after a failed run: due again after Backoff or, after the last
+// run, parked. The process lives, so nothing is charged any more.
+func Failed(s objectstore.Slot, f Failure) objectstore.Slot {
 	s.Attempt++
-	s.Raised = true
-	return s, s.Attempt <= MaxRuns
+	s.Charge = objectstore.Charge{}
+	s.Error = f.Err.Error()
+	switch {
+	case s.Attempt >= MaxRuns && f.Constructor:
+		return park(s, objectstore.ParkedConstructor, f.Generation)
+	case s.Attempt >= MaxRuns:
+		return park(s, objectstore.ParkedFailed, f.Generation)
+	}
+	due := f.Now.Add(Backoff(s.Attempt-1, f.Jitter))
+	if !f.Moved || s.Due.Before(due) {
+		s.Due = due
+	}
+	s.Generation = f.Generation
+	return s
+}
+
+// NoHandler returns the slot of an alarm whose class has no handler: parked.
+func NoHandler(s objectstore.Slot, err error, generation uint64) objectstore.Slot {
+	s.Charge = objectstore.Charge{}
+	s.Error = err.Error()
+	return park(s, objectstore.ParkedNoHandler, generation)
+}
+
+func park(s objectstore.Slot, why objectstore.ParkReason, generation uint64) objectstore.Slot {
+	s.Parked, s.Generation = why, generation
+	s.Charge.Host, s.Charge.Begun = 0, false
+	return s
+}
+
+// Fresh returns the slot of an alarm that was set before or during a run that has ended,
+// without that run's counts. The generation stays if there are none.
+func Fresh(s objectstore.Slot, generation func() uint64) objectstore.Slot {
+	if s.Attempt == 0 && !s.Suspect() && s.Error == "" {
+		return s
+	}
+	return objectstore.Slot{Due: s.Due, AtBoot: s.AtBoot, Generation: generation()}
+}
+
+// Revive returns the slot of a parked alarm that an operator revives: due now, with all
+// its runs before it.
+func Revive(s objectstore.Slot, now time.Time, generation uint64) objectstore.Slot {
+	return objectstore.Slot{Due: now, AtBoot: s.AtBoot, Generation: generation}
+}
+
+// countDeath counts the end of the process that had charged a run.
+func countDeath(c *objectstore.Charge) {
+	n := &c.Lost
+	if c.Begun {
+		n = &c.Deaths
+	}
+	if *n < math.MaxUint16 {
+		*n++
+	}
 }

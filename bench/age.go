@@ -130,7 +130,7 @@ func (a *aging) nextAlarm(ctx context.Context) error {
 		return err
 	}
 	defer sn.Close()
-	found, _, err := sn.Alarms(objectstore.AlarmPos{}, 1)
+	found, _, err := sn.Alarms(a.stays.ID().Class, objectstore.AlarmPos{}, 1)
 	if err == nil && (len(found) != 1 || found[0].ID != a.stays.ID() || !found[0].Due.Equal(a.due)) {
 		err = fmt.Errorf("found %v, want that of %v", found, a.stays.ID())
 	}

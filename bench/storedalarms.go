@@ -184,7 +184,7 @@ func (s *storedAlarms) verify(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// indexed counts the entries of the alarm index, none of which is twice.
+// indexed counts the entries of the class's alarm index, none of which is there twice.
 func indexed(ctx context.Context, h *host) (n int, err error) {
 	sn, err := h.Runtime().Store().Snapshot(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func indexed(ctx context.Context, h *host) (n int, err error) {
 	const page = 10_000
 	var at objectstore.AlarmPos
 	for {
-		found, last, err := sn.Alarms(at, page)
+		found, last, err := sn.Alarms(string(subjects), at, page)
 		n, at = n+len(found), last
 		if err != nil || len(found) < page {
 			return n, err

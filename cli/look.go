@@ -79,6 +79,9 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(table, "object\t%s\n", o.ID)
 	fmt.Fprintf(table, "durable\t%s\n", yesNo(o.Durable))
 	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o))
+	if o.Err != "" {
+		fmt.Fprintf(table, "failure\t%q\n", o.Err)
+	}
 	fmt.Fprintf(table, "live\t%s\n", yesNo(o.Live))
 	if o.Live {
 		fmt.Fprintf(table, "epoch\t%s\n", o.Epoch)
@@ -136,6 +139,8 @@ func yesNo(b bool) string {
 
 func alarmText(o web.Object) string {
 	switch {
+	case o.Parked != nil:
+		return "parked: " + parkedText(*o.Parked)
 	case o.Alarm == nil:
 		return "none"
 	case o.Attempt > 0:

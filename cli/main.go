@@ -28,7 +28,7 @@ type commands struct {
 	Clear   clearCmd   `cmd:"" help:"Remove something that has ended or failed: a fiber, a dead letter."`
 	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
-	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm."`
+	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive those that were parked."`
 	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`
 	Import  importCmd  `cmd:"" help:"Make an object out of an export."`
 	Backup  backupCmd  `cmd:"" help:"Copy the store of a running host, as of one moment."`

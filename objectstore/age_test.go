@@ -85,7 +85,7 @@ func (a *aging) look(t *testing.T) map[string]int64 {
 	defer sn.Close()
 	return map[string]int64{
 		"finding the next alarm": a.rested(func() {
-			if as, _, err := sn.Alarms(AlarmPos{}, 1); err != nil || len(as) != 1 || as[0].ID.Name != "a" {
+			if as, _, err := sn.Alarms("c", AlarmPos{}, 1); err != nil || len(as) != 1 || as[0].ID.Name != "a" {
 				t.Fatal(as, err)
 			}
 		}),

@@ -2,39 +2,124 @@ package objectstore
 
 import (
 	"bytes"
+	"iter"
 	"time"
 )
 
-// Alarms returns up to limit entries of the alarm index that follow after, in
-// order of due time and ID, and the position of the last one returned (after
-// itself if there is none).
-func (sn *Snapshot) Alarms(after AlarmPos, limit int) ([]Alarm, AlarmPos, error) {
+// Alarms returns up to limit entries of the alarm index of a class that follow after, in
+// order of due time and name, and the position of the last one returned (after itself if
+// there is none). An empty class means the suspects' index, which is ordered by due time
+// and ID.
+func (sn *Snapshot) Alarms(class string, after AlarmPos, limit int) ([]Alarm, AlarmPos, error) {
+	prefix, parse := []byte{keySuspect}, splitSuspectKey
+	if class != "" {
+		prefix, parse = alarmPrefix(class), splitAlarmKey
+	}
 	start := append([]byte(after.key), 0)
 	if after.key == "" {
-		start = []byte{keyAlarm}
+		start = prefix
 	}
-	alarms, last, err := sn.alarms(start, []byte{keyAlarm + 1}, limit, func(key []byte) (ID, bool) {
-		_, id, ok := splitAlarmKey(key)
+	alarms, last, err := sn.alarms(start, prefixEnd(prefix), limit, func(key []byte) (ID, bool) {
+		_, id, ok := parse(key)
 		return id, ok
 	})
+	for i := range alarms {
+		alarms[i].Suspect = class == ""
+	}
 	if last == "" {
 		return alarms, after, err
 	}
 	return alarms, AlarmPos{key: last}, err
 }
 
-// BootAlarms returns up to limit alarms with AtBoot of objects that follow after,
-// in order of ID. The zero ID is before the first.
-func (sn *Snapshot) BootAlarms(after ID, limit int) ([]Alarm, error) {
-	start := []byte{keyBoot}
-	if after != (ID{}) {
-		start = append(bootKey(after), 0)
+// AlarmClasses returns the classes that have an alarm which is neither parked nor a
+// suspect, in order. It seeks once per class.
+func (sn *Snapshot) AlarmClasses() (classes []string, err error) {
+	w, err := sn.walk([]byte{keyAlarm}, []byte{keyAlarm + 1})
+	if err != nil {
+		return nil, err
 	}
-	alarms, _, err := sn.alarms(start, []byte{keyBoot + 1}, limit, func(key []byte) (ID, bool) {
-		id, rest, ok := splitID(key[1:])
-		return id, ok && len(rest) == 0
-	})
+	defer w.close()
+	start := []byte{keyAlarm}
+	for {
+		ok, err := w.seek(start)
+		if !ok || err != nil {
+			return classes, err
+		}
+		class, _, isAlarm := bytes.Cut(w.key[1:], []byte{nameEnd})
+		if !isAlarm {
+			start = append(bytes.Clone(w.key), 0) // Check names it
+			continue
+		}
+		classes = append(classes, string(class))
+		start = prefixEnd(alarmPrefix(string(class)))
+	}
+}
+
+// BootAlarms returns up to limit alarms with AtBoot of objects of a class whose names
+// follow after, in order of name.
+func (sn *Snapshot) BootAlarms(class, after string, limit int) ([]Alarm, error) {
+	prefix := append(append([]byte{keyBoot}, class...), nameEnd)
+	start := prefix
+	if after != "" {
+		start = append(bootKey(ID{Class: class, Name: after}), 0)
+	}
+	alarms, _, err := sn.alarms(start, prefixEnd(prefix), limit, splitIDKey)
 	return alarms, err
+}
+
+// ParkedAlarm is a parked alarm.
+type ParkedAlarm struct {
+	ID   ID
+	Slot Slot
+}
+
+// Parked yields the parked alarms of a class, or with an empty class of all, whose objects
+// follow after, in order of ID. The zero ID is before the first. It reads as many rows as
+// there are parked alarms.
+func (sn *Snapshot) Parked(class string, after ID) iter.Seq2[ParkedAlarm, error] {
+	prefix := []byte{keyParked}
+	if class != "" {
+		prefix = append(append(prefix, class...), nameEnd)
+	}
+	start := prefix
+	if after != (ID{}) {
+		start = append(parkedKey(after), 0)
+	}
+	if bytes.Compare(start, prefix) < 0 {
+		start = prefix
+	}
+	return func(yield func(ParkedAlarm, error) bool) {
+		for {
+			alarms, last, err := sn.alarms(start, prefixEnd(prefix), parkedPage, splitIDKey)
+			for _, a := range alarms {
+				slot, ok, err := sn.Slot(a.ID)
+				if err == nil && (!ok || slot.Parked == NotParked) {
+					continue // Check names it
+				}
+				if !yield(ParkedAlarm{a.ID, slot}, err) || err != nil {
+					return
+				}
+			}
+			if err != nil {
+				yield(ParkedAlarm{}, err)
+				return
+			}
+			if len(alarms) < parkedPage {
+				return
+			}
+			start = append([]byte(last), 0)
+		}
+	}
+}
+
+// parkedPage is how many entries Parked reads at a time.
+const parkedPage = 256
+
+// splitIDKey reads a key of an index that is ordered by ID.
+func splitIDKey(key []byte) (ID, bool) {
+	id, rest, ok := splitID(key[1:])
+	return id, ok && len(rest) == 0
 }
 
 // alarms reads entries of an index. It passes over entries that cannot be read: one
@@ -73,13 +158,12 @@ func (sn *Snapshot) entryOf(id ID, key []byte) (indexEntry, bool) {
 	if !ok || err != nil {
 		return indexEntry{}, false
 	}
-	due := dueMS(slot.Due)
-	at := alarmKey(due, id)
+	at := slot.indexKey(id)
 	if key[0] == keyBoot {
 		at = nil
-		if slot.AtBoot {
+		if slot.inBootIndex() {
 			at = bootKey(id)
 		}
 	}
-	return indexEntry{dueMS: due, generation: slot.Generation}, bytes.Equal(key, at)
+	return indexEntry{dueMS: dueMS(slot.Due), generation: slot.Generation}, bytes.Equal(key, at)
 }

@@ -128,19 +128,17 @@ func (c *checker) key() error {
 			c.problem(ID{}, "%v", err)
 		}
 	case key[0] == keyAlarm:
-		due, id, ok := splitAlarmKey(key)
-		if !ok || id.Validate() != nil {
-			c.problem(ID{}, "alarm index key cannot be decoded")
-			return nil
-		}
-		return c.indexEntry(id, &due)
+		_, id, ok := splitAlarmKey(key)
+		return c.indexEntry(id, ok, "alarm")
+	case key[0] == keySuspect:
+		_, id, ok := splitSuspectKey(key)
+		return c.indexEntry(id, ok, "suspects'")
+	case key[0] == keyParked:
+		id, ok := splitIDKey(key)
+		return c.indexEntry(id, ok, "parked")
 	case key[0] == keyBoot:
-		id, rest, ok := splitID(key[1:])
-		if !ok || len(rest) > 0 || id.Validate() != nil {
-			c.problem(ID{}, "boot index key cannot be decoded")
-			return nil
-		}
-		return c.indexEntry(id, nil)
+		id, ok := splitIDKey(key)
+		return c.indexEntry(id, ok, "boot")
 	case key[0] == keyImporting:
 		id, rest, ok := splitID(key[1:])
 		if !ok || len(rest) > 0 || id.Validate() != nil {
@@ -195,26 +193,34 @@ func (c *checker) slot(id ID) error {
 		c.problem(id, "%v", err)
 		return nil
 	}
-	_, ok, err := c.sn.get(alarmKey(dueMS(slot.Due), id))
+	_, ok, err := c.sn.get(slot.indexKey(id))
 	if err != nil {
 		return c.unreadable(id, "entry of the alarm index", err)
 	}
-	if !ok {
+	switch {
+	case ok:
+	case slot.Parked != NotParked:
+		c.problem(id, "parked alarm is not in the index: it will not be listed")
+	default:
 		c.problem(id, "alarm is not in the index: it will not fire")
 	}
 	_, ok, err = c.sn.get(bootKey(id))
 	if err != nil {
 		return c.unreadable(id, "entry of the boot index", err)
 	}
-	if !ok && slot.AtBoot {
+	if !ok && slot.inBootIndex() {
 		c.problem(id, "alarm is not in the boot index")
 	}
 	return nil
 }
 
-// indexEntry looks for the slot that an index entry must have. due is that of an
-// alarm index key; nil for the boot index.
-func (c *checker) indexEntry(id ID, due *int64) error {
+// indexEntry looks for the slot that an index entry must have. isKey says that the entry's
+// key could be decoded, and index names the index.
+func (c *checker) indexEntry(id ID, isKey bool, index string) error {
+	if !isKey || id.Validate() != nil {
+		c.problem(ID{}, "%s index key cannot be decoded", index)
+		return nil
+	}
 	e, err := decodeIndexEntry(c.w.value)
 	if err != nil {
 		c.problem(id, "%v", err)
@@ -228,10 +234,12 @@ func (c *checker) indexEntry(id ID, due *int64) error {
 		// The slot's own key is where that is reported.
 	case !ok:
 		c.problem(id, "index entry without an alarm")
-	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation || due != nil && *due != e.dueMS:
+	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:
 		c.problem(id, "index entry differs from the alarm")
-	case due == nil && !slot.AtBoot:
+	case index == "boot" && !slot.inBootIndex():
 		c.problem(id, "boot index entry of an alarm that is not delivered at boot")
+	case index != "boot" && !bytes.Equal(c.w.key, slot.indexKey(id)):
+		c.problem(id, "index entry differs from the alarm")
 	}
 	return nil
 }

@@ -51,6 +51,19 @@ func TestCheckFindsDamage(t *testing.T) {
 		{"index entry of another generation", func(b *pebble.Batch) error {
 			return b.Set(alarmKey(7, id), indexEntry{dueMS: 7, generation: 4}.encode(), nil)
 		}, "differs from the alarm"},
+		{"entry in another index", func(b *pebble.Batch) error {
+			return b.Set(suspectKey(7, id), entry.encode(), nil)
+		}, "differs from the alarm"},
+		{"entry of a parked alarm", func(b *pebble.Batch) error {
+			return b.Set(parkedKey(id), entry.encode(), nil)
+		}, "differs from the alarm"},
+		{"slot that is parked", func(b *pebble.Batch) error {
+			s := slot
+			s.Parked = ParkedFailed
+			return b.Set(slotKey(id), encodeSlot(s), nil)
+		}, "it will not be listed"},
+		{"suspect key", func(b *pebble.Batch) error { return b.Set([]byte("q123"), nil, nil) }, "suspects' index key"},
+		{"parked key", func(b *pebble.Batch) error { return b.Set([]byte("pc\x00"), nil, nil) }, "parked index key"},
 		{"alarm key", func(b *pebble.Batch) error { return b.Set([]byte("a123"), nil, nil) }, "alarm index key"},
 		{"boot key", func(b *pebble.Batch) error { return b.Set([]byte("bc\x00"), nil, nil) }, "boot index key"},
 		{"mark", func(b *pebble.Batch) error { return b.Set([]byte("ic\x00a\x00x"), nil, nil) }, "importing mark"},

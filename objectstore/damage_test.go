@@ -265,7 +265,7 @@ func TestAlarmsAfterDamageAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sn.Close()
-	as, pos, err := sn.Alarms(AlarmPos{}, 2*damagedObjects)
+	as, pos, err := sn.Alarms("c", AlarmPos{}, 2*damagedObjects)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +303,8 @@ func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sn.Close()
-	as, _, err := sn.Alarms(AlarmPos{}, 10)
-	boot, err2 := sn.BootAlarms(ID{}, 10)
+	as, _, err := sn.Alarms("c", AlarmPos{}, 10)
+	boot, err2 := sn.BootAlarms("c", "", 10)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}

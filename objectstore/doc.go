@@ -65,7 +65,10 @@
 //
 // Alarms. An object's slot and its entries in the alarm indexes change in one
 // record. The entry to remove is that of the slot which Pebble holds when the
-// record is built: a slot set a thousand times in between costs one entry.
+// record is built: a slot set a thousand times in between costs one entry. A slot has
+// one entry: in the index of its class, in that of the suspects if it has a charge, or
+// in that of the parked ones; and one more in the boot index, if it is none of the
+// latter two and asks for it.
 //
 // Failure. A failed sync fails the store, not an object: the log's error is final,
 // and what was being written stays visible to readers. So nothing more is
@@ -140,9 +143,11 @@
 // # Keys
 //
 //	h                                      host record
-//	a <due, 8 bytes> <class> 0 <name> 0    alarm index
+//	a <class> 0 <due, 8 bytes> <name> 0    alarm index, of each class
 //	b <class> 0 <name> 0                   alarms that are also delivered at boot
 //	i <class> 0 <name> 0                   object half imported
+//	p <class> 0 <name> 0                   parked alarms
+//	q <due, 8 bytes> <class> 0 <name> 0    alarm index of suspects
 //	o <class> 0 <name> 0 c <key>           collections: rows, indexes, feeds
 //	o <class> 0 <name> 0 k <key>           row of the key-value space
 //	o <class> 0 <name> 0 m s               alarm slot

@@ -27,7 +27,10 @@ func exported(t *testing.T, rows, size int) (*Store, ID, []byte) {
 		}
 	}
 	o.put(t, "n", "1")
-	o.SetSlot(Slot{Due: due(5), Generation: 1, Attempt: 2, AtBoot: true})
+	o.SetSlot(Slot{
+		Due: due(5), Generation: 1, Attempt: 2, AtBoot: true,
+		Charge: Charge{Host: 3, Begun: true, Deaths: 4, Lost: 5}, Parked: ParkedDeaths, Error: "no",
+	})
 	o.commit(t)
 	var b bytes.Buffer
 	if err := s.snapshot(t).Export(o.id, &b); err != nil {
@@ -61,7 +64,11 @@ func TestExportImport(t *testing.T) {
 			t.Error("still importing")
 		}
 		slot, ok, err := s.snapshot(t).Slot(to)
-		if err != nil || !ok || slot.Due != due(5) || slot.Attempt != 2 || !slot.AtBoot || slot.Generation>>40 != s.Generation() {
+		want := Slot{
+			Due: due(5), Generation: slot.Generation, Attempt: 2, AtBoot: true,
+			Charge: Charge{Deaths: 4, Lost: 5}, Parked: ParkedDeaths, Error: "no", // the host of the charge is of another store
+		}
+		if err != nil || !ok || slot != want || slot.Generation>>40 != s.Generation() {
 			t.Errorf("slot %+v, %v, %v", slot, ok, err)
 		}
 		// The durable copy exports the same rows; the alarm has its own generation.

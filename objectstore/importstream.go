@@ -91,8 +91,9 @@ func (in *importStream) slot(im *importer) error {
 	if err != nil {
 		return err
 	}
-	// It would be compared with generations of this store.
+	// They would be compared with generations of this store.
 	slot.Generation = im.s.NewAlarmGeneration()
+	slot.Charge.Host, slot.Charge.Begun = 0, false
 	im.slot, im.hasSlot = slot, true
 	return nil
 }

@@ -14,6 +14,8 @@ const (
 	keyHost      = 'h'
 	keyAlarm     = 'a'
 	keyBoot      = 'b'
+	keySuspect   = 'q'
+	keyParked    = 'p'
 	keyImporting = 'i'
 	keyObject    = 'o'
 )
@@ -40,14 +42,38 @@ func appendObject(b []byte, id ID) []byte {
 }
 
 func bootKey(id ID) []byte      { return appendID([]byte{keyBoot}, id) }
+func parkedKey(id ID) []byte    { return appendID([]byte{keyParked}, id) }
 func importingKey(id ID) []byte { return appendID([]byte{keyImporting}, id) }
 func slotKey(id ID) []byte      { return append(appendObject(nil, id), slotRow...) }
 
-// alarmKey orders by due time, then by ID. Flipping the sign bit sorts times
-// before 1970 first.
+// alarmKey orders by class, then by due time, then by name.
 func alarmKey(dueMS int64, id ID) []byte {
-	b := binary.BigEndian.AppendUint64([]byte{keyAlarm}, uint64(dueMS)^1<<63)
-	return appendID(b, id)
+	b := append(appendDue(alarmPrefix(id.Class), dueMS), id.Name...)
+	return append(b, nameEnd)
+}
+
+// alarmPrefix begins the keys of the alarm index of a class.
+func alarmPrefix(class string) []byte {
+	return append(append([]byte{keyAlarm}, class...), nameEnd)
+}
+
+// suspectKey orders by due time, then by ID.
+func suspectKey(dueMS int64, id ID) []byte {
+	return appendID(appendDue([]byte{keySuspect}, dueMS), id)
+}
+
+// appendDue appends a time so that it sorts. Flipping the sign bit sorts times before
+// 1970 first.
+func appendDue(b []byte, dueMS int64) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(dueMS)^1<<63)
+}
+
+// cutDue reads a time off the front of b.
+func cutDue(b []byte) (dueMS int64, rest []byte, ok bool) {
+	if len(b) < 8 {
+		return 0, nil, false
+	}
+	return int64(binary.BigEndian.Uint64(b) ^ 1<<63), b[8:], true
 }
 
 // splitID reads an encoded ID off the front of b.
@@ -63,13 +89,31 @@ func splitID(b []byte) (id ID, rest []byte, ok bool) {
 	return ID{Class: string(class), Name: string(name)}, rest, true
 }
 
-// splitAlarmKey reads a key of the alarm index.
+// splitAlarmKey reads a key of the alarm index of a class.
 func splitAlarmKey(key []byte) (dueMS int64, id ID, ok bool) {
-	if len(key) < 9 || key[0] != keyAlarm {
+	if len(key) == 0 || key[0] != keyAlarm {
 		return 0, ID{}, false
 	}
-	id, rest, ok := splitID(key[9:])
-	return int64(binary.BigEndian.Uint64(key[1:9]) ^ 1<<63), id, ok && len(rest) == 0
+	class, rest, ok := bytes.Cut(key[1:], []byte{nameEnd})
+	if !ok {
+		return 0, ID{}, false
+	}
+	dueMS, rest, ok = cutDue(rest)
+	name, rest, ended := bytes.Cut(rest, []byte{nameEnd})
+	return dueMS, ID{Class: string(class), Name: string(name)}, ok && ended && len(rest) == 0
+}
+
+// splitSuspectKey reads a key of the suspects' index.
+func splitSuspectKey(key []byte) (dueMS int64, id ID, ok bool) {
+	if len(key) == 0 || key[0] != keySuspect {
+		return 0, ID{}, false
+	}
+	dueMS, rest, ok := cutDue(key[1:])
+	if !ok {
+		return 0, ID{}, false
+	}
+	id, rest, ok = splitID(rest)
+	return dueMS, id, ok && len(rest) == 0
 }
 
 // prefixEnd returns the first key after all keys that begin with prefix, or nil
@@ -96,46 +140,80 @@ func dueMS(t time.Time) int64 {
 
 // The versions of this package's records.
 const (
-	slotVersion  = 1
+	slotVersion  = 2
 	indexVersion = 1
 	hostVersion  = 2
 )
 
 const (
-	slotRaised = 1 << iota
-	slotAtBoot
+	slotAtBoot   = 1 << iota
+	slotBegun    // Charge.Begun
+	slotExtended // more follows than of an alarm that never failed
+)
+
+const (
+	slotSize         = 22 // bytes of a slot that is not extended
+	slotExtendedSize = slotSize + 13
 )
 
 func encodeSlot(s Slot) []byte {
-	b := make([]byte, 0, 22)
+	extended := s.Suspect() || s.Parked != NotParked || s.Error != ""
+	size := slotSize
+	if extended {
+		size = slotExtendedSize + len(s.Error)
+	}
+	b := make([]byte, 0, size)
 	b = append(b, slotVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(dueMS(s.Due)))
 	b = binary.BigEndian.AppendUint64(b, s.Generation)
 	b = binary.BigEndian.AppendUint32(b, uint32(s.Attempt))
 	var flags byte
-	if s.Raised {
-		flags |= slotRaised
-	}
 	if s.AtBoot {
 		flags |= slotAtBoot
 	}
-	return append(b, flags)
+	if s.Charge.Begun {
+		flags |= slotBegun
+	}
+	if !extended {
+		return append(b, flags)
+	}
+	b = append(b, flags|slotExtended)
+	b = binary.BigEndian.AppendUint64(b, s.Charge.Host)
+	b = binary.BigEndian.AppendUint16(b, s.Charge.Deaths)
+	b = binary.BigEndian.AppendUint16(b, s.Charge.Lost)
+	b = append(b, byte(s.Parked))
+	return append(b, s.Error...)
 }
 
 func decodeSlot(b []byte) (Slot, error) {
-	if err := checkVersion("alarm slot", b, slotVersion, 22); err != nil {
+	const what = "alarm slot"
+	extended := len(b) >= slotSize && b[slotSize-1]&slotExtended != 0
+	size := slotSize
+	if extended {
+		size = min(max(len(b), slotExtendedSize), slotExtendedSize+MaxSlotError)
+	}
+	if err := checkVersion(what, b, slotVersion, size); err != nil {
 		return Slot{}, err
 	}
-	return Slot{
+	flags := b[slotSize-1]
+	s := Slot{
 		Due:        time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
 		Generation: binary.BigEndian.Uint64(b[9:]),
 		Attempt:    int(binary.BigEndian.Uint32(b[17:])),
-		Raised:     b[21]&slotRaised != 0,
-		AtBoot:     b[21]&slotAtBoot != 0,
-	}, nil
+		AtBoot:     flags&slotAtBoot != 0,
+	}
+	if extended {
+		more := b[slotSize:]
+		s.Charge = Charge{
+			Host: binary.BigEndian.Uint64(more), Begun: flags&slotBegun != 0,
+			Deaths: binary.BigEndian.Uint16(more[8:]), Lost: binary.BigEndian.Uint16(more[10:]),
+		}
+		s.Parked, s.Error = ParkReason(more[12]), string(more[13:])
+	}
+	return s, nil
 }
 
-// indexEntry is the value of both alarm indexes.
+// indexEntry is the value of all alarm indexes.
 type indexEntry struct {
 	dueMS      int64
 	generation uint64

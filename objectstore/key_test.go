@@ -55,9 +55,13 @@ func TestKeyOrder(t *testing.T) {
 		}
 		da := rapid.Int64().Draw(t, "due a")
 		db := rapid.Int64().Draw(t, "due b")
-		wantAlarm := cmp.Or(cmp.Compare(da, db), want)
+		wantAlarm := cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(da, db), want)
 		if got := bytes.Compare(alarmKey(da, a), alarmKey(db, b)); got != wantAlarm {
 			t.Fatalf("alarms (%d, %v), (%d, %v) compare %d, their keys %d", da, a, db, b, wantAlarm, got)
+		}
+		wantSuspect := cmp.Or(cmp.Compare(da, db), want)
+		if got := bytes.Compare(suspectKey(da, a), suspectKey(db, b)); got != wantSuspect {
+			t.Fatalf("suspects (%d, %v), (%d, %v) compare %d, their keys %d", da, a, db, b, wantSuspect, got)
 		}
 	})
 }
@@ -79,6 +83,10 @@ func FuzzKey(f *testing.F) {
 		if !ok || got != id || gotDue != due {
 			t.Fatalf("%q at %d: got %q at %d, %v", id, due, got, gotDue, ok)
 		}
+		gotDue, got, ok = splitSuspectKey(suspectKey(due, id))
+		if !ok || got != id || gotDue != due {
+			t.Fatalf("suspect %q at %d: got %q at %d, %v", id, due, got, gotDue, ok)
+		}
 		if back, err := ParseID(id.String()); err != nil || back != id {
 			t.Fatalf("%q: parsed as %q, %v", id, back, err)
 		}
@@ -87,7 +95,9 @@ func FuzzKey(f *testing.F) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add(encodeSlot(Slot{Due: time.UnixMilli(5), Generation: 7, Attempt: 2, AtBoot: true}))
+	f.Add(encodeSlot(Slot{Charge: Charge{Host: 3, Begun: true, Deaths: 1, Lost: 2}, Parked: ParkedDeaths, Error: "no"}))
 	f.Add(alarmKey(3, ID{"c", "n"}))
+	f.Add(suspectKey(3, ID{"c", "n"}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := decodeSlot(b); err == nil {
 			if again, err := decodeSlot(encodeSlot(s)); err != nil || again != s {
@@ -96,6 +106,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		if due, id, ok := splitAlarmKey(b); ok && !bytes.Equal(alarmKey(due, id), b) {
 			t.Fatalf("%q was read as %d, %v", b, due, id)
+		}
+		if due, id, ok := splitSuspectKey(b); ok && !bytes.Equal(suspectKey(due, id), b) {
+			t.Fatalf("%q was read as suspect %d, %v", b, due, id)
 		}
 		_, _ = decodeHostRecord(b)
 		_, _ = decodeIndexEntry(b)
@@ -107,7 +120,10 @@ func FuzzDecode(f *testing.F) {
 func TestLayout(t *testing.T) {
 	id := ID{Class: "counter", Name: "alice/é"}
 	due := time.Date(2031, 4, 5, 6, 7, 8, 9e6, time.UTC)
-	slot := Slot{Due: due, Generation: 3<<40 | 17, Attempt: 2, Raised: true, AtBoot: true}
+	slot := Slot{Due: due, Generation: 3<<40 | 17, Attempt: 2, AtBoot: true}
+	troubled := slot
+	troubled.Charge = Charge{Host: 5, Begun: true, Deaths: 6, Lost: 1}
+	troubled.Parked, troubled.Error = ParkedDeaths, "no"
 	entry := indexEntry{dueMS: dueMS(due), generation: slot.Generation}
 	identity := Identity{Store: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Fork: 0x5f0c3a91}
 	host, err := hostRecord{identity: identity, parent: 0x11223344, generation: 3, clean: true}.encode()
@@ -126,11 +142,14 @@ func TestLayout(t *testing.T) {
 		{"host record", []byte{keyHost}, host},
 		{"alarm index", alarmKey(dueMS(due), id), entry.encode()},
 		{"alarm index, before 1970", alarmKey(-1, id), entry.encode()},
+		{"alarm index of suspects", suspectKey(dueMS(due), id), entry.encode()},
+		{"parked alarms", parkedKey(id), entry.encode()},
 		{"boot index", bootKey(id), entry.encode()},
 		{"importing mark", importingKey(id), []byte{indexVersion}},
 		{"collection row", append(appendObject(nil, id), "ckey"...), []byte("value")},
 		{"key-value row", append(appendObject(nil, id), "kkey"...), []byte("value")},
 		{"alarm slot", slotKey(id), encodeSlot(slot)},
+		{"alarm slot, after failures and deaths", slotKey(id), encodeSlot(troubled)},
 	} {
 		fmt.Fprintf(&b, "%s\n\t%q\n\t%q\n", l.what, l.key, l.value)
 	}

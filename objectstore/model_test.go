@@ -143,6 +143,8 @@ func (m *model) slot(t *rapid.T) {
 		Due:        due(rapid.Int64Range(0, 3).Draw(t, "due")),
 		Generation: rapid.Uint64Range(1, 9).Draw(t, "generation"),
 		AtBoot:     rapid.Bool().Draw(t, "boot"),
+		Parked:     rapid.SampledFrom([]ParkReason{NotParked, ParkedFailed}).Draw(t, "parked"),
+		Charge:     Charge{Deaths: rapid.Uint16Range(0, 1).Draw(t, "deaths")},
 	}
 	m.now.set = true
 	m.o.SetSlot(m.now.slot)

@@ -65,13 +65,14 @@ func TestReadsFollowWhatIsFound(t *testing.T) {
 		gets, steps int64
 	}{
 		// One step more shows that there is a next one.
-		{"alarms", func() (int, error) { as, _, err := sn.Alarms(AlarmPos{}, 20); return many(as, err) }, 20, 0, 21},
+		{"alarms", func() (int, error) { as, _, err := sn.Alarms("class0", AlarmPos{}, 20); return many(as, err) }, 20, 0, 21},
 		{"alarms after one", func() (int, error) {
-			as, _, err := sn.Alarms(Alarm{ID: ID{"class1", "0499"}, Due: due(499)}.Pos(), 20)
+			as, _, err := sn.Alarms("class1", Alarm{ID: ID{"class1", "0499"}, Due: due(499)}.Pos(), 20)
 			return many(as, err)
 		}, 20, 0, 21},
-		{"alarms at boot", func() (int, error) { return many(sn.BootAlarms(ID{}, 20)) }, 20, 0, 21},
-		{"alarms at boot after one", func() (int, error) { return many(sn.BootAlarms(ID{"class0", "0500"}, 20)) }, 20, 0, 21},
+		{"classes with alarms", func() (int, error) { cs, err := sn.AlarmClasses(); return len(cs), err }, 2, 0, 2},
+		{"alarms at boot", func() (int, error) { return many(sn.BootAlarms("class0", "", 20)) }, 20, 0, 21},
+		{"alarms at boot after one", func() (int, error) { return many(sn.BootAlarms("class0", "0500", 20)) }, 20, 0, 21},
 		{"classes", func() (n int, err error) {
 			for _, err = range sn.Classes() {
 				n++

@@ -142,10 +142,10 @@ func (rec *record) removeSlot(p *part) error {
 	if old.lost {
 		return nil // its index entries cannot be found; a delivery compares them with the slot
 	}
-	if err := rec.delete(alarmKey(dueMS(old.slot.Due), r.id)); err != nil {
+	if err := rec.delete(old.slot.indexKey(r.id)); err != nil {
 		return err
 	}
-	if old.slot.AtBoot {
+	if old.slot.inBootIndex() {
 		return rec.delete(bootKey(r.id))
 	}
 	return nil
@@ -185,15 +185,14 @@ func (rec *record) setSlot(r *Range, g *generation) error {
 		return nil
 	}
 	s := g.slot.slot
-	due := dueMS(s.Due)
-	entry := indexEntry{dueMS: due, generation: s.Generation}.encode()
+	entry := indexEntry{dueMS: dueMS(s.Due), generation: s.Generation}.encode()
 	if err := rec.batch.Set(slotKey(r.id), encodeSlot(s), nil); err != nil {
 		return err
 	}
-	if err := rec.batch.Set(alarmKey(due, r.id), entry, nil); err != nil {
+	if err := rec.batch.Set(s.indexKey(r.id), entry, nil); err != nil {
 		return err
 	}
-	if s.AtBoot {
+	if s.inBootIndex() {
 		return rec.batch.Set(bootKey(r.id), entry, nil)
 	}
 	return nil

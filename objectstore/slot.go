@@ -1,6 +1,10 @@
 package objectstore
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Slot is an object's one alarm.
 type Slot struct {
@@ -9,19 +13,91 @@ type Slot struct {
 	Due time.Time
 	// Generation tells one setting of the alarm from the next.
 	Generation uint64
-	// Attempt counts the runs that have failed.
+	// Attempt counts the runs that have failed in a row.
 	Attempt int
-	// Raised says that Attempt already counts the coming run.
-	Raised bool
 	// AtBoot asks for a delivery when the host starts as well.
 	AtBoot bool
+	// Parked says why the alarm is not delivered any more. Zero: it is delivered.
+	Parked ParkReason
+	// Charge counts the processes that have ended during a run. An alarm with a charge
+	// is a suspect, and has an index of its own.
+	Charge Charge
+	// Error is the text of the last failure, of MaxSlotError bytes at most: SetSlot cuts
+	// a longer one.
+	Error string
 }
+
+// MaxSlotError bounds Slot.Error, in bytes.
+const MaxSlotError = 512
+
+// Charge is what a slot knows of the processes that have ended during its runs. The zero
+// Charge is that of an alarm which no process's end has met.
+type Charge struct {
+	// Host is the generation of the host that charged a run, or zero: no run is charged.
+	Host uint64
+	// Begun says that the charged run's handler has begun.
+	Begun bool
+	// Deaths counts processes that have ended after the handler had begun, Lost those that
+	// have ended before.
+	Deaths, Lost uint16
+}
+
+// ParkReason says why an alarm is not delivered any more.
+type ParkReason uint8
+
+// The reasons. NotParked is the zero value.
+const (
+	NotParked         ParkReason = iota
+	ParkedFailed                 // the handler failed too often
+	ParkedConstructor            // it failed too often, the last time before the handler, in the constructor
+	ParkedDeaths                 // the process ended too often while the handler ran
+	ParkedNoHandler              // the class has no alarm handler
+)
+
+// String returns the reason in a few words.
+func (r ParkReason) String() string {
+	switch r {
+	case NotParked:
+		return "not parked"
+	case ParkedFailed:
+		return "handler failed"
+	case ParkedConstructor:
+		return "constructor failed"
+	case ParkedDeaths:
+		return "process ended in handler"
+	case ParkedNoHandler:
+		return "no handler"
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Suspect says that a process has ended during a run of the alarm, or may end during the
+// one that is charged.
+func (s Slot) Suspect() bool { return s.Charge != Charge{} }
 
 // rounded returns the slot as it will be read back.
 func (s Slot) rounded() Slot {
 	s.Due = time.UnixMilli(dueMS(s.Due)).UTC()
+	if len(s.Error) > MaxSlotError {
+		s.Error = strings.ToValidUTF8(s.Error[:MaxSlotError], "")
+	}
 	return s
 }
+
+// indexKey is the key of the slot's entry in the index that it belongs to.
+func (s Slot) indexKey(id ID) []byte {
+	switch {
+	case s.Parked != NotParked:
+		return parkedKey(id)
+	case s.Suspect():
+		return suspectKey(dueMS(s.Due), id)
+	}
+	return alarmKey(dueMS(s.Due), id)
+}
+
+// inBootIndex says whether the slot has an entry in the boot index as well. A suspect
+// has none: it waits for its time, and for its turn.
+func (s Slot) inBootIndex() bool { return s.AtBoot && s.Parked == NotParked && !s.Suspect() }
 
 // AlarmChange is a durable change of an object's slot. When Set is false the
 // slot was cleared, and Slot is zero.
@@ -31,16 +107,22 @@ type AlarmChange struct {
 	Set  bool
 }
 
-// Alarm is an entry of the alarm index.
+// Alarm is an entry of an alarm index.
 type Alarm struct {
 	ID         ID
 	Due        time.Time
 	Generation uint64
+	Suspect    bool // it is of the suspects' index, not of its class's
 }
 
-// AlarmPos is a place in the alarm index, which is ordered by due time and then
-// by ID. The zero AlarmPos is before the first entry.
+// AlarmPos is a place in the index of a class, or of the suspects, which is ordered by
+// due time and then by ID. The zero AlarmPos is before the first entry.
 type AlarmPos struct{ key string }
 
-// Pos returns the alarm's place in the index: reading goes on after it.
-func (a Alarm) Pos() AlarmPos { return AlarmPos{key: string(alarmKey(dueMS(a.Due), a.ID))} }
+// Pos returns the alarm's place in its index: reading continues after it.
+func (a Alarm) Pos() AlarmPos {
+	if a.Suspect {
+		return AlarmPos{key: string(suspectKey(dueMS(a.Due), a.ID))}
+	}
+	return AlarmPos{key: string(alarmKey(dueMS(a.Due), a.ID))}
+}

@@ -139,10 +139,10 @@ func TestBootAlarmsInPages(t *testing.T) {
 		o.commit(t)
 	}
 	sn := s.snapshot(t)
-	var after ID
+	after := ""
 	var got []string
 	for {
-		page, err := sn.BootAlarms(after, 2)
+		page, err := sn.BootAlarms("c", after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,13 +151,13 @@ func TestBootAlarmsInPages(t *testing.T) {
 		}
 		for _, a := range page {
 			got = append(got, fmt.Sprintf("%s@%d", a.ID, a.Due.UnixMilli()))
-			after = a.ID
+			after = a.ID.Name
 		}
 	}
 	if want := []string{"c/0@100", "c/1@99", "c/3@97", "c/4@96"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if _, at, err := sn.Alarms(AlarmPos{key: "b"}, 1); err != nil || at.key != "b" {
+	if _, at, err := sn.Alarms("c", AlarmPos{key: "b"}, 1); err != nil || at.key != "b" {
 		t.Errorf("position beyond the last alarm: %q, %v", at.key, err)
 	}
 }

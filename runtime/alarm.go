@@ -16,11 +16,11 @@ import (
 // has at most one delivery of an object out.
 func (h *Host) deliver(d alarm.Delivery) {
 	a := d.Alarm
-	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, raise: d.Raise, suspect: d.Suspects}}
+	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, from: d.From, charge: d.Charge}}
 	ev.turn.ev = ev
 	if err := h.send(a.ID, ev); err != nil {
 		if errors.Is(err, ErrNoClass) {
-			h.lis.alarmEnded(a, &alarmRun{late: time.Since(a.Due)}, err) // stays in the store for a host that has the class
+			h.lis.alarmEnded(a, newAlarmRun(ev.delivery, 0), err) // stays in the store for a host that has the class
 		}
 		h.scheduler.Done(a, !errors.Is(err, ErrNoClass))
 	}
@@ -30,6 +30,12 @@ func (h *Host) deliver(d alarm.Delivery) {
 type alarmRun struct {
 	attempt int
 	late    time.Duration
+}
+
+// newAlarmRun describes a run that begins now. A clock that was set back makes it early
+// by no more than nothing.
+func newAlarmRun(d *delivery, attempt int) *alarmRun {
+	return &alarmRun{attempt: attempt, late: max(0, time.Since(d.from))}
 }
 
 // handleAlarm runs the class's alarm handler for a delivery whose generation is
@@ -46,40 +52,26 @@ func (o *object) handleAlarm(ev *event) {
 		o.host().lis.alarmStale(ev.alarm)
 		return
 	}
-	if ev.raise && slot.Generation == ev.alarm.Generation {
-		runs, err := raiseSlot(l.segment, ev.alarm, ev.suspect)
-		if err == nil && runs {
-			ev.raising.Store(raisingUnderway)
-			l.segment.Emit((*raisedRun)(ev))
-			err = ev.turn.sync()
-		}
-		if err != nil {
-			ev.err = err
-			ev.cutOff()
-		}
-		if err != nil || !runs {
+	if ok && (ev.charge || slot.Suspect()) {
+		var runs bool
+		if slot, runs = o.chargeInTurn(ev, slot); !runs {
 			return
 		}
-		slot.Attempt++
-		slot.Raised = true
 	}
-	ev.run = &alarmRun{late: time.Since(ev.alarm.Due)}
-	if ok && slot.Generation == ev.alarm.Generation {
-		ev.run.attempt = slot.Attempt
-		if slot.Raised {
-			ev.run.attempt--
-		}
-	}
+	ev.run = newAlarmRun(ev.delivery, slot.Attempt)
 	if o.class.Alarm == nil {
-		l.segment.ClearSlot()
 		ev.err = ErrNoAlarmHandler
+		if ok {
+			o.setSlot(l.segment, alarm.NoHandler(slot, ev.err, o.host().store.NewAlarmGeneration()))
+		}
 		return
 	}
-	l.ringing = ev.alarm.Generation
+	ev.running = slot.Charge
+	l.ringing = ev.delivery
 	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
 	o.at(ev, PlaceSettle)
 	ev.end()
-	l.ringing = 0
+	l.ringing = nil
 	if !l.dead.Load() {
 		o.settleRun(ev)
 	}
@@ -88,20 +80,21 @@ func (o *object) handleAlarm(ev *event) {
 // settleRun writes the outcome of a run into the slot.
 func (o *object) settleRun(ev *event) {
 	l := ev.life
-	now, ok, err := l.segment.Slot()
+	slot, ok, err := l.segment.Slot()
+	own := ok && ev.isFor(slot, ok)
 	switch {
 	case err != nil:
 		// What the handler did must not happen without the alarm's end.
 		ev.err = err
 		o.fence(l, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
-	case !ok || now.Generation != ev.alarm.Generation:
-		// Set or deleted meanwhile: that stands.
-	case ev.err == nil:
-		l.segment.ClearSlot()
-	case errors.Is(ev.err, objectstore.ErrNoSpace):
+	case own && errors.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
-	default:
-		o.settle(l.segment, now, false)
+	case own && ev.err != nil:
+		o.failRun(l.segment, slot, ev.delivery, ev.err, false)
+	case ok && slot.Generation == ev.alarm.Generation:
+		l.segment.ClearSlot()
+	case ok:
+		o.freshen(l.segment, slot) // set by the constructor, or since: that stands
 	}
 }
 
@@ -113,45 +106,19 @@ func (ev *event) endDelivery(again bool) {
 	}
 }
 
-// What becomes of a run that a delivery counts itself.
-const (
-	raisingNot      int32 = iota // nothing, or it is known
-	raisingUnderway              // it is on its way to the disk
-	raisingCutOff                // and the delivery was cut off meanwhile
-)
-
-// cutOff ends a delivery that was cut off by no fault of its own. If it has counted its
-// run, and the count is on its way, the delivery ends when that is known: the next one
-// must not count the same run again.
-func (ev *event) cutOff() {
-	if !ev.raising.CompareAndSwap(raisingUnderway, raisingCutOff) && ev.raising.Load() == raisingNot {
-		ev.endDelivery(true)
-	}
-}
-
-// raisedRun is the output of the segment that counts a delivery's run.
-type raisedRun event
-
-// Release says that the run is counted durably, or that it is not counted.
-func (r *raisedRun) Release(err error) {
-	ev := (*event)(r)
-	if err == nil {
-		ev.obj.host().scheduler.Counted(ev.alarm)
-	}
-	if ev.raising.Swap(raisingNot) == raisingCutOff {
-		ev.endDelivery(true)
-	}
-}
-
 // alarmFenced ends a delivery whose run was cut off: by its own fault, which
 // counts, or by something else, which does not.
 func (o *object) alarmFenced(ev *event, why *Fenced) {
 	if why.by != ev {
-		ev.cutOff()
+		ev.endDelivery(true)
 		return
 	}
 	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
-		o.spoil(&slotEdit{delivered: ev.alarm, drop: ev.dropAlarm})
+		e := &slotEdit{delivery: ev.delivery, drop: ev.dropAlarm, err: why.Err}
+		if e.err == nil {
+			e.err = why
+		}
+		o.spoil(e)
 	}
 }
 
@@ -163,21 +130,31 @@ func jitter(id ID, s objectstore.Slot) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
 }
 
-// alarmWindow reads the durable index for the scheduler.
-func (h *Host) alarmWindow(ctx context.Context, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
-	sn, err := h.store.Snapshot(ctx)
-	if err != nil {
-		return nil, after, err
-	}
-	defer sn.Close()
-	return sn.Alarms(after, limit)
-}
-
-func (h *Host) bootAlarms(ctx context.Context, after ID, limit int) ([]objectstore.Alarm, error) {
+// alarmClasses reads which classes have alarms, for the scheduler.
+func (h *Host) alarmClasses(ctx context.Context) ([]string, error) {
 	sn, err := h.store.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer sn.Close()
-	return sn.BootAlarms(after, limit)
+	return sn.AlarmClasses()
+}
+
+// alarmWindow reads the durable index of a class, or of the suspects, for the scheduler.
+func (h *Host) alarmWindow(ctx context.Context, class string, after objectstore.AlarmPos, limit int) ([]objectstore.Alarm, objectstore.AlarmPos, error) {
+	sn, err := h.store.Snapshot(ctx)
+	if err != nil {
+		return nil, after, err
+	}
+	defer sn.Close()
+	return sn.Alarms(class, after, limit)
+}
+
+func (h *Host) bootAlarms(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error) {
+	sn, err := h.store.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer sn.Close()
+	return sn.BootAlarms(class, after, limit)
 }

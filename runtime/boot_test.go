@@ -29,35 +29,15 @@ func unclean(t *testing.T, class Class, names ...string) *objectstore.FS {
 	return cut
 }
 
-// TestABusyObjectHoldsUpItsOwnAlarmOnly counts the coming runs of three alarms, as a
+// TestABusyObjectHoldsUpItsOwnAlarmOnly charges the runs of three alarms, as a
 // host does after an unclean end, while one of the objects is in use.
 func TestABusyObjectHoldsUpItsOwnAlarmOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
-		h := open(t, objectstore.NewMemFS(), Options{Limits: Limits{Turn: -1}},
-			log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
-		for _, name := range []string{"a", "b", "busy"} {
-			setAlarm(t, h, name, time.Hour)
-			synctest.Wait()
-			h.Evict(id(name), StyleFence)
-		}
+		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+		fs := unclean(t, class, "a", "b", "busy")
+		h := open(t, fs, Options{Limits: Limits{Turn: -1}}, class)
 		go do(t.Context(), h, "busy", "long", func(context.Context, *counter) error { time.Sleep(10 * time.Minute); return nil })
-		synctest.Wait()
-		due, _, err := h.alarmWindow(t.Context(), objectstore.AlarmPos{}, 10)
-		if err != nil || len(due) != 3 {
-			t.Fatalf("due %v, %v", due, err)
-		}
-		begun := time.Now()
-		ds, failed := h.raise(t.Context(), due, false)
-		if len(failed) > 0 || len(ds) != 3 || time.Since(begun) > 0 {
-			t.Fatalf("raise: %+v, %v after %v", ds, failed, time.Since(begun))
-		}
-		for _, d := range ds {
-			if d.Raise != (d.ID.Name == "busy") {
-				t.Errorf("%v is to count its own run: %v", d.ID, d.Raise)
-			}
-			h.deliver(d)
-		}
 		time.Sleep(time.Minute)
 		if len(log.of("a")) != 1 || len(log.of("b")) != 1 || len(log.of("busy")) != 0 {
 			t.Errorf("after a minute: runs %v", log.runs)
@@ -99,7 +79,7 @@ func TestTheRunOfABusyObjectIsCountedBeforeItRuns(t *testing.T) {
 			synctest.Wait()
 		}
 		for _, name := range []string{"a", "z"} {
-			if n := len(log.of(name)); n != alarm.MaxRuns {
+			if n := len(log.of(name)); n != alarm.MaxDeaths+1 {
 				t.Errorf("%s ran %d times: %v", name, n, attempts(log.of(name)))
 			}
 		}
@@ -284,39 +264,6 @@ func TestAnAlarmInTheFarFutureDoesNotRingAtOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		if rs := log.of("a"); len(rs) > 0 {
 			t.Errorf("runs %v", rs)
-		}
-	})
-}
-
-// TestABusySuspectIsLeftForTheEnd looks at what a delivery does that could not be
-// counted before it, because its object was in use.
-func TestABusySuspectIsLeftForTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := newRunLog()
-		h := open(t, objectstore.NewMemFS(), Options{Limits: Limits{Turn: -1}},
-			log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
-		slot := objectstore.Slot{Due: time.Now().Add(time.Hour), Generation: h.store.NewAlarmGeneration(), Attempt: 1, Raised: true}
-		err := do(t.Context(), h, "a", "set", func(_ context.Context, c *counter) error {
-			c.s.life().segment.SetSlot(slot)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, suspects := range []bool{false, true} {
-			go do(t.Context(), h, "a", "busy", func(context.Context, *counter) error { time.Sleep(time.Minute); return nil })
-			synctest.Wait()
-			due := []objectstore.Alarm{{ID: id("a"), Due: slot.Due, Generation: slot.Generation}}
-			ds, failed := h.raise(t.Context(), due, suspects)
-			if len(failed) > 0 || len(ds) != 1 || !ds[0].Raise {
-				t.Fatalf("raise: %+v, %v", ds, failed)
-			}
-			h.deliver(ds[0])
-			time.Sleep(2 * time.Minute)
-			rs := log.of("a")
-			if suspects && (len(rs) != 1 || rs[0].attempt != 1) || !suspects && len(rs) != 0 {
-				t.Errorf("suspects %v: runs %v", suspects, rs)
-			}
 		}
 	})
 }

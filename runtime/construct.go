@@ -93,7 +93,7 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 		// A full disk is no fault of the alarm. Else its run has failed, and the next life
 		// begins after that is noted.
 		if f.kind == kindAlarm && !errors.Is(cause, objectstore.ErrNoSpace) && f.ended.CompareAndSwap(false, true) {
-			o.repairs = &slotEdit{delivered: f.alarm, next: o.repairs}
+			o.repairs = &slotEdit{delivery: f.delivery, constructor: true, err: cause, next: o.repairs}
 		}
 	}
 	o.mu.Unlock()

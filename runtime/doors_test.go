@@ -44,6 +44,7 @@ var doors = map[string]func(g *ghost) error{
 	"SetAlarm":     func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
 	"SetBootAlarm": func(g *ghost) error { return g.s.SetBootAlarm(g.ctx, time.Now().Add(time.Hour)) },
 	"DeleteAlarm":  func(g *ghost) error { return g.s.DeleteAlarm(g.ctx) },
+	"ParkedAlarm":  func(g *ghost) error { _, _, err := g.s.ParkedAlarm(g.ctx); return err },
 	"GetAlarm":     func(g *ghost) error { _, _, err := g.s.GetAlarm(g.ctx); return err },
 	"Go":           func(g *ghost) error { return g.s.Go(g.ctx, "task", g.fn) },
 	"GoAtOnce":     func(g *ghost) error { return g.s.GoAtOnce(g.ctx, "task", g.fn) },
@@ -114,7 +115,7 @@ var doors = map[string]func(g *ghost) error{
 
 // notDoors are methods of State, and functions of this package, that do nothing to an
 // object; and what a Host does for whoever has it, incarnation or not.
-var notDoors = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import"}
+var notDoors = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
 
 // TestEveryMethodOfStateIsTriedAsADoor looks at State by reflection, and in the source
 // for what takes a context: whatever is built on this package has no other way in.

@@ -72,20 +72,26 @@ type event struct {
 // delivery is what an event has that delivers an alarm.
 type delivery struct {
 	// Fixed when it is made.
-	alarm          objectstore.Alarm
-	raise, suspect bool // see alarm.Delivery
+	alarm  objectstore.Alarm
+	from   time.Time // when the delivery was due
+	charge bool      // see alarm.Delivery
 
 	// Owned by the runner between lives, and then by that of the life.
-	compared bool   // with the slot, before the constructor
-	moved    bool   // the constructor left the slot with another generation,
-	movedTo  uint64 // this one (zero: none), and does not overtake its own delivery by it
+	compared bool             // with the slot, before the constructor
+	slot     objectstore.Slot // with which it was compared, as charged
+	charged  bool             // durably, between lives
+	moved    bool             // the constructor left the slot with another generation,
+	movedTo  uint64           // this one (zero: none), and does not overtake its own delivery by it
 
 	// Owned by the event's own goroutine.
 	waited bool      // the scheduler knows that it has given the turn up
 	run    *alarmRun // if the handler ran
 
-	raising atomic.Int32 // see cutOff
-	ended   atomic.Bool  // the delivery's end is taken care of
+	// running is the charge of the run whose handler is running. Written before the
+	// handler begins; read by who holds the turn.
+	running objectstore.Charge
+
+	ended atomic.Bool // the delivery's end is taken care of
 }
 
 // answer tells the caller, once.
@@ -97,12 +103,8 @@ func (ev *event) answer(err error) {
 
 // Release lets the result leave. The event is the output of its own last segment.
 func (ev *event) Release(err error) {
-	switch {
-	case ev.kind != kindAlarm:
-	case err == nil:
-		ev.endDelivery(false)
-	default:
-		ev.cutOff()
+	if ev.kind == kindAlarm {
+		ev.endDelivery(err != nil)
 	}
 	if err != nil {
 		ev.answer(ev.failure(ev.lost(err), RanUnknown))

@@ -16,6 +16,11 @@ import (
 // returned and does not end the incarnation. Longer than Limits.Exclusive (30 s),
 // and the incarnation is fenced.
 //
+// A call from the section that leads back into it gets ErrDeadlock. Two chains of calls
+// are not found: if two objects, each in a section that another caller has begun, call
+// each other, both wait until the first section's limit ends its incarnation. A
+// constructor is such a section, too.
+//
 // Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)

@@ -91,7 +91,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	}
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
-		Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver, Raise: h.raise,
+		Classes: h.alarmClasses, Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver,
 		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.step(PlaceDue) },
 	})
 	h.sweeper.start()

@@ -39,7 +39,7 @@ type underway struct {
 	// Owned by whoever holds the turn.
 	rng     *objectstore.Range     // the object's, when the segment was made
 	segment *objectstore.Segment   // nil until the first event
-	ringing uint64                 // generation of the alarm whose handler runs, or zero
+	ringing *delivery              // of the alarm whose handler runs, or nil
 	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
 
 	tasks     atomic.Int64 // by State.Go, not yet ended

@@ -25,6 +25,10 @@ type Listener struct {
 	// AlarmEnded is called when the run of an alarm handler is over, also by a panic
 	// or the end of its life, or when the alarm's class is not bound.
 	AlarmEnded func(Alarm)
+	// AlarmParked is called when an alarm has been parked, durably: it is not delivered any
+	// more, until the object sets it or an operator revives it. The run that led to this, if
+	// there was one, is reported by AlarmEnded as well.
+	AlarmParked func(ParkedAlarm)
 	// AlarmStale is called when a delivery was overtaken by a newer alarm.
 	AlarmStale func(ID)
 	// TurnHeld is called when a turn has been held for longer than Limits.Turn.
@@ -65,9 +69,11 @@ type Event struct {
 type Alarm struct {
 	ID        ID
 	Scheduled time.Time
-	Late      time.Duration // from Scheduled to the beginning of the run
-	Attempt   int
-	Err       error // as an Event's
+	// Late is from when the delivery was due to the beginning of the run, and not negative. It
+	// was due at Scheduled or, because of SetBootAlarm, when the host started.
+	Late    time.Duration
+	Attempt int
+	Err     error // as an Event's
 }
 
 // Tee returns a Listener that tells all of ls.
@@ -79,6 +85,7 @@ func Tee(ls ...Listener) Listener {
 		EventEnded:  func(e Event) { each(ls, func(l Listener) { call(l.EventEnded, e) }) },
 		Refused:     func(id ID, e objectstore.Epoch) { each(ls, func(l Listener) { call2(l.Refused, id, e) }) },
 		AlarmEnded:  func(a Alarm) { each(ls, func(l Listener) { call(l.AlarmEnded, a) }) },
+		AlarmParked: func(p ParkedAlarm) { each(ls, func(l Listener) { call(l.AlarmParked, p) }) },
 		AlarmStale:  func(id ID) { each(ls, func(l Listener) { call(l.AlarmStale, id) }) },
 		TurnHeld:    func(t LongTurn) { each(ls, func(l Listener) { call(l.TurnHeld, t) }) },
 		StoreFailed: func(err error) { each(ls, func(l Listener) { call(l.StoreFailed, err) }) },

@@ -7,21 +7,26 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// compare says whether a delivery is for the alarm that is set, before any
-// constructor could move that. What cannot be read is not out of date.
-func (o *object) compare(ev *event) bool {
+// admit compares a queued delivery with the slot, before any constructor could move the
+// alarm, and takes it out of the queue if it is overtaken. A slot that cannot be read is
+// not out of date. If the run is to be charged, it is charged here: the constructor may
+// end the process, too. That waits for the disk.
+func (o *object) admit(ev *event) {
 	o.rng.Prefetch() // its slot is read again when the alarm is set or has ended, and more before
 	slot, ok, err := o.rng.NewSegment(objectstore.Epoch{}).Slot()
 	if err == nil && !ev.isFor(slot, ok) {
-		return false
+		o.overtaken(ev)
+		return
 	}
-	ev.compared = true
-	return true
+	ev.compared, ev.slot = true, slot
+	if ok && err == nil && (ev.charge || slot.Suspect()) {
+		o.chargeBetween(ev)
+	}
 }
 
 // isFor says whether the delivery is for this slot.
-func (ev *event) isFor(slot objectstore.Slot, ok bool) bool {
-	return ok && slot.Generation == ev.alarm.Generation || ev.moved && generation(slot, ok) == ev.movedTo
+func (d *delivery) isFor(slot objectstore.Slot, ok bool) bool {
+	return ok && slot.Generation == d.alarm.Generation || d.moved && generation(slot, ok) == d.movedTo
 }
 
 // generation is that of a slot, or zero if none is set.
@@ -34,7 +39,8 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 
 // noteSlot notes where the constructor left the alarm whose delivery woke the
 // object. A constructor that sets the alarm anew would otherwise push it out for
-// ever.
+// ever. The alarm that it has set takes over the counts of the one that is delivered:
+// an object that sets its alarm whenever it wakes would otherwise never back off.
 func (o *object) noteSlot(l *life) {
 	o.mu.Lock()
 	ev := o.alarm
@@ -42,17 +48,25 @@ func (o *object) noteSlot(l *life) {
 	if ev == nil || !ev.compared {
 		return
 	}
-	if slot, ok, err := l.segment.Slot(); err == nil {
-		ev.moved, ev.movedTo = true, generation(slot, ok)
+	slot, ok, err := l.segment.Slot()
+	if err != nil {
+		return
+	}
+	ev.moved, ev.movedTo = true, generation(slot, ok)
+	if was := &ev.slot; ok && slot.Generation != was.Generation && (was.Attempt > 0 || was.Suspect()) {
+		slot.Attempt, slot.Charge, slot.Error = was.Attempt, was.Charge, was.Error
+		l.segment.SetSlot(slot)
 	}
 }
 
 // slotEdit is a write of the alarm slot that is due between two lives: the
 // outcome of a delivery whose life ended by its own fault.
 type slotEdit struct {
-	delivered objectstore.Alarm
-	drop      bool
-	next      *slotEdit
+	delivery    *delivery
+	drop        bool // the alarm is to be removed
+	constructor bool // that failed, and the handler did not begin
+	err         error
+	next        *slotEdit
 }
 
 // spoil notes a slot write for the time between two lives, and sees to it that
@@ -76,10 +90,16 @@ func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err !=
 // repair writes the outcome of a delivery whose life ended by its own fault: a
 // counted failure, or a dropped alarm. It runs between lives, in an epoch of its own.
 func (o *object) repair(e *slotEdit) {
-	o.between(e.delivered, func(seg *objectstore.Segment) error {
+	o.between(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Segment) error {
 		slot, ok, err := seg.Slot()
-		if err == nil && ok && slot.Generation == e.delivered.Generation {
-			o.settle(seg, slot, e.drop)
+		switch {
+		case err != nil || !ok:
+		case e.drop && slot.Generation == e.delivery.alarm.Generation:
+			seg.ClearSlot()
+		case !e.drop && e.delivery.isFor(slot, ok):
+			o.failRun(seg, slot, e.delivery, e.err, e.constructor)
+		default:
+			o.freshen(seg, slot)
 		}
 		return err
 	})
@@ -93,17 +113,16 @@ func (o *object) overtaken(ev *event) {
 	}
 	o.host().lis.alarmStale(ev.alarm)
 	if ev.ended.CompareAndSwap(false, true) {
-		o.between(ev.alarm, func(*objectstore.Segment) error { return nil })
+		o.between(&deliveryEnd{o.host(), ev.alarm}, func(*objectstore.Segment) error { return nil })
 	}
 }
 
-// between hands a segment over between two lives, with the end of a delivery as
-// its output.
-func (o *object) between(delivered objectstore.Alarm, write func(*objectstore.Segment) error) {
+// between hands a segment over between two lives, with an output that is released
+// when it is durable, and with an error if write fails.
+func (o *object) between(out objectstore.Output, write func(*objectstore.Segment) error) {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
 	seg := o.rng.NewSegment(epoch)
-	out := &deliveryEnd{o.host(), delivered}
 	err := write(seg)
 	if err == nil {
 		seg.Emit(out)
@@ -115,12 +134,26 @@ func (o *object) between(delivered objectstore.Alarm, write func(*objectstore.Se
 	}
 }
 
-// settle writes a failed run into the slot: the next attempt, or the end of it.
-func (o *object) settle(seg *objectstore.Segment, slot objectstore.Slot, drop bool) {
-	next, again := alarm.Failed(slot, time.Now(), jitter(o.id(), slot), o.host().store.NewAlarmGeneration())
-	if again && !drop {
-		seg.SetSlot(next)
-	} else {
-		seg.ClearSlot()
+// failRun writes a failed run into the slot: the next attempt, or the end of it.
+func (o *object) failRun(seg *objectstore.Segment, slot objectstore.Slot, d *delivery, err error, constructor bool) {
+	o.setSlot(seg, alarm.Failed(slot, alarm.Failure{
+		Now: time.Now(), Generation: o.host().store.NewAlarmGeneration(), Jitter: jitter(o.id(), slot), Err: err,
+		Constructor: constructor, Moved: slot.Generation != d.alarm.Generation,
+	}))
+}
+
+// freshen takes the counts of a run that has ended off an alarm that was set during it.
+func (o *object) freshen(seg *objectstore.Segment, slot objectstore.Slot) {
+	if fresh := alarm.Fresh(slot, o.host().store.NewAlarmGeneration); fresh != slot {
+		seg.SetSlot(fresh)
+	}
+}
+
+// setSlot writes a slot. If that parks the alarm, the Listener is called when it is durable.
+func (o *object) setSlot(seg *objectstore.Segment, slot objectstore.Slot) {
+	seg.SetSlot(slot)
+	slot, _, _ = seg.Slot() // as it is kept; the segment has it
+	if p, ok := ParkedAlarmOf(o.id(), slot); ok {
+		seg.Emit(&parkedReport{o.host(), p})
 	}
 }

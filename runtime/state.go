@@ -58,9 +58,10 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 	return t, nil
 }
 
-// SetAlarm sets the object's one alarm, in place of what was set. A time in the
-// past means now. Resolution is a millisecond, rounded up. Like a write it is
-// part of the segment, and waits as Put does.
+// SetAlarm sets the object's one alarm, in place of the one that was set or is parked.
+// A time in the past means now: Info.Scheduled is then the time of this call, and not
+// at. Resolution is a millisecond, rounded up. Like a write it is part of the segment,
+// and waits as Put does.
 //
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
@@ -88,9 +89,11 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
 		return err
 	}
-	s.life().segment.SetSlot(objectstore.Slot{
-		Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration(), AtBoot: boot,
-	})
+	slot := objectstore.Slot{Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration(), AtBoot: boot}
+	if d := s.life().ringing; d != nil {
+		slot.Charge = d.running // until the handler has ended: see settleRun
+	}
+	s.life().segment.SetSlot(slot)
 	return nil
 }
 
@@ -101,8 +104,8 @@ func checkAlarmTime(at time.Time) error {
 	return nil
 }
 
-// DeleteAlarm removes the alarm, if one is set. A handler that runs goes on; if it
-// deleted its own alarm and fails, it is not tried again.
+// DeleteAlarm removes the alarm, if one is set or parked. A handler that runs
+// continues; if it deleted its own alarm and fails, it is not tried again.
 func (s *State) DeleteAlarm(ctx context.Context) error {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -117,7 +120,8 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 }
 
 // GetAlarm returns when the alarm is due. While its handler runs there is none,
-// unless one was set meanwhile; between a failure and its retry there is.
+// unless one was set since the handler began; between a failure and its retry there is.
+// A parked alarm is not set: ParkedAlarm returns it.
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -125,8 +129,11 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 	}
 	defer t.done()
 	slot, ok, err := s.life().segment.Slot()
-	if err != nil || !ok || slot.Generation == s.life().ringing {
+	if err != nil || !ok || slot.Parked != objectstore.NotParked {
 		return time.Time{}, false, err
+	}
+	if d := s.life().ringing; d != nil && slot.Generation == d.alarm.Generation {
+		return time.Time{}, false, nil
 	}
 	return slot.Due, true, nil
 }

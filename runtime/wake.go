@@ -19,8 +19,8 @@ func (o *object) wake() *turn {
 		for e := edits; e != nil; e = e.next {
 			o.repair(e)
 		}
-		if delivery != nil && !o.compare(delivery) {
-			o.overtaken(delivery)
+		if delivery != nil {
+			o.admit(delivery)
 		}
 		o.mu.Lock()
 		if o.repairs != nil {

@@ -49,13 +49,15 @@ type AdminOptions struct {
 //	POST   .../operate?action=A&kind=K&id=I        cancel, rerun or clear one of those
 //	POST   .../evict?style=fence                   fence, restart or crash
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
+//	POST   .../alarm/revive                        make a parked alarm due now
 //	GET    .../export                              and POST .../import
+//	GET    /v1/parked?class=C&after=C/N&limit=N    parked alarms
 //	POST   /v1/backup {"dir": path}                on the machine of the host
 //	POST   /v1/kill                                end the process at once, with AdminOptions.Kill
 //	GET    /                                       the page: talk to agents, and see their objects
 //	ANY    /agents/{class}/{name}/{rest...}        as on the public side, for the page
 //
-// Looking neither wakes an object nor prolongs its life; changing an alarm and
+// Looking neither wakes an object nor prolongs its life; setting an alarm and
 // operating on what it has wake it.
 // It can do anything to any object, so it answers only to localhost, to IP addresses and to
 // AdminOptions.Hosts, and no page of another origin.
@@ -79,6 +81,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /v1/objects", a.list)
+	mux.HandleFunc("GET /v1/parked", a.listParked)
 	mux.HandleFunc("POST /v1/backup", a.backup)
 	if a.opts.Kill != nil {
 		mux.HandleFunc("POST /v1/kill", a.kill)

@@ -21,6 +21,8 @@ type Object struct {
 	Durable bool       `json:"durable"`
 	Alarm   *time.Time `json:"alarm,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
+	Err     string     `json:"err,omitempty"` // of the last of those runs
+	Parked  *Parked    `json:"parked,omitempty"`
 	Live    bool       `json:"live"`
 	Sockets int        `json:"sockets,omitempty"` // without live they hibernate
 	Epoch   string     `json:"epoch,omitempty"`
@@ -61,7 +63,7 @@ const (
 
 func objectOf(info dohost.Info) Object {
 	o := Object{
-		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Live: info.Live, Sockets: info.Sockets,
+		ID: info.ID.String(), Durable: info.Durable, Attempt: info.Attempt, Err: info.Err, Live: info.Live, Sockets: info.Sockets,
 		Age: info.Age.Seconds(), Idle: info.Idle.Seconds(), Events: info.Events, Queued: info.Queued, Pins: pinsOf(info.Pins),
 	}
 	if info.Live {
@@ -69,6 +71,10 @@ func objectOf(info dohost.Info) Object {
 	}
 	if !info.Alarm.IsZero() {
 		o.Alarm = &info.Alarm
+	}
+	if info.Parked != nil {
+		p := parkedOf(*info.Parked)
+		o.Parked = &p
 	}
 	return o
 }
@@ -81,40 +87,55 @@ func pinsOf(pins []dohost.Pin) []Pin {
 	return out
 }
 
-// list answers GET /v1/objects.
-func (a *admin) list(w http.ResponseWriter, r *http.Request) {
+// listQuery is which part of a list a request wants.
+type listQuery struct {
+	class string // empty: all
+	after dohost.ID
+	limit int
+}
+
+// listQuery reads the query of a request for a list. After an error it has answered.
+func (a *admin) listQuery(w http.ResponseWriter, r *http.Request, op string) (l listQuery, ok bool) {
 	q := r.URL.Query()
-	limit := defaultPage
+	l = listQuery{class: q.Get("class"), limit: defaultPage}
 	if s := q.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > maxPage {
 			refuse(w, http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %q: want 1 to %d", s, maxPage))
-			return
+			return l, false
 		}
-		limit = n
+		l.limit = n
 	}
-	if class := q.Get("class"); class != "" {
-		if err := a.known(r.Context(), class); err != nil {
+	if l.class != "" {
+		if err := a.known(r.Context(), l.class); err != nil {
 			b, status := dohost.DescribeError(err)
 			refuse(w, status, b.Code, b.Message)
-			return
+			return l, false
 		}
 	}
-	if q.Get("live") == "true" {
-		a.listLive(w, q.Get("class"))
-		return
-	}
-	var after dohost.ID
 	if s := q.Get("after"); s != "" {
 		var err error
-		if after, err = dohost.ParseID(s); err != nil {
-			a.fail(w, after, "ls", err)
-			return
+		if l.after, err = dohost.ParseID(s); err != nil {
+			a.fail(w, l.after, op, err)
+			return l, false
 		}
 	}
-	page, err := a.page(r.Context(), q.Get("class"), after, limit)
+	return l, true
+}
+
+// list answers GET /v1/objects.
+func (a *admin) list(w http.ResponseWriter, r *http.Request) {
+	q, ok := a.listQuery(w, r, "ls")
+	if !ok {
+		return
+	}
+	if r.URL.Query().Get("live") == "true" {
+		a.listLive(w, q.class)
+		return
+	}
+	page, err := a.page(r.Context(), q.class, q.after, q.limit)
 	if err != nil {
-		a.fail(w, dohost.ID{Class: q.Get("class")}, "ls", err)
+		a.fail(w, dohost.ID{Class: q.class}, "ls", err)
 		return
 	}
 	writeJSON(w, http.StatusOK, page)
@@ -227,6 +248,8 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 		return func(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 			return Alarm{}, a.host.DeleteAlarm(r.Context(), id)
 		}
+	case "POST alarm/revive":
+		return a.revive
 	case "GET export":
 		return a.export
 	case "POST import":

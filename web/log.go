@@ -35,6 +35,10 @@ func LogListener(l *slog.Logger) dohost.Listener {
 		AlarmEnded: func(a dohost.AlarmRun) {
 			log(a.Err, "alarm ended", "object", text{a.ID}, "scheduled", a.Scheduled, "late", a.Late, "attempt", a.Attempt)
 		},
+		AlarmParked: func(p dohost.ParkedAlarm) {
+			l.Warn("alarm parked: it is not delivered any more, until it is set or revived", "object", text{p.ID}, "reason", text{p.Reason},
+				"scheduled", p.Scheduled, "attempts", p.Attempts, "deaths", p.Deaths, "lost", p.Lost, "err", p.Err)
+		},
 		AlarmStale: func(id dohost.ID) { l.Debug("alarm overtaken", "object", text{id}) },
 		TurnHeld: func(t dohost.LongTurn) {
 			l.Warn("turn held: code that waits belongs in an Await", "object", text{t.ID}, "op", t.Op, "held", t.Held, "stack", t.Stack)

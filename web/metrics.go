@@ -21,7 +21,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
 
-	wakes, ended, events, refused, turns, staleAlarms, failures, responses, service *prometheus.CounterVec
+	wakes, ended, events, refused, turns, staleAlarms, parkedAlarms, failures, responses, service *prometheus.CounterVec
 
 	eventSeconds, alarmLag, serviceLag, queueDepth *prometheus.HistogramVec
 	storeFailed                                    prometheus.Gauge
@@ -43,17 +43,18 @@ func NewMetrics() *Metrics {
 		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
 		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
+		parkedAlarms: counter("dohost_parked_alarms_total", "Alarms that were parked: they are not delivered any more.", "class", "reason"),
 		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
 		service:      counter("dohost_service_events_total", "What services report, as agents do of their fibers, schedules and queues.", "class", "event", "outcome"),
 		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule, or an item of a queue, was due to the beginning of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		queueDepth:   histogram("dohost_queue_depth", "Items that come after one of an agent's queue when that has run.", prometheus.ExponentialBuckets(1, 4, 8)),
 		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
-		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
+		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm's delivery was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
 		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 once the store has failed."}),
 	}
 	m.registry.MustRegister(
-		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.failures, m.responses,
+		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.parkedAlarms, m.failures, m.responses,
 		m.service, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -81,6 +82,7 @@ func (m *Metrics) Listener() dohost.Listener {
 		},
 		Refused:     func(id dohost.ID, _ dohost.Epoch) { m.refused.WithLabelValues(id.Class).Inc() },
 		AlarmEnded:  func(a dohost.AlarmRun) { m.alarmLag.WithLabelValues(a.ID.Class).Observe(a.Late.Seconds()) },
+		AlarmParked: func(p dohost.ParkedAlarm) { m.parkedAlarms.WithLabelValues(p.ID.Class, p.Reason.String()).Inc() },
 		AlarmStale:  func(id dohost.ID) { m.staleAlarms.WithLabelValues(id.Class).Inc() },
 		TurnHeld:    func(t dohost.LongTurn) { m.turns.WithLabelValues(t.ID.Class).Inc() },
 		StoreFailed: func(error) { m.storeFailed.Set(1) },

@@ -103,12 +103,13 @@ func (w *witness) endings(id dohost.ID) int {
 	return max(0, w.lives[id.String()]-1)
 }
 
-// suspicions is how many runs of an alarm may count as failed although no handler did:
-// from the second unclean start on, an alarm that was due is taken for the cause.
-func (w *witness) suspicions() int {
+// mayPostpone says whether an alarm may be due again later although its handler did not
+// fail: two processes may have ended while its run was charged, the first charged run being
+// that of the second process.
+func (w *witness) mayPostpone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, int(w.hosts)-2)
+	return w.hosts > 3
 }
 
 // wrong is an error that tells the faults.

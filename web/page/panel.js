@@ -22,6 +22,7 @@ function list(dl, rows) {
 }
 
 function alarmText(o, now) {
+  if (o.parked) return `parked: ${o.parked.reason}`
   if (!o.alarm) return 'none'
   const s = (new Date(o.alarm) - now) / 1000
   const when = s > 0.05 ? `in ${duration(s)}` : 'due'

@@ -10,10 +10,10 @@ import (
 	"github.com/dohost/dohost/alarm"
 )
 
-// TestACountedRunThatIsCutOffIsNotCountedAgain ends the life of an object at each place
-// that a delivery passes while it counts its own run, since the object was in use when
+// TestChargedRunThatIsCutOffIsNotCounted ends the life of an object at each place
+// that a delivery passes while it charges its run, since the object was in use when
 // the host started after an unclean end. No run has failed, so none may count.
-func TestACountedRunThatIsCutOffIsNotCountedAgain(t *testing.T) {
+func TestChargedRunThatIsCutOffIsNotCounted(t *testing.T) {
 	var cut [3]int
 	for place := range PlaceEnd + 1 {
 		for style := StyleFence; style <= StyleCrash; style++ {

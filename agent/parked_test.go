@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+// damagedAgent has a schedule whose row cannot be read.
+type damagedAgent struct{ *Agent[struct{}] }
+
+// TestParkedAlarmEndsTheIncarnation lets the alarm of an agent fail until it is parked. A task keeps the
+// agent in memory, so nothing else would end its incarnation; the next one sets the alarm anew.
+func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ns = dohost.Namespace[damagedAgent]("damaged")
+		const run = Callback[int]("run")
+		var parked []dohost.ParkedAlarm
+		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*damagedAgent, error) { return &damagedAgent{a}, nil },
+			OnSchedule(run, func(*damagedAgent, context.Context, int) error { return nil }))
+		h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS(), Listener: dohost.Listener{
+			AlarmParked: func(p dohost.ParkedAlarm) { parked = append(parked, p) },
+		}}, class)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		id := ns.Get(h, "a").ID()
+		err = ns.Get(h, "a").Do(t.Context(), func(ctx context.Context, a *damagedAgent) error {
+			if _, err := Schedule(ctx, a, After(time.Minute), run, 1, nil); err != nil {
+				return err
+			}
+			rt, space := (*runtime.State)(a.obj), objectstore.SpaceCollection
+			for row, err := range rt.Scan(ctx, objectstore.Bounds{Space: space}) {
+				if err != nil {
+					return err
+				}
+				if bytes.HasPrefix(row.Key, []byte("r"+jobs.Name)) {
+					return errors.Join(rt.Put(ctx, space, bytes.Clone(row.Key), []byte{99}, false),
+						a.obj.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*time.Hour) }))
+				}
+			}
+			return errors.New("it has no schedule")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(90 * time.Second)
+		if !h.IsLive(id) || len(parked) > 0 {
+			t.Errorf("while it fails: live %v, parked %+v", h.IsLive(id), parked)
+		}
+		time.Sleep(10 * time.Minute)
+		if synctest.Wait(); len(parked) != 1 || parked[0].Reason != dohost.ParkedFailed || h.IsLive(id) {
+			t.Errorf("live %v, parked %+v", h.IsLive(id), parked)
+		}
+	})
+}

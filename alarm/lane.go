@@ -1,0 +1,210 @@
+package alarm
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// lane is the alarms of a class, or the suspects of all classes: see the package's
+// documentation.
+type lane struct {
+	class    string // empty: the suspects
+	queue    entries
+	horizon  objectstore.AlarmPos
+	last     objectstore.Alarm // at the horizon
+	complete bool              // nothing is beyond the horizon
+
+	out, waiting int // deliveries, and those of them that wait
+
+	boot bootPass
+}
+
+// entry is an alarm in memory.
+type entry struct {
+	objectstore.Alarm
+	lane  *lane
+	at    time.Time // when to deliver it: when it is due, or at boot
+	until time.Time // not before this, after it was cut off; monotonic
+	tries int       // deliveries cut off in a row
+	boot  bool      // delivered because the host started; counted in bootPass.waiting
+	index int       // in the lane's queue
+}
+
+// entries is a heap of alarms by time.
+type entries []*entry
+
+func (es entries) Len() int           { return len(es) }
+func (es entries) Less(i, j int) bool { return es[i].at.Before(es[j].at) }
+func (es entries) Swap(i, j int) {
+	es[i], es[j] = es[j], es[i]
+	es[i].index, es[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (es *entries) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*es)
+	*es = append(*es, e)
+}
+
+// Pop implements heap.Interface.
+func (es *entries) Pop() any {
+	last := len(*es) - 1
+	e := (*es)[last]
+	(*es)[last] = nil
+	*es = (*es)[:last]
+	return e
+}
+
+func (l *lane) first() *entry {
+	if len(l.queue) == 0 {
+		return nil
+	}
+	return l.queue[0]
+}
+
+// lane returns the lane of a class, which it makes if need be. A new lane knows nothing
+// yet of what is on the disk.
+func (s *Scheduler) lane(class string) *lane {
+	l := s.lanes[class]
+	if l == nil {
+		l = &lane{class: class}
+		s.lanes[class] = l
+		s.order = append(s.order, l)
+	}
+	return l
+}
+
+// laneOf returns the lane of an alarm.
+func (s *Scheduler) laneOf(a objectstore.Alarm) *lane {
+	if a.Suspect {
+		return s.suspects
+	}
+	return s.lane(a.ID.Class)
+}
+
+// put queues an entry in place of any other of the same object.
+func (s *Scheduler) put(e *entry) {
+	s.remove(e.ID)
+	s.queued[e.ID] = e
+	heap.Push(&e.lane.queue, e)
+}
+
+// remove takes an entry out of its queue, and returns it, if there was one.
+func (s *Scheduler) remove(id objectstore.ID) *entry {
+	e := s.queued[id]
+	if e != nil {
+		delete(s.queued, id)
+		heap.Remove(&e.lane.queue, e.index)
+	}
+	return e
+}
+
+// forget takes an alarm out of its queue, or out of those that are held.
+func (s *Scheduler) forget(id objectstore.ID) *entry {
+	if e := s.held[id]; e != nil {
+		delete(s.held, id)
+		return e
+	}
+	return s.remove(id)
+}
+
+// known says whether an alarm of the object is in memory.
+func (s *Scheduler) known(id objectstore.ID) bool {
+	return s.out[id] != nil || s.queued[id] != nil || s.held[id] != nil
+}
+
+// minLimit is how many alarms of a lane are in memory at least, if Config.Limit allows it.
+const minLimit = 256
+
+// limit is how many alarms a lane may have in memory.
+func (s *Scheduler) limit() int {
+	return max(s.cfg.Limit/max(len(s.order)-1, 1), min(s.cfg.Limit, minLimit)) // the suspects are few
+}
+
+// trim keeps memory within its limit by moving horizons nearer.
+func (s *Scheduler) trim() {
+	limit := s.limit()
+	for _, l := range s.order {
+		if len(l.queue) <= limit {
+			continue
+		}
+		last := s.shrink(l, limit/2)
+		if l.complete || compare(last, l.last) < 0 { // else all beyond it are entries that must stay
+			l.last, l.horizon, l.complete = last, last.Pos(), false
+		}
+	}
+}
+
+// shrink drops the entries of a lane that are farthest in the index, down to n, and
+// returns the last one that is left. Entries that are not at their place in the index,
+// because they were cut off or are delivered at boot, stay.
+func (s *Scheduler) shrink(l *lane, n int) (last objectstore.Alarm) {
+	all := slices.Clone(l.queue)
+	slices.SortFunc(all, func(a, b *entry) int { return compare(a.Alarm, b.Alarm) })
+	for _, e := range all[n:] {
+		if e.tries == 0 && !e.boot {
+			s.remove(e.ID)
+		}
+	}
+	return all[n-1].Alarm
+}
+
+// compare orders alarms of a lane as its index does: by due time, then by object.
+func compare(a, b objectstore.Alarm) int {
+	return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.ID.Class, b.ID.Class), cmp.Compare(a.ID.Name, b.ID.Name))
+}
+
+// list makes the lanes of the classes that have alarms on the disk, once.
+func (s *Scheduler) list() {
+	if s.listed || s.paused() {
+		return
+	}
+	classes, err := s.cfg.Classes(s.ctx)
+	if err != nil {
+		s.failed(err)
+		return
+	}
+	s.listed = true
+	for _, class := range classes {
+		s.lane(class)
+	}
+}
+
+// refill reads the indexes beyond the horizons of lanes that have few alarms in memory.
+func (s *Scheduler) refill() {
+	s.list()
+	for i := 0; i < len(s.order); i++ { // reading the inbox may make lanes
+		s.refillLane(s.order[i])
+	}
+}
+
+// low says that a lane has few alarms in memory, and more on the disk.
+func (s *Scheduler) low(l *lane) bool { return !l.complete && len(l.queue) < max(s.limit()/4, 1) }
+
+func (s *Scheduler) refillLane(l *lane) {
+	for s.low(l) && !s.paused() && s.ctx.Err() == nil {
+		limit := max(s.limit()/2, 1)
+		as, pos, err := s.cfg.Window(s.ctx, l.class, l.horizon, limit)
+		if err != nil {
+			s.failed(err)
+			return
+		}
+		for _, a := range as {
+			if !s.known(a.ID) {
+				s.put(&entry{Alarm: a, lane: l, at: a.Due})
+			}
+			l.last = a
+		}
+		l.horizon = pos
+		l.complete = len(as) < limit
+		s.read()
+		if len(as) > 0 && l.last.Due.After(s.now()) {
+			return
+		}
+	}
+}

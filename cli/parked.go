@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
+)
+
+type alarmParkedCmd struct {
+	hostFlags
+	Class string `arg:"" optional:"" help:"Only alarms of objects of this class."`
+	Page  int    `hidden:"" default:"1000" help:"How many to ask for at a time."`
+}
+
+// Run is the command.
+func (c *alarmParkedCmd) Run(ctx context.Context, out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for p, err := range c.parked(ctx, c.Class, c.Page) {
+		if err != nil {
+			return errors.Join(table.Flush(), err)
+		}
+		fmt.Fprintf(table, "%s\t%s\n", p.Object, parkedText(p))
+	}
+	return table.Flush()
+}
+
+// parked asks for the parked alarms of a class or, if that is empty, of all classes.
+func (f *hostFlags) parked(ctx context.Context, class string, page int) iter.Seq2[web.Parked, error] {
+	return func(yield func(web.Parked, error) bool) {
+		query := url.Values{"limit": {strconv.Itoa(page)}}
+		if class != "" {
+			query.Set("class", class)
+		}
+		for {
+			list, err := get[web.ParkedList](ctx, f, "GET", "/v1/parked", query, nil)
+			if err != nil {
+				yield(web.Parked{}, err)
+				return
+			}
+			for _, p := range list.Parked {
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if list.Next == "" {
+				return
+			}
+			query.Set("after", list.Next)
+		}
+	}
+}
+
+// parkedText describes a parked alarm in a line.
+func parkedText(p web.Parked) string {
+	parts := []string{p.Reason, "due " + p.Scheduled.Format(time.RFC3339)}
+	for _, count := range []struct {
+		n    int
+		text string
+	}{
+		{p.Attempts, "%d failed runs"}, {p.Deaths, "%d processes ended in the handler"}, {p.Lost, "%d ended before it"},
+	} {
+		if count.n > 0 {
+			parts = append(parts, fmt.Sprintf(count.text, count.n))
+		}
+	}
+	if p.Err != "" {
+		parts = append(parts, strconv.Quote(p.Err))
+	}
+	return strings.Join(parts, ", ")
+}
+
+type alarmReviveCmd struct {
+	hostFlags
+	ID    objectID `arg:"" optional:"" name:"class/name" help:"The object."`
+	All   bool     `help:"All parked alarms, of one class with --class."`
+	Class string   `help:"With --all: only those of objects of this class."`
+}
+
+// Run is the command.
+func (c *alarmReviveCmd) Run(ctx context.Context, out io.Writer) error {
+	one := c.ID.ID != dohost.ID{}
+	switch {
+	case one == c.All:
+		return errors.New("want an object, or --all")
+	case c.Class != "" && !c.All:
+		return errors.New("--class is for --all")
+	case one:
+		r, err := c.revive(ctx, c.ID.ID)
+		if err == nil && !r.Revived {
+			err = fmt.Errorf("%v has no parked alarm", c.ID)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(out, "revived the alarm of %v\n", c.ID)
+		}
+		return err
+	}
+	n := 0
+	for p, err := range c.parked(ctx, c.Class, 1000) {
+		var id dohost.ID
+		if err == nil {
+			id, err = dohost.ParseID(p.Object)
+		}
+		var r web.Revived
+		if err == nil {
+			r, err = c.revive(ctx, id)
+		}
+		if err != nil {
+			return fmt.Errorf("after %d revived alarms: %w", n, err)
+		}
+		if r.Revived {
+			n++
+		}
+	}
+	_, err := fmt.Fprintf(out, "revived %d alarms\n", n)
+	return err
+}
+
+func (c *alarmReviveCmd) revive(ctx context.Context, id dohost.ID) (web.Revived, error) {
+	return get[web.Revived](ctx, &c.hostFlags, "POST", objectPath(id, "/alarm/revive"), nil, nil)
+}

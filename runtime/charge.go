@@ -1,0 +1,64 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// A run is charged to the alarm's slot, durably, before it begins, if it may end the
+// process: see package alarm. The slot says which host has charged it, so a delivery
+// that is cut off and repeated is not charged again.
+
+// chargeSlot returns the slot with the coming run charged, and whether there is one.
+func (h *Host) chargeSlot(slot objectstore.Slot, begun bool) (objectstore.Slot, alarm.Verdict) {
+	host := alarm.Host{Generation: h.store.Generation(), Clean: h.store.Clean()}
+	return alarm.Charge(slot, host, begun, time.Now(), h.store.NewAlarmGeneration)
+}
+
+// landing is an output for a caller that waits until it is durable. It has room for one.
+type landing chan error
+
+// Release passes on the outcome.
+func (l landing) Release(err error) { l <- err }
+
+// chargeBetween charges the run of a queued delivery between two lives. If there is no
+// run, or the charge fails, it takes the delivery out of the queue.
+func (o *object) chargeBetween(ev *event) {
+	next, verdict := ev.slot, alarm.Runs
+	durable := make(landing, 1)
+	o.between(durable, func(seg *objectstore.Segment) error {
+		if next, verdict = o.host().chargeSlot(ev.slot, false); next != ev.slot {
+			o.setSlot(seg, next)
+		}
+		return nil
+	})
+	err := <-durable // also of a charge that an earlier delivery has handed over
+	ev.slot, ev.charged = next, err == nil
+	if (err != nil || verdict != alarm.Runs) && o.takeOut(ev) {
+		ev.endDelivery(err != nil)
+	}
+}
+
+// chargeInTurn charges the run of a delivery whose handler is next: that of an object
+// that was in memory, or of a suspect, whose handler's beginning is charged apart from the
+// constructor. It waits for the disk, and returns the slot as it is then.
+func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstore.Slot, runs bool) {
+	next, verdict := o.host().chargeSlot(slot, true)
+	if next == slot && ev.charged {
+		return next, true
+	}
+	if next != slot {
+		o.setSlot(ev.life.segment, next)
+	}
+	if verdict != alarm.Runs {
+		return next, false // the event's end hands it over
+	}
+	if err := ev.turn.sync(); err != nil {
+		ev.err = err
+		ev.endDelivery(true)
+		return next, false
+	}
+	return next, true
+}

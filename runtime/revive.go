@@ -1,0 +1,110 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// ReviveAlarm makes a parked alarm of the object due now, with all its runs before it,
+// and says whether it was parked. It returns when that is durable. An object that is out
+// of memory is not woken for it: its constructor may be why the alarm is parked.
+//
+// Errors: ctx's; an *Error with ErrNoClass or ErrClosed, or if the object is in use and did
+// not get to it.
+func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
+	const op = "revive alarm"
+	c := h.classes[id.Class]
+	if c == nil {
+		return false, refusal(id, op, fmt.Errorf("%w: %q", ErrNoClass, id.Class))
+	}
+	if err := id.Validate(); err != nil {
+		return false, refusal(id, op, err)
+	}
+	h.active.Add(1) // so that Close waits for it
+	defer h.calmer(&h.active)
+	for h.phase.Load() == phaseOpen {
+		o := c.objectOf(id.Name)
+		switch err := o.claimCold(); err {
+		case nil:
+			return o.reviveBetween(ctx)
+		case errInUse:
+			return h.reviveInTurn(ctx, id, op)
+		}
+		c.forget(o)
+	}
+	return false, refusal(id, op, ErrClosed)
+}
+
+// reviveInTurn revives the alarm of an object that is in use, as an event of it.
+func (h *Host) reviveInTurn(ctx context.Context, id ID, op string) (revived bool, err error) {
+	var did bool // the event's, as long as it has not answered: it may outlast this call
+	err = h.Do(ctx, id, Call{Op: op, Handler: Func(func(ctx context.Context, _ any) (err error) {
+		did, err = StateOf(ctx).reviveAlarm(ctx)
+		return err
+	})})
+	if err != nil {
+		return false, err
+	}
+	return did, nil
+}
+
+func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
+	t, err := s.storage(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer t.done()
+	return s.life().obj.revive(s.life().segment)
+}
+
+// errInUse says that an object has an incarnation, or events.
+var errInUse = errors.New("object is in use")
+
+// claimCold keeps the next life of an object that has none, and no events, from beginning
+// until disclaim. Errors: errInUse, errGone.
+func (o *object) claimCold() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.gone:
+		return errGone
+	case o.life != nil || o.waking || o.count > 0 || o.repairs != nil:
+		return errInUse
+	}
+	if o.rng == nil {
+		o.rng = o.host().store.Range(o.id())
+	}
+	o.waking = true
+	return nil
+}
+
+// reviveBetween revives the alarm of an object that the caller has claimed.
+func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
+	durable := make(landing, 1)
+	o.between(durable, func(seg *objectstore.Segment) error {
+		revived, err = o.revive(seg)
+		return err
+	})
+	o.disclaim()
+	select {
+	case err := <-durable:
+		return err == nil && revived, err
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// revive writes the revived slot, if the alarm is parked.
+func (o *object) revive(seg *objectstore.Segment) (revived bool, err error) {
+	slot, ok, err := seg.Slot()
+	if err != nil || !ok || slot.Parked == objectstore.NotParked {
+		return false, err
+	}
+	seg.SetSlot(alarm.Revive(slot, time.Now(), o.host().store.NewAlarmGeneration()))
+	return true, nil
+}
