@@ -144,14 +144,14 @@ func permits(a *Access) error {
 	return nil
 }
 
-// mayCreate asks check about an object that does not exist.
+// mayCreate asks check about an object that does not exist. If the store cannot be read, the request
+// goes to the object, and fails there.
 func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, q *AccessRequest) error {
 	if h.IsLive(q.ID) {
 		return nil
 	}
-	there, err := q.Exists(ctx)
-	if err != nil || there {
-		return err
+	if there, err := q.Exists(ctx); err != nil || there {
+		return nil
 	}
 	return check(q)
 }

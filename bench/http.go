@@ -49,7 +49,7 @@ func (b *bench) openFront() (*front, error) {
 		return nil, errors.Join(err, h.close())
 	}
 	f := &front{host: h, listen: l.Addr().String(), served: make(chan error, 1)}
-	f.server.Handler = web.Handler(h.Host, nil)
+	f.server.Handler = web.Handler(h.Host, &web.Options{Classes: web.Roots(h.Classes()), NewObjects: -1})
 	go func() { f.served <- f.server.Serve(l) }()
 	return f, nil
 }

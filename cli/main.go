@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/web"
 )
 
 // commands is the command line.
@@ -38,11 +39,17 @@ type commands struct {
 
 // App is the command over some classes, with commands of the program's own.
 type App struct {
-	Classes  []dohost.Class
+	Classes []dohost.Class
+	// Serve are the names of the classes that the public listener of dohost serve serves. Nil means
+	// all but those that are used as sub-agents only: see [web.Roots]. The admin listener serves all.
+	Serve    []string
 	Commands []Command
 	// Questions are what the page of dohost serve suggests to ask the agents of a class, by its name.
 	Questions map[string][]string
 }
+
+// servedClasses are an App's Serve.
+type servedClasses []string
 
 // questions are an App's.
 type questions map[string][]string
@@ -82,7 +89,7 @@ func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 		kong.Name("dohost"), kong.Description("Durable Objects on your own machine."),
 		kong.Writers(std.out, std.err), kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(std.out, (*io.Writer)(nil)),
-		kong.Bind(a.Classes), kong.Bind(questions(a.Questions)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Bind(a.Classes), kong.Bind(questions(a.Questions)), kong.Bind(a.served()), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}
 	for _, c := range a.Commands {
 		options = append(options, kong.DynamicCommand(c.Name, c.Help, "", c.Value))
@@ -113,6 +120,14 @@ func (a App) run(ctx context.Context, args []string, std streams) (status int) {
 		return 1
 	}
 	return 0
+}
+
+// served returns the names of the classes that the public listener serves.
+func (a App) served() servedClasses {
+	if a.Serve == nil {
+		return web.Roots(a.Classes)
+	}
+	return a.Serve
 }
 
 // exitStatus is how kong's own --help leaves.

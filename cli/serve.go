@@ -26,6 +26,8 @@ type serveCmd struct {
 	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are served (${default}): host:port, unix:PATH, or off."`
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
 	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
+	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents alone: nothing under /objects/."`
+	NewObjects int           `env:"DOHOST_NEW_OBJECTS" default:"1000" placeholder:"N" help:"Let the clients of one address create so many objects a minute (${default}); negative for no bound."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s; with WebSockets 10s)."`
 	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
 	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
@@ -40,7 +42,7 @@ type serveCmd struct {
 }
 
 // Run is the command.
-func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, ask questions, std streams) error {
+func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served servedClasses, ask questions, std streams) error {
 	supervised := isSupervised()
 	if c.Supervise && !supervised {
 		if err := c.sensible(); err != nil {
@@ -48,7 +50,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, ask question
 		}
 		return c.supervise(ctx, std)
 	}
-	s := &server{std: std, ask: ask, supervised: supervised, served: make(chan error, 2)}
+	s := &server{std: std, ask: ask, classes: served, supervised: supervised, served: make(chan error, 2)}
 	if err := s.open(ctx, c, classes); err != nil {
 		return errors.Join(err, s.closeListeners())
 	}
@@ -74,6 +76,9 @@ func (c *serveCmd) sensible() error {
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
 		return fmt.Errorf("--max-live %d, --heap-budget %d: want 0, or up to a memory that exists", c.MaxLive, c.HeapBudget)
 	}
+	if c.NewObjects == 0 {
+		return errors.New("--new-objects 0: want a number above 0, or a negative one for no bound")
+	}
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
 	}
@@ -89,6 +94,8 @@ func (c *serveCmd) sensible() error {
 type server struct {
 	std streams
 	ask questions
+	// classes are those that the public listener serves.
+	classes []string
 	// supervised says that another process starts this one again.
 	supervised bool
 
@@ -141,6 +148,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 		s.log.Warn("chaos", "seed", chaos.Seed, "rate", chaos.Rate, "mean", chaos.Mean, "places", chaos.Places, "style", chaos.Style)
 	}
 	s.public = s.newServer(web.Handler(s.host, &web.Options{
+		Classes: s.classes, NoObjects: c.NoObjects, NewObjects: c.NewObjects,
 		Tokens: allowed.tokens, Hosts: allowed.hosts, Origins: c.Origin, CORS: c.CORS, MaxBody: int64(c.MaxBody) * mib, Page: true, Questions: web.Questions(s.ask),
 		Logger: s.log, Metrics: metrics,
 	}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
-	pub, adm := start(t, web.Handler(h, nil)), start(t, web.Admin(h, nil))
+	pub, adm := start(t, handler(h, nil)), start(t, web.Admin(h, nil))
 	for _, path := range []string{"/objects/locked/a/put", "/objects/locked/a/none", "/objects/locked/a/http/x", "/agents/locked/a", "/agents/locked/a/x"} {
 		_, res := pub.wantError("POST", path, `"v"`, 401, "unauthenticated")
 		if res.Header.Get("WWW-Authenticate") == "" {
@@ -50,4 +51,73 @@ func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
 		t.Errorf("%d objects were woken, exists: %v, %v", woken.Load(), there, err)
 	}
 	adm.want("GET", "/agents/locked/a/x", "", 200, "web.Operator true")
+}
+
+func TestHandlerServesTheListedClassesAlone(t *testing.T) {
+	h := open(t, nil)
+	for name, tt := range map[string]struct {
+		o       web.Options
+		objects int
+		agents  int
+	}{
+		"none":              {web.Options{}, 404, 400},
+		"another":           {web.Options{Classes: []string{"mute", "unbound"}}, 404, 400},
+		"listed":            {web.Options{Classes: []string{"thing"}}, 200, 200},
+		"without /objects/": {web.Options{Classes: []string{"thing"}, NoObjects: true}, 404, 200},
+	} {
+		s := start(t, web.Handler(h, &tt.o))
+		for path, want := range map[string]int{
+			"/objects/thing/" + name[:1] + "/put": tt.objects, "/objects/thing/" + name[:1] + "/http/x": tt.objects, "/agents/thing/" + name[:1] + "/x": tt.agents,
+		} {
+			if res := s.do("POST", path, `"v"`); res.StatusCode != want {
+				t.Errorf("%s: %s: %d, want %d", name, path, res.StatusCode, want)
+			}
+		}
+		there, err := h.Exists(t.Context(), things.Get(h, name[:1]).ID())
+		if there != (tt.objects == 200) || err != nil {
+			t.Errorf("%s: exists %v, %v", name, there, err)
+		}
+	}
+	if facts := getJSON[struct{ Classes []any }](start(t, web.Handler(h, &web.Options{Page: true})), "GET", "/page/host.json", ""); len(facts.Classes) > 0 {
+		t.Errorf("the page names %v", facts.Classes)
+	}
+}
+
+func TestRootsAreNotUsedAsSubAgentsOnly(t *testing.T) {
+	sub := func(classes ...string) dohost.Entry[mute] {
+		return dohost.HasSubObjects[mute](dohost.SubObjects{
+			Classes: classes,
+			Path:    func(id dohost.ID) []dohost.ID { return []dohost.ID{id} },
+			Next:    func(dohost.ID, *url.URL) (dohost.ID, *url.URL, bool) { return dohost.ID{}, nil, false },
+		})
+	}
+	bind := func(name string, subs ...string) dohost.Class {
+		return dohost.Bind(dohost.Namespace[mute](name), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil }, sub(subs...))
+	}
+	got := fmt.Sprint(web.Roots([]dohost.Class{bind("tree", "tree", "leaf"), bind("leaf"), bind("other"), bind("leafy", "leaf")}))
+	if want := "[tree other leafy]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestNewObjectsAreBounded(t *testing.T) {
+	h := open(t, nil)
+	s := start(t, handler(h, &web.Options{NewObjects: 3}))
+	for i, path := range []string{"/objects/thing/a/put", "/objects/thing/b/http/x", "/agents/thing/c/x"} {
+		for range 3 { // of which the first one counts
+			if res := s.do("POST", path, `"v"`); res.StatusCode != 200 {
+				t.Errorf("object %d: %d", i, res.StatusCode)
+			}
+		}
+	}
+	for _, path := range []string{"/objects/thing/d/put", "/objects/thing/d/http/x", "/agents/thing/d/x"} {
+		if _, res := s.wantError("POST", path, `"v"`, 429, "too_many_new"); res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", path)
+		}
+	}
+	id := things.Get(h, "d").ID()
+	if there, err := h.Exists(t.Context(), id); there || h.IsLive(id) || err != nil {
+		t.Errorf("exists %v, live %v, %v", there, h.IsLive(id), err)
+	}
+	s.want("POST", "/objects/thing/a/put", `"w"`, 200, `"was put: w"`)
 }

@@ -86,12 +86,12 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	if a.opts.Kill != nil {
 		mux.HandleFunc("POST /v1/kill", a.kill)
 	}
-	p := &public{host: h, opts: (*Options)(nil).withDefaults()}
+	p := &public{host: h, opts: (*Options)(nil).withDefaults(), classes: h.Classes()}
 	agents := newAgents(p)
 	tk := newTickets()
 	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, asOperator(agents)))
 	facts := pageFacts{Agents: p.opts.AgentsPrefix, Operator: true, Kill: a.opts.Kill != nil, Supervised: a.opts.Supervised}
-	page := newPages(h, facts, a.opts.Questions)
+	page := newPages(p.classes, facts, a.opts.Questions)
 	if len(a.opts.Tokens) > 0 {
 		page.tickets = tk
 	}

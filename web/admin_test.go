@@ -278,7 +278,7 @@ func TestMetricsCount(t *testing.T) {
 	m := web.NewMetrics()
 	h := open(t, &dohost.Options{Listener: m.Listener()})
 	m.Watch(h)
-	pub := start(t, web.Handler(h, &web.Options{Metrics: m}))
+	pub := start(t, handler(h, &web.Options{Metrics: m}))
 	s := start(t, web.Admin(h, &web.AdminOptions{Metrics: m}))
 	pub.want("POST", "/objects/thing/a/put", `"x"`, 200, `"was put: x"`)
 	pub.wantError("POST", "/objects/thing/a/panic", "", 500, "fenced")

@@ -19,7 +19,7 @@ type agents struct {
 
 func newAgents(p *public) *agents {
 	a := &agents{p, pathSegments(p.opts.AgentsPrefix), map[string]string{}}
-	for _, c := range p.host.Classes() {
+	for _, c := range p.classes {
 		if c.ServesHTTP() {
 			a.classes[dohost.Kebab(c.Name())] = c.Name()
 		}

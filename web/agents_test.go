@@ -46,7 +46,7 @@ func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
 		{"/api/v1/", "GET", "/api/v1/big-mirror/a", 200, "GET BigMirror/a/? "},
 		{"/api/v1/", "GET", "/agents/big-mirror/a", 404, ""},
 	} {
-		s := start(t, web.Handler(h, &web.Options{AgentsPrefix: tt.prefix}))
+		s := start(t, handler(h, &web.Options{AgentsPrefix: tt.prefix}))
 		body := ""
 		if tt.method == "POST" {
 			body = "body"
@@ -62,7 +62,7 @@ func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
 func TestPagesOfAllOriginsMayReachAgentsIfTheServerSaysSo(t *testing.T) {
 	h := openClasses(t, mirrorClass)
 	for _, cors := range []bool{false, true} {
-		s := start(t, web.Handler(h, &web.Options{CORS: cors, Tokens: []string{"secret"}}))
+		s := start(t, handler(h, &web.Options{CORS: cors, Tokens: []string{"secret"}}))
 		s.header.Set("Origin", "https://elsewhere.example")
 		allowed := func(what string, res *http.Response) {
 			t.Helper()
@@ -119,7 +119,7 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 
 // Who has left the name out is told where agents are.
 func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
+	s := start(t, handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
 	e, _ := s.wantError("GET", "/bots/thing", "", http.StatusNotFound, "no_route")
 	if want := "want /objects/{class}/{name}/{method}, .../http/{rest}, or /bots/{class}/{name}"; e.Message != want {
 		t.Errorf("said %q, want %q", e.Message, want)
@@ -128,7 +128,7 @@ func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
 
 // A page of another origin may present a token: what browsers ask for before that is allowed by name.
 func TestPagesOfOtherOriginsMayPresentATokenToAgents(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{CORS: true, Tokens: []string{"sesame"}}))
+	s := start(t, handler(open(t, nil), &web.Options{CORS: true, Tokens: []string{"sesame"}}))
 	res := s.do("OPTIONS", "/agents/thing/a", "")
 	if h := res.Header.Get("Access-Control-Allow-Headers"); res.StatusCode != http.StatusOK || h != "*, Authorization" {
 		t.Errorf("%d, headers %q", res.StatusCode, h)

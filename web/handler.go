@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,18 @@ import (
 
 // Options tunes a Handler. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
+	// Classes are the names of the classes whose objects are served. Other classes answer as if they
+	// were not bound, except as sub-agents of one that is served. Empty serves none: see [Roots].
+	Classes []string
+	// NoObjects serves nothing under /objects/: neither calls of exposed methods nor the handlers of
+	// objects. Agents are served.
+	NoObjects bool
+	// NewObjects bounds how many objects the clients of one remote address may create in a minute:
+	// requests for objects that are not in memory and have nothing durable, sub-agents included. A
+	// request beyond it is answered 429. Zero means 1,000; negative, no bound. An address is an IPv4
+	// address or an IPv6 network of 64 bits, as the TCP connection has it: all clients of a proxy are
+	// one address.
+	NewObjects int
 	// MaxBody bounds a request's body in bytes. Zero means 16 MiB; negative, no bound.
 	MaxBody int64
 	// CallTimeout bounds a call of an exposed method, its waiting included. A method
@@ -78,6 +91,9 @@ func (o *Options) withDefaults() Options {
 	if d.StepTimeout == 0 {
 		d.StepTimeout = 30 * time.Second
 	}
+	if d.NewObjects == 0 {
+		d.NewObjects = 1000
+	}
 	if d.AgentsPrefix == "" {
 		d.AgentsPrefix = "/agents"
 	}
@@ -90,7 +106,12 @@ func (o *Options) withDefaults() Options {
 // Handler serves a host's objects.
 func Handler(h *dohost.Host, o *Options) http.Handler {
 	opts := o.withDefaults()
-	p := &public{host: h, opts: opts}
+	p := &public{host: h, opts: opts, classes: classesOf(h, opts.Classes)}
+	for _, name := range opts.Classes {
+		if _, ok := p.served(name); !ok {
+			opts.Logger.Error("class ignored: it is not bound", "class", name)
+		}
+	}
 	guard := http.NewCrossOriginProtection()
 	for _, origin := range opts.Origins {
 		if err := guard.AddTrustedOrigin(origin); err != nil {
@@ -106,7 +127,9 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	if opts.CORS {
 		toAgents = shared(authorize(opts.Tokens, tk, a))
 	}
+	limit := newCreateLimit(opts.NewObjects)
 	route := func(w http.ResponseWriter, r *http.Request) {
+		r = limit.watch(r)
 		if _, ok := a.matches(r); ok {
 			toAgents.ServeHTTP(w, r)
 		} else {
@@ -116,7 +139,7 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	if !opts.Page {
 		return p.watch(a, checkHost(opts.Hosts, http.HandlerFunc(route)))
 	}
-	page := newPages(h, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Questions)
+	page := newPages(p.classes, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Questions)
 	if len(opts.Tokens) > 0 {
 		page.tickets = tk
 	}
@@ -132,17 +155,53 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 
 // public is the public handler.
 type public struct {
-	host *dohost.Host
-	opts Options
+	host    *dohost.Host
+	opts    Options
+	classes []dohost.Class // that are served
+}
+
+// served returns a class that the handler serves.
+func (p *public) served(name string) (dohost.Class, bool) {
+	i := slices.IndexFunc(p.classes, func(c dohost.Class) bool { return c.Name() == name })
+	if i < 0 {
+		return dohost.Class{}, false
+	}
+	return p.classes[i], true
+}
+
+// classesOf returns the host's classes of these names.
+func classesOf(h *dohost.Host, names []string) []dohost.Class {
+	return slices.DeleteFunc(h.Classes(), func(c dohost.Class) bool { return !slices.Contains(names, c.Name()) })
+}
+
+// Roots returns the names of the classes that are not used as sub-agents only: those whose objects do
+// not belong to objects of another class. It is a list for Options.Classes.
+func Roots(classes []dohost.Class) []string {
+	owned := map[string]bool{}
+	for _, c := range classes {
+		for _, sub := range c.SubClasses() {
+			owned[sub] = owned[sub] || sub != c.Name()
+		}
+	}
+	var names []string
+	for _, c := range classes {
+		if !owned[c.Name()] {
+			names = append(names, c.Name())
+		}
+	}
+	return names
 }
 
 // ServeHTTP routes by the path as it was sent, so that an encoded slash stays in
 // the name and an empty name is refused instead of redirected.
 func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/objects/", 3)
-	if !ok {
-		refuse(w, http.StatusNotFound, "no_route",
-			"want /objects/{class}/{name}/{method}, .../http/{rest}, or "+p.opts.AgentsPrefix+"/{class}/{name}"+elsewhere(r))
+	if !ok || p.opts.NoObjects {
+		want := "want /objects/{class}/{name}/{method}, .../http/{rest}, or "
+		if p.opts.NoObjects {
+			want = "want "
+		}
+		refuse(w, http.StatusNotFound, "no_route", want+p.opts.AgentsPrefix+"/{class}/{name}"+elsewhere(r))
 		return
 	}
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
@@ -151,8 +210,8 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		dohost.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
 		return
 	}
-	if _, ok := boundClass(p.host, id.Class); !ok { // without a body to wait for
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: noClass(id.Class, classNames(p.host)), Ran: dohost.RanNo})
+	if _, ok := p.served(id.Class); !ok { // without a body to wait for
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: fmt.Errorf("%w: %q", dohost.ErrNoClass, id.Class), Ran: dohost.RanNo})
 		return
 	}
 	if !p.bounded(w, r, method, id) {
@@ -188,7 +247,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	ctx, err := p.host.AuthorizeCall(r, id, method)
 	if err != nil {
-		p.fail(w, noMethod(p.host, err))
+		p.fail(w, err)
 		return
 	}
 	arg, release, err := p.host.ReadBody(r)
@@ -204,7 +263,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	result, err := p.host.Invoke(ctx, id, method, arg)
 	if err != nil {
-		p.fail(w, noMethod(p.host, err))
+		p.fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -13,7 +13,7 @@ import (
 // TestHostsOfAListener sends what a page does after DNS rebinding: its own name as Host and Origin.
 func TestHostsOfAListener(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
-	public := start(t, web.Handler(h, &web.Options{Page: true, Hosts: []string{"App.example"}}))
+	public := start(t, handler(h, &web.Options{Page: true, Hosts: []string{"App.example"}}))
 	admin := start(t, web.Admin(h, &web.AdminOptions{Hosts: []string{"app.example"}}))
 	for _, s := range []*server{public, admin} {
 		own := strings.TrimPrefix(s.url, "http://")
@@ -61,7 +61,7 @@ func TestHostsAreFreeWithTokens(t *testing.T) {
 			s.wantError("GET", "/healthz", "", 403, "foreign_host")
 		}
 	}
-	s := start(t, web.Handler(h, nil))
+	s := start(t, handler(h, nil))
 	s.header.Set("Host", "anything.example")
 	s.want("POST", "/objects/thing/a/put", `"x"`, 200, `"was put: x"`)
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,20 +44,6 @@ func classNames(h *dohost.Host) []string {
 // noClass is the error of a class that is none of these.
 func noClass(class string, known []string) error {
 	return fmt.Errorf("%w: %q; the classes are: %s", dohost.ErrNoClass, class, nameList(known))
-}
-
-// noMethod adds to err what a class exposes, if it says that a method is not there.
-func noMethod(h *dohost.Host, err error) error {
-	e, ok := errors.AsType[*dohost.Error](err)
-	if !ok || e.Remote || !errors.Is(e.Err, dohost.ErrNoMethod) {
-		return err
-	}
-	c, _ := boundClass(h, e.ID.Class)
-	methods := c.Methods()
-	slices.Sort(methods)
-	said := *e
-	said.Err = fmt.Errorf("%w; its methods are: %s", e.Err, nameList(methods))
-	return &said
 }
 
 // known returns an error for a class that is neither bound nor has objects on the

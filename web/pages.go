@@ -55,10 +55,10 @@ type pageFile struct {
 }
 
 // newPages makes the page of a listener. Facts are its own, but for the classes and the process.
-func newPages(h *dohost.Host, facts pageFacts, questions Questions) *pages {
+func newPages(classes []dohost.Class, facts pageFacts, questions Questions) *pages {
 	facts.Process = ulid.Make().String()
 	facts.Classes = []pageClass{}
-	for _, c := range h.Classes() {
+	for _, c := range classes {
 		of := pageClass{Name: c.Name(), Chat: c.Speaks("chat"), Questions: questions[c.Name()]}
 		if c.Speaks("agent") {
 			of.URL = dohost.Kebab(c.Name())

@@ -50,7 +50,7 @@ func (s *server) text(path string) (string, *http.Response) {
 func TestThePageIsServed(t *testing.T) {
 	h := openClasses(t, talkerClass, class())
 	for name, handler := range map[string]http.Handler{
-		"public": web.Handler(h, &web.Options{Page: true}), "admin": web.Admin(h, nil),
+		"public": handler(h, &web.Options{Page: true}), "admin": web.Admin(h, nil),
 	} {
 		s := start(t, handler)
 		files := 0
@@ -85,7 +85,7 @@ func TestThePageIsServed(t *testing.T) {
 		s.wantError("POST", "/", "x", 404, "no_route")
 		s.wantError("GET", "/page/nothing.js", "", 404, "no_route")
 	}
-	s := start(t, web.Handler(h, nil))
+	s := start(t, handler(h, nil))
 	s.wantError("GET", "/", "", 404, "no_route")
 	s.wantError("GET", "/page/host.json", "", 404, "no_route")
 }
@@ -135,7 +135,7 @@ func TestThePageIsPlainFiles(t *testing.T) {
 func TestThePageIsToldWhatTheHostIs(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	ask := web.Questions{"SmallTalk": {"Nice weather?"}}
-	public := getJSON[facts](start(t, web.Handler(h, &web.Options{Page: true, Questions: ask, AgentsPrefix: "/x//y/"})), "GET", "/page/host.json", "")
+	public := getJSON[facts](start(t, handler(h, &web.Options{Page: true, Questions: ask, AgentsPrefix: "/x//y/"})), "GET", "/page/host.json", "")
 	if got := fmt.Sprintf("%+v", public.Classes); got != "[{Name:SmallTalk URL:small-talk Chat:true Questions:[Nice weather?]}]" {
 		t.Error(got)
 	}
@@ -221,7 +221,7 @@ func TestKill(t *testing.T) {
 		t.Errorf("killed %d times more", n)
 	}
 	start(t, web.Admin(h, nil)).wantError("POST", "/v1/kill", "", 404, "no_route")
-	start(t, web.Handler(h, &web.Options{Page: true})).wantError("POST", "/v1/kill", "", 404, "no_route")
+	start(t, handler(h, &web.Options{Page: true})).wantError("POST", "/v1/kill", "", 404, "no_route")
 }
 
 // TestTicketOpensASocketAndNothingElse is how the page gets one on a listener with tokens.
@@ -229,7 +229,7 @@ func TestTicketOpensASocketAndNothingElse(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	tokens := []string{"one", "two"}
 	servers := map[string]*server{
-		"public": start(t, web.Handler(h, &web.Options{Page: true, Tokens: tokens})),
+		"public": start(t, handler(h, &web.Options{Page: true, Tokens: tokens})),
 		"admin":  start(t, web.Admin(h, &web.AdminOptions{Tokens: tokens})),
 	}
 	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Version": {"13"}}

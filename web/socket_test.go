@@ -50,7 +50,7 @@ func TestSocketsThroughAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(web.Handler(h, nil))
+	server := httptest.NewServer(handler(h, nil))
 	defer server.Close()
 	url := strings.Replace(server.URL, "http", "ws", 1) + "/objects/room/a/http/"
 	var clients []*websocket.Conn

@@ -99,6 +99,18 @@ func open(t *testing.T, o *dohost.Options) *dohost.Host {
 	return h
 }
 
+// handler is a Handler that serves all classes, unless the options name some.
+func handler(h *dohost.Host, o *web.Options) http.Handler {
+	var all web.Options
+	if o != nil {
+		all = *o
+	}
+	if all.Classes == nil {
+		all.Classes = web.Roots(h.Classes())
+	}
+	return web.Handler(h, &all)
+}
+
 // server is a handler behind a real server, and a client of it.
 type server struct {
 	t      *testing.T
@@ -165,7 +177,7 @@ func (s *server) wantError(method, path, body string, status int, code string) (
 }
 
 func TestCallsOverHTTP(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), nil))
+	s := start(t, handler(open(t, nil), nil))
 	res := s.want("POST", "/objects/thing/a/put", `"x"`, 200, `"was put: x"`)
 	if res.Header.Get("Content-Type") != "application/json" || len(res.Header.Get("X-Request-Id")) != 26 {
 		t.Errorf("header %v", res.Header)
@@ -175,7 +187,7 @@ func TestCallsOverHTTP(t *testing.T) {
 }
 
 func TestObjectsSeeTheirPathAndTheRequestsName(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), nil))
+	s := start(t, handler(open(t, nil), nil))
 	s.header.Set("X-Request-Id", "abc")
 	res := s.want("PUT", "/objects/thing/a/http/x%2Fy/../z?q=1", "", 200, "PUT /x/y/../z q=1 abc")
 	if res.Header.Get("X-Request-Id") != "abc" {
@@ -190,7 +202,7 @@ func TestObjectsSeeTheirPathAndTheRequestsName(t *testing.T) {
 
 func TestErrorsOverHTTP(t *testing.T) {
 	h := open(t, nil)
-	s := start(t, web.Handler(h, &web.Options{MaxBody: 100, CallTimeout: 50 * time.Millisecond}))
+	s := start(t, handler(h, &web.Options{MaxBody: 100, CallTimeout: 50 * time.Millisecond}))
 	long := strings.Repeat("n", 1025)
 	for _, tt := range []struct {
 		method, path, body string
@@ -234,7 +246,7 @@ func TestErrorsOverHTTP(t *testing.T) {
 
 func TestAnOverloadedObjectAsksToRetryLater(t *testing.T) {
 	h := open(t, &dohost.Options{MaxEvents: 1})
-	s := start(t, web.Handler(h, nil))
+	s := start(t, handler(h, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -266,7 +278,7 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestBodiesWithoutALengthAreBoundedToo(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{MaxBody: 1000}))
+	s := start(t, handler(open(t, nil), &web.Options{MaxBody: 1000}))
 	for path, status := range map[string]int{"/objects/thing/a/put": 413, "/objects/thing/a/http/echo": 413} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+path, &endless{1 << 16})
 		if err != nil {
@@ -284,7 +296,7 @@ func TestBodiesWithoutALengthAreBoundedToo(t *testing.T) {
 }
 
 func TestABodyThatStalls(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{StepTimeout: 50 * time.Millisecond}))
+	s := start(t, handler(open(t, nil), &web.Options{StepTimeout: 50 * time.Millisecond}))
 	r, w := io.Pipe()
 	defer w.Close()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/objects/thing/a/put", r)
@@ -302,7 +314,7 @@ func TestABodyThatStalls(t *testing.T) {
 }
 
 func TestAClientNoticesThatItHasHalfAResponse(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), nil))
+	s := start(t, handler(open(t, nil), nil))
 	res := s.do("GET", "/objects/thing/a/http/half", "")
 	if b, err := io.ReadAll(res.Body); string(b) != "half" || err == nil {
 		t.Fatalf("got %q, %v: want half of it and an error", b, err)
@@ -310,7 +322,7 @@ func TestAClientNoticesThatItHasHalfAResponse(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{Tokens: []string{"one", "two"}}))
+	s := start(t, handler(open(t, nil), &web.Options{Tokens: []string{"one", "two"}}))
 	for auth, ok := range map[string]bool{
 		"": false, "Bearer": false, "Bearer ": false, "Bearer three": false, "Basic one": false, "one": false,
 		"Bearer one": true, "bearer two": true,
@@ -327,7 +339,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestPagesOfOtherOriginsMayNotCall(t *testing.T) {
-	s := start(t, web.Handler(open(t, nil), &web.Options{Origins: []string{"https://friend.example"}}))
+	s := start(t, handler(open(t, nil), &web.Options{Origins: []string{"https://friend.example"}}))
 	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true, "https://friend.example": true} {
 		s.header.Set("Origin", origin)
 		s.header.Set("Sec-Fetch-Site", "cross-site")
@@ -345,7 +357,7 @@ func TestPagesOfOtherOriginsMayNotCall(t *testing.T) {
 func TestRequestsAreLoggedByName(t *testing.T) {
 	var buf bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&buf, nil))
-	h := web.Handler(open(t, nil), &web.Options{Logger: log})
+	h := handler(open(t, nil), &web.Options{Logger: log})
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/objects/thing/a/put", strings.NewReader(`"x"`))
 	r.Header.Set("X-Request-Id", "name-1")
 	h.ServeHTTP(httptest.NewRecorder(), r)

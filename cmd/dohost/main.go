@@ -23,6 +23,10 @@ func main() {
 	}
 	cli.App{
 		Classes: builtIn(),
+		// Mergers are for catalogs alone.
+		Serve: []string{
+			string(counter.Counters), string(room.Rooms), string(assistant.Assistants), string(research.Catalogs), string(research.Researchers),
+		},
 		Commands: []cli.Command{{
 			Name: "demo", Help: "Run a job under chaos and SIGKILL, and check that nothing was lost.", Value: &demoCmd{},
 		}, simCommand, benchCommand},

@@ -39,7 +39,7 @@ func run(data string, idle time.Duration) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	agents, operators := web.Handler(h, &web.Options{CORS: true}), web.Admin(h, nil)
+	agents, operators := web.Handler(h, &web.Options{Classes: web.Roots(h.Classes()), CORS: true}), web.Admin(h, nil)
 	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch rest, user := strings.CutPrefix(r.URL.Path, "/user"); {
 		case user: // the server knows who the user is, and with that the agent
