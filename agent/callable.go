@@ -18,9 +18,18 @@ type method struct {
 
 // Callable lets clients call the method m: over their connection, and by HTTP as
 // [dohost.ExposeRead] does. Clients that may only read can call it, and [Agent.SetState] fails then.
-// A client's one argument is decoded into In; several are the elements
-// of In if that is a slice or an array, and else its exported fields, in order; none is the
-// zero value. A result of type struct{} is no result.
+//
+// Arguments are decoded into In by its type, as follows. Missing arguments keep their zero value, and
+// superfluous ones are ignored, except by a type that takes all.
+//
+//   - a struct: a sole argument that is an object, or null, is In; otherwise the arguments are its
+//     exported fields, in order
+//   - a slice or an array: a sole argument that is an array, or null, is In; otherwise the arguments
+//     are its elements
+//   - an interface, and a type with an UnmarshalJSON method: the argument or, of several, an array
+//   - any other type, and []byte: the first argument
+//
+// A pointer is as the type that it points to. A result of type struct{} is no result.
 //
 // What a client is told of an error is its text.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
@@ -103,37 +112,74 @@ func (s *Stream) Send(ctx context.Context, v any) error {
 	return s.conn.send(ctx, rpcAnswer{Type: frameRPC, ID: s.id, Success: true, Done: &done, Result: chunk})
 }
 
-// arguments decodes what a client called with.
+// arguments decodes the arguments of a client's call: see Callable.
 func arguments[In any](args []json.RawMessage) (in In, err error) {
-	switch len(args) {
-	case 0:
-		return in, nil
-	case 1:
-		return in, json.Unmarshal(args[0], &in)
+	return in, decodeArguments(args, reflect.ValueOf(&in))
+}
+
+// decodeArguments decodes arguments into the value to which the pointer in points.
+func decodeArguments(args []json.RawMessage, in reflect.Value) error {
+	if len(args) == 0 {
+		return nil
 	}
-	v := reflect.ValueOf(&in).Elem()
-	if v.Kind() != reflect.Struct {
-		all, err := json.Marshal(args)
-		if err != nil {
-			return in, err
+	v, whole := in.Elem(), args[0]
+	if _, own := in.Interface().(json.Unmarshaler); own || v.Kind() == reflect.Interface {
+		if len(args) > 1 {
+			var err error
+			if whole, err = json.Marshal(args); err != nil {
+				return err
+			}
 		}
-		return in, json.Unmarshal(all, &in)
+		return json.Unmarshal(whole, in.Interface())
 	}
-	var fields []reflect.Value
+	switch v.Kind() {
+	case reflect.Pointer:
+		if len(args) == 1 && string(whole) == "null" {
+			return nil
+		}
+		v.Set(reflect.New(v.Type().Elem()))
+		return decodeArguments(args, v)
+	case reflect.Struct:
+		if len(args) > 1 || begins(whole) != '{' && begins(whole) != 'n' {
+			return decodeFields(args, v)
+		}
+	case reflect.Slice, reflect.Array:
+		if (len(args) > 1 || begins(whole) != '[' && begins(whole) != 'n') && v.Type().Elem().Kind() != reflect.Uint8 {
+			all, err := json.Marshal(args)
+			if err != nil {
+				return err
+			}
+			whole = all
+		}
+	}
+	return json.Unmarshal(whole, in.Interface())
+}
+
+// decodeFields decodes arguments into the exported fields of a struct, in order.
+func decodeFields(args []json.RawMessage, v reflect.Value) error {
+	n := 0
 	for f, field := range v.Fields() {
-		if f.IsExported() {
-			fields = append(fields, field)
+		if !f.IsExported() {
+			continue
 		}
-	}
-	if len(args) > len(fields) {
-		return in, fmt.Errorf("%d arguments: want at most %d", len(args), len(fields))
-	}
-	for i, arg := range args {
-		if err := json.Unmarshal(arg, fields[i].Addr().Interface()); err != nil {
-			return in, fmt.Errorf("argument %d: %w", i+1, err)
+		if n == len(args) {
+			break
 		}
+		if err := json.Unmarshal(args[n], field.Addr().Interface()); err != nil {
+			return fmt.Errorf("argument %d: %w", n+1, err)
+		}
+		n++
 	}
-	return in, nil
+	return nil
+}
+
+// begins is the first byte of a JSON value.
+func begins(raw json.RawMessage) byte {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return 0
+	}
+	return raw[0]
 }
 
 // result encodes what a method has returned. It is nil for one without a result.

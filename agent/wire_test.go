@@ -243,7 +243,7 @@ func TestCalls(t *testing.T) {
 		{`"method":"sum","args":[1,2,3]`, []string{`"success":true,"done":true,"result":6`}},
 		{`"method":"join","args":["Ada","Lovelace"]`, []string{`"success":true,"done":true,"result":"Ada Lovelace"`}},
 		{`"method":"join","args":[{"first":"Ada","last":"L"}]`, []string{`"success":true,"done":true,"result":"Ada L"`}},
-		{`"method":"join","args":[1,2,3]`, []string{`"success":false,"error":"argument of join: 3 arguments: want at most 2"`}},
+		{`"method":"join","args":[1,2,3]`, []string{`"success":false,"error":"argument of join: argument 1: json: cannot unmarshal number into Go value of type string"`}},
 		{`"method":"join","args":["a",2]`, []string{`"success":false,"error":"argument of join: argument 2: json: cannot unmarshal number into Go value of type string"`}},
 		{`"method":"nothing","args":[]`, []string{`"success":true,"done":true`}},
 		{`"method":"null","args":[]`, []string{`"success":true,"done":true,"result":null`}},
