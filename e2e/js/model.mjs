@@ -138,6 +138,14 @@ test('Markdown becomes blocks', () => {
   assert.equal(parse('[x](javascript:alert)', true)[0].inline[0].kind, 'text')
 })
 
+test('a long line of blanks ends', () => { // a match that is tried again for each of them would take half an hour
+  const blanks = ' '.repeat(1_000_000)
+  for (const before of ['', '#', '-', '1.', '```']) {
+    parse(before + blanks + 'x', false)
+    parse(before + blanks + 'x\u2028y', false)
+  }
+})
+
 // A text that grows only grows on the screen, whatever it is made of.
 const pieces = ['*', '**', '`', '```', '[', ']', '(', ')', '#', ' ', '\n', '-', '1', '.', 'a', 'word', 'https://x.y/z', '[a](b)']
 let seed = 7

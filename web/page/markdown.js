@@ -4,11 +4,12 @@
 // is not decided. So, of a text that grows, what is painted only grows: it never shrinks and never changes.
 // A mark that opens something opens it for good: if nobody closes it, it ends with its block.
 
-// What the last line of a text may still become: a mark at its beginning.
-const undecided = /^\s*(?:#{1,6}|[-*+]|\d{1,3}[.)]?|`{1,2}|```[^\n]*)?\s*$/
-const heading = /^\s{0,3}#{1,6}\s+(.*)$/
-const bullet = /^\s*[-*+]\s+(.*)$/
-const numbered = /^\s*(\d{1,3})[.)]\s+(.*)$/
+// What the last line of a text may still become: a mark at its beginning. It is matched without the blanks around it.
+const undecided = /^(?:#{1,6}|[-*+]|\d{1,3}[.)]?|`{1,2}|```.*)?$/s
+// After a blank these take anything, so that no match is tried twice: a line may be long, and of blanks.
+const heading = /^\s{0,3}#{1,6}\s(.*)$/s
+const bullet = /^\s*[-*+]\s(.*)$/s
+const numbered = /^\s*(\d{1,3})[.)]\s(.*)$/s
 const fence = /^\s*```/
 
 // parse makes blocks of a text: {kind: p, h, ul, ol, pre; inline or items or text}. final says that nothing
@@ -29,15 +30,15 @@ export function parse(text, final) {
       }
       continue
     }
-    if (last && undecided.test(line)) break
+    if (last && undecided.test(line.trim())) break
     const m = heading.exec(line) ?? bullet.exec(line) ?? numbered.exec(line)
     if (fence.test(line)) open = push(blocks, { kind: 'pre', text: '', begun: false })
     else if (line.trim() === '') open = null
     else if (heading.test(line)) {
-      push(blocks, { kind: 'h', source: m[1] })
+      push(blocks, { kind: 'h', source: m[1].trimStart() })
       open = null
-    } else if (bullet.test(line)) open = item(blocks, open, 'ul', m[1])
-    else if (numbered.test(line)) open = item(blocks, open, 'ol', m[2], Number(m[1]))
+    } else if (bullet.test(line)) open = item(blocks, open, 'ul', m[1].trimStart())
+    else if (numbered.test(line)) open = item(blocks, open, 'ol', m[2].trimStart(), Number(m[1]))
     else if (open) add(open, ' ' + line.trim())
     else open = push(blocks, { kind: 'p', source: line.trimStart() })
   }
