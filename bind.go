@@ -194,6 +194,10 @@ func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
 // OnHTTP handles HTTP requests to the object, as an http.Handler does. The request's
 // context holds the turn. Each flushed piece of the response waits for the writes
 // before it, and flushing, like reading the request's body, is an [Await].
+//
+// The path is as the client has sent it: not cleaned, so it may have "..", and empty
+// segments. The object's name may be any valid one, "../../etc" or one with U+202E among
+// them. Check both before you use them as names of files.
 func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 	return func(c *Class) {
 		switch {

@@ -125,6 +125,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	switch status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:

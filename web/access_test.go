@@ -50,7 +50,7 @@ func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
 	if there, err := h.Exists(t.Context(), lockeds.Get(h, "a").ID()); woken.Load() > 0 || there || err != nil {
 		t.Errorf("%d objects were woken, exists: %v, %v", woken.Load(), there, err)
 	}
-	adm.want("GET", "/agents/locked/a/x", "", 200, "web.Operator true")
+	adm.want("GET", "/agents/locked/a/get-messages", "", 200, "web.Operator true")
 }
 
 func TestHandlerServesTheListedClassesAlone(t *testing.T) {

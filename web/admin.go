@@ -33,7 +33,8 @@ type AdminOptions struct {
 	Supervised bool
 	// Questions are what the page suggests to ask agents.
 	Questions Questions
-	// Logger gets a line for each change. Nil discards them.
+	// Logger gets a line, with the remote address, for each request that changes something or reads
+	// what objects have stored. Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -55,7 +56,7 @@ type AdminOptions struct {
 //	POST   /v1/backup {"dir": path}                on the machine of the host
 //	POST   /v1/kill                                end the process at once, with AdminOptions.Kill
 //	GET    /                                       the page: talk to agents, and see their objects
-//	ANY    /agents/{class}/{name}/{rest...}        as on the public side, for the page
+//	GET    /agents/{class}/{name}/{rest...}        WebSockets and get-messages, for the page
 //
 // Looking neither wakes an object nor prolongs its life; setting an alarm and
 // operating on what it has wake it.
@@ -89,7 +90,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	p := &public{host: h, opts: (*Options)(nil).withDefaults(), classes: h.Classes()}
 	agents := newAgents(p)
 	tk := newTickets()
-	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, asOperator(agents)))
+	toAgents := authorize(a.opts.Tokens, tk, p.watch(agents, a.conversations(asOperator(agents))))
 	facts := pageFacts{Agents: p.opts.AgentsPrefix, Operator: true, Kill: a.opts.Kill != nil, Supervised: a.opts.Supervised}
 	page := newPages(p.classes, facts, a.opts.Questions)
 	if len(a.opts.Tokens) > 0 {
@@ -97,7 +98,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	}
 	mux.Handle("GET "+hostPath, page)
 	objects := http.HandlerFunc(a.object)
-	operators := authorize(a.opts.Tokens, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	operators := authorize(a.opts.Tokens, nil, a.audited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/objects/") {
 			objects(w, r) // past the mux, which would clean the names in the path
 			return
@@ -107,7 +108,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})))
 	return a.guard(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := agents.matches(r); ok {
 			toAgents.ServeHTTP(w, r)
@@ -162,7 +163,6 @@ func ownOrigin(r *http.Request) bool {
 
 // kill answers POST /v1/kill, and ends the process when the answer is on its way.
 func (a *admin) kill(w http.ResponseWriter, _ *http.Request) {
-	a.opts.Logger.Warn("admin", "op", "kill")
 	const answer = "{\"killed\":true}\n"
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))

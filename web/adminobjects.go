@@ -206,9 +206,6 @@ func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, id, op, err)
 		return
 	}
-	if r.Method != http.MethodGet {
-		a.opts.Logger.Info("admin", "op", op, "method", r.Method, "object", id.String(), "query", r.URL.RawQuery)
-	}
 	answer, err := handle(w, r, id)
 	switch {
 	case err != nil:

@@ -89,7 +89,7 @@ func pageFiles(fsys fs.FS) map[string]pageFile {
 }
 
 // pagePolicy lets the page load what this listener serves, and nothing else; nobody may show it in a frame.
-const pagePolicy = "default-src 'self'; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; " +
+const pagePolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'; object-src 'none'"
 
 // before serves the page's files, and has next do the rest.
@@ -106,6 +106,7 @@ func (p *pages) before(next http.Handler) http.Handler {
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", f.tag)
 		h.Set("Content-Type", contentTypes[path.Ext(f.name)])
@@ -131,7 +132,6 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		facts.Ticket = p.tickets.issue(path, time.Now())
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	writeJSON(w, http.StatusOK, facts)
 }
 

@@ -69,7 +69,7 @@ func TestThePageIsServed(t *testing.T) {
 			csp := res.Header.Get("Content-Security-Policy")
 			if res.StatusCode != 200 || got != string(want) || !strings.HasPrefix(res.Header.Get("Content-Type"), kind) ||
 				res.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(csp, "default-src 'self'") ||
-				!strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+				!strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "ws") || res.Header.Get("Cross-Origin-Opener-Policy") != "same-origin" || strings.Contains(csp, "unsafe") {
 				t.Errorf("%s: %s: %d, %v", name, at, res.StatusCode, res.Header)
 			}
 			s.header.Set("If-None-Match", res.Header.Get("ETag"))
@@ -157,8 +157,14 @@ func TestThePageIsToldWhatTheHostIs(t *testing.T) {
 func TestTheAdminListenerReachesAgents(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass)
 	s := start(t, web.Admin(h, nil))
-	s.want("POST", "//agents/big-mirror/a/x?q=1", "body", 200, "POST BigMirror/a/x?q=1 body")
-	if body, res := s.text("/agents/nobody/a"); res.StatusCode != 400 || body != "Invalid request\n" {
+	s.wantError("POST", "//agents/big-mirror/a/x?q=1", "body", 403, "not_here")
+	s.wantError("GET", "/agents/big-mirror/a/page", "", 403, "not_here")
+	s.wantError("POST", "/agents/big-mirror/a/get-messages", "", 403, "not_here")
+	if res := s.want("GET", "/agents/big-mirror/a/get-messages?q=1", "", 200, "GET BigMirror/a/get-messages?q=1 "); res.Header.Get("X-Content-Type-Options") != "nosniff" ||
+		!strings.HasPrefix(res.Header.Get("Content-Security-Policy"), "sandbox;") {
+		t.Errorf("a page of an agent: %v", res.Header)
+	}
+	if body, res := s.text("/agents/nobody/a/get-messages"); res.StatusCode != 400 || body != "Invalid request\n" {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
 	url := strings.Replace(s.url, "http", "ws", 1) + "/agents/small-talk/a"
@@ -172,7 +178,7 @@ func TestTheAdminListenerReachesAgents(t *testing.T) {
 		}
 	}
 	s.header.Set("Host", "evil.example")
-	s.wantError("POST", "/agents/big-mirror/a", "x", 403, "foreign_host")
+	s.wantError("GET", "/agents/big-mirror/a/get-messages", "", 403, "foreign_host")
 	s.wantError("GET", "/", "", 403, "foreign_host")
 	s.wantError("GET", "/page/app.js", "", 403, "foreign_host")
 }

@@ -51,6 +51,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	// The client may have gone; there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(v)

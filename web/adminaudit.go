@@ -1,0 +1,47 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+)
+
+// audited logs the requests of operators that change something or that read what objects have stored, before
+// they are carried out: a line each, with the remote address.
+func (a *admin) audited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.EscapedPath()
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if !reads || strings.HasSuffix(path, "/export") || strings.HasPrefix(path, "/debug/pprof/") {
+			a.opts.Logger.Info("operator", "remote", r.RemoteAddr, "method", r.Method, "path", path, "query", r.URL.RawQuery)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// conversations passes the requests to agents that the page makes, WebSockets and transcripts, and logs them. The
+// pages that agents serve would have the origin of the operators' listener here, and so its rights.
+func (a *admin) conversations(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.EscapedPath()
+		transcript := r.Method == http.MethodGet && strings.HasSuffix(path, "/get-messages")
+		if !transcript && !isHandshake(r) {
+			refuse(w, http.StatusForbidden, "not_here", "this listener passes WebSockets and get-messages to agents; the rest is served by the other, --listen")
+			return
+		}
+		a.opts.Logger.Info("operator", "remote", r.RemoteAddr, "method", r.Method, "path", path)
+		next.ServeHTTP(&sandboxed{w}, r)
+	})
+}
+
+// sandboxed keeps what an object answers from being a page of this origin.
+type sandboxed struct{ http.ResponseWriter }
+
+// Unwrap is for http.ResponseController.
+func (s *sandboxed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// WriteHeader replaces the object's own headers of that name.
+func (s *sandboxed) WriteHeader(status int) {
+	s.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	s.Header().Set("X-Content-Type-Options", "nosniff")
+	s.ResponseWriter.WriteHeader(status)
+}
