@@ -52,6 +52,10 @@ type Options struct {
 	// StepTimeout bounds each read of a body and each write of a response, so that
 	// streams may last but not stall. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
+	// BodyTimeout bounds the time for which a body is waited for, in all its reads together, plus a second
+	// for each 16 KiB that have come, so that a client cannot send one byte at a time for ever. Zero means
+	// 60 s; negative, no bound.
+	BodyTimeout time.Duration
 	// Hosts are the host names that the handler answers to, in addition to localhost and IP addresses. Empty
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
 	// any web page that is open on the machine reaches it by DNS rebinding.
@@ -93,6 +97,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if d.NewObjects == 0 {
 		d.NewObjects = 1000
+	}
+	if d.BodyTimeout == 0 {
+		d.BodyTimeout = time.Minute
 	}
 	if d.AgentsPrefix == "" {
 		d.AgentsPrefix = "/agents"

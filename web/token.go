@@ -58,6 +58,7 @@ func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 		}
 		if known == 0 || !strings.EqualFold(scheme, "Bearer") {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close") // a client without a token keeps no connection
 			refuse(w, http.StatusUnauthorized, "unauthorized", "a bearer token is needed")
 			return
 		}

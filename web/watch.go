@@ -30,8 +30,8 @@ func (p *public) watch(a *agents, next http.Handler) http.Handler {
 		}
 		w.Header().Set(requestIDHeader, id)
 		ww := &watchedWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: p.opts.StepTimeout}
-		if r.Body != nil && r.Body != http.NoBody && ww.step > 0 {
-			body := &watchedBody{ReadCloser: r.Body, rc: ww.rc, step: ww.step}
+		if r.Body != nil && r.Body != http.NoBody {
+			body := &watchedBody{ReadCloser: r.Body, rc: ww.rc, step: ww.step, total: p.opts.BodyTimeout}
 			defer body.end()
 			r.Body = body
 		}
@@ -131,12 +131,19 @@ func (w *watchedWriter) extend() {
 	}
 }
 
-// watchedBody gives each read its time, as long as the connection is its own: an
+// bodyRate is for how many bytes of a body a client gets a second more.
+const bodyRate = 16 << 10
+
+// watchedBody gives each read its time, and all of them together, as long as the connection is its own: an
 // object may go on reading when the request has ended.
 type watchedBody struct {
 	io.ReadCloser
-	rc   *http.ResponseController
-	step time.Duration
+	rc          *http.ResponseController
+	step, total time.Duration // not positive: no bound
+
+	// Of the reader.
+	waited time.Duration
+	bytes  int64
 
 	mu    sync.Mutex
 	ended bool
@@ -145,11 +152,30 @@ type watchedBody struct {
 // Read reads. The deadline is taken back, since the server waits on the same
 // connection for the client to leave.
 func (b *watchedBody) Read(p []byte) (int, error) {
-	if !b.setDeadline(time.Now().Add(b.step)) {
+	begun := time.Now()
+	if !b.setDeadline(b.deadline(begun)) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	defer b.setDeadline(time.Time{})
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	b.waited += time.Since(begun)
+	b.bytes += int64(n)
+	return n, err
+}
+
+// deadline is when a read that begins now has to end; zero if there is no bound.
+func (b *watchedBody) deadline(now time.Time) (at time.Time) {
+	if b.step > 0 {
+		at = now.Add(b.step)
+	}
+	if b.total <= 0 {
+		return at
+	}
+	left := b.total + time.Duration(b.bytes/bodyRate)*time.Second - b.waited
+	if all := now.Add(left); at.IsZero() || all.Before(at) {
+		return all
+	}
+	return at
 }
 
 func (b *watchedBody) setDeadline(at time.Time) bool {
