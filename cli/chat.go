@@ -19,7 +19,7 @@ import (
 )
 
 type chatCmd struct {
-	At        string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects (${default})."`
+	At        string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects: host:port or a URL (${default})."`
 	Agent     objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"With whom (${default})."`
 	TokenFile string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
 	Question  []string `arg:"" optional:"" help:"What to ask. Without it, lines are read and asked one after the other."`
@@ -34,7 +34,11 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 		return fmt.Errorf("--agent %v: the name cannot stand in a URL as it is", c.Agent)
 	}
 	path := "/agents/" + dohost.Kebab(c.Agent.Class) + "/" + c.Agent.Name
-	t := &talk{at: c.At, path: path, header: http.Header{}, out: std.out, err: std.err}
+	at := c.At
+	if !strings.Contains(at, "://") {
+		at = "http://" + at
+	}
+	t := &talk{at: strings.TrimSuffix(at, "/"), path: path, header: http.Header{}, out: std.out, err: std.err}
 	if err := authorize(t.header, "--token-file", c.TokenFile); err != nil {
 		return err
 	}
@@ -85,13 +89,13 @@ func (t *talk) prompt() bool {
 
 // connect connects, and asks whether there is something to catch up with.
 func (t *talk) connect(ctx context.Context) error {
-	ws, res, err := websocket.Dial(ctx, "ws://"+t.at+t.path+"?_pk="+ulid.Make().String(), &websocket.DialOptions{HTTPHeader: t.header})
+	ws, res, err := websocket.Dial(ctx, strings.Replace(t.at, "http", "ws", 1)+t.path+"?_pk="+ulid.Make().String(), &websocket.DialOptions{HTTPHeader: t.header})
 	if err != nil {
 		if res != nil {
 			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what it says is all there is
 			return fmt.Errorf("%s: %s: %s", t.path, res.Status, strings.TrimSpace(string(body)))
 		}
-		return fmt.Errorf("no host answers at %s: %w", t.at, err)
+		return fmt.Errorf("no host answers at %s: %w", strings.TrimPrefix(t.at, "http://"), err)
 	}
 	ws.SetReadLimit(64 << 20)
 	t.ws, t.replays = ws, false
@@ -180,7 +184,7 @@ func (t *talk) reconnect(ctx context.Context) (err error) {
 
 // messages are those of the conversation.
 func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.at+t.path+"/get-messages", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.at+t.path+"/get-messages", nil)
 	if err != nil {
 		return nil, err
 	}

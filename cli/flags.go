@@ -62,6 +62,9 @@ func aFolder(flag, path string) error {
 type accessFlags struct {
 	TokenFile      string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of clients, one a line: a request to --listen must present one."`
 	AdminTokenFile string   `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of operators, one a line: a request to --admin must present one."`
+	TLSCert        string   `name:"tls-cert" env:"DOHOST_TLS_CERT" placeholder:"FILE" help:"Serve HTTPS with this certificate chain, in PEM, on both listeners."`
+	TLSKey         string   `name:"tls-key" env:"DOHOST_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert, in PEM."`
+	BehindProxy    bool     `env:"DOHOST_BEHIND_PROXY" help:"A proxy in front of the listeners ends TLS: listen for it beyond loopback without --tls-cert."`
 	Insecure       bool     `env:"DOHOST_INSECURE" help:"Listen beyond loopback without tokens."`
 	Host           []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names to answer to, in addition to localhost and IP addresses. Without it a listener with tokens, and --listen beyond loopback, answer to any name."`
 }
@@ -112,7 +115,13 @@ func (f *accessFlags) allow(flag, addr, tokenFlag, tokenFile string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Errorf("%s %s: want host:port: %w", flag, addr, err)
 	}
-	if isLoopback(addr) || tokenFile != "" || f.Insecure {
+	if isLoopback(addr) {
+		return nil
+	}
+	if tokenFile != "" && f.TLSCert == "" && !f.BehindProxy {
+		return fmt.Errorf("%s %s would get tokens in clear text: give --tls-cert and --tls-key, or --behind-proxy if a proxy in front of it ends TLS", flag, addr)
+	}
+	if tokenFile != "" || f.Insecure {
 		return nil
 	}
 	return fmt.Errorf("%s %s is reachable from other machines: give %s, or --insecure to let anyone in", flag, addr, tokenFlag)

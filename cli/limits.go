@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dohost/dohost"
@@ -11,7 +12,15 @@ type limitFlags struct {
 	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Largest WebSocket frame of a client (${default})."`
 	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Largest body of a request (${default})."`
 	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Frames and bodies being read and handled, for all clients together (${default})."`
+	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Connections to --listen; 0 for as many as the process may open files, less 256."`
+	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Of these, those of one remote address other than loopback; 0 for half of them."`
 	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames waiting for clients, for all together; beyond it the slowest are disconnected (${default})."`
+}
+
+// conns returns the bounds of the connections of clients.
+func (f *limitFlags) conns() *connLimit {
+	total := cmp.Or(f.MaxConns, defaultConns(maxFiles()))
+	return newConnLimit(total, cmp.Or(f.MaxPerAddr, max(total/2, 1)))
 }
 
 const mib = 1 << 20
@@ -27,6 +36,9 @@ func (f *limitFlags) sensible() error {
 		if v < 0 || v > maxMiB {
 			return fmt.Errorf("%s %d: want MiB, 1 to %d", flag, v, maxMiB)
 		}
+	}
+	if f.MaxConns < 0 || f.MaxPerAddr < 0 {
+		return fmt.Errorf("--max-conns %d, --max-conns-per-addr %d: want 0 for the default, or more", f.MaxConns, f.MaxPerAddr)
 	}
 	if f.ReadBudget > 0 && (f.MaxFrame > f.ReadBudget || f.MaxBody > f.ReadBudget) {
 		return fmt.Errorf("--read-budget %d: want at least --max-frame %d and --max-body %d", f.ReadBudget, f.MaxFrame, f.MaxBody)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,7 +83,13 @@ func (c *serveCmd) sensible() error {
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
 	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return errors.New("--tls-cert and --tls-key: want both, or neither")
+	}
 	for _, origin := range c.Origin {
+		if strings.ContainsAny(origin, `*?[\`) {
+			return fmt.Errorf("--origin %q: want one origin without a pattern, as https://example.com", origin)
+		}
 		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
 			return fmt.Errorf("--origin %q: want one as https://example.com: %w", origin, err)
 		}
@@ -98,6 +105,7 @@ type server struct {
 	classes []string
 	// supervised says that another process starts this one again.
 	supervised bool
+	cert, key  string // files for TLS; empty: none
 
 	log      *slog.Logger
 	host     *dohost.Host
@@ -180,9 +188,16 @@ func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
 	if err := c.allow("--listen", c.Listen, "--token-file", c.TokenFile); err != nil {
 		return err
 	}
+	if c.TLSCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
+			return fmt.Errorf("--tls-cert: %w", err)
+		}
+		s.cert, s.key = c.TLSCert, c.TLSKey
+	}
 	if s.publicAt, err = listenAt(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
+	s.publicAt = &limitedListener{s.publicAt, c.conns()}
 	if c.Admin == "off" {
 		return nil
 	}
@@ -192,6 +207,7 @@ func (s *server) listen(ctx context.Context, c *serveCmd) (err error) {
 	if s.adminAt, err = listenAt(ctx, c.Admin); err != nil {
 		return fmt.Errorf("--admin: %w", err)
 	}
+	s.adminAt = &limitedListener{s.adminAt, newConnLimit(adminConns, 0)}
 	return nil
 }
 
@@ -205,8 +221,9 @@ func listenAt(ctx context.Context, addr string) (net.Listener, error) {
 
 func (s *server) newServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // HTTP/1.1: WebSockets need it
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 }
 
@@ -221,14 +238,18 @@ func (s *server) ready() error {
 // start serves, and prints where.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
-	objects := "http://" + s.publicAt.Addr().String()
+	scheme := "http://"
+	if s.cert != "" {
+		scheme = "https://"
+	}
+	objects := scheme + s.publicAt.Addr().String()
 	fmt.Fprintf(s.std.out, "objects %s\n", objects)
 	page := objects
 	if s.admin != nil {
 		go s.serve(s.admin, s.adminAt)
 		admin := unixPrefix + s.adminAt.Addr().String()
 		if s.adminAt.Addr().Network() != "unix" {
-			admin = "http://" + s.adminAt.Addr().String()
+			admin = scheme + s.adminAt.Addr().String()
 			page = admin
 		}
 		fmt.Fprintf(s.std.out, "admin   %s\n", admin)
@@ -237,7 +258,11 @@ func (s *server) start() {
 }
 
 func (s *server) serve(srv *http.Server, l net.Listener) {
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := func() error { return srv.Serve(l) }
+	if s.cert != "" && l.Addr().Network() != "unix" {
+		serve = func() error { return srv.ServeTLS(l, s.cert, s.key) }
+	}
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		s.served <- err
 	}
 }

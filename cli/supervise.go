@@ -153,6 +153,9 @@ type announcer struct {
 // Write passes on.
 func (a *announcer) Write(p []byte) (int, error) {
 	a.line = append(a.line, p...)
+	if len(a.line) > maxAnnounced && !bytes.Contains(a.line, []byte("\n")) {
+		a.line = a.line[:0] // no line that says where it listens is as long
+	}
 	for {
 		line, rest, ok := bytes.Cut(a.line, []byte("\n"))
 		if !ok {
@@ -160,13 +163,25 @@ func (a *announcer) Write(p []byte) (int, error) {
 		}
 		switch kind, url, _ := strings.Cut(string(line), " "); kind {
 		case "objects":
-			a.at.objects = strings.TrimPrefix(strings.TrimSpace(url), "http://")
+			a.at.objects = address(url)
 		case "admin":
-			a.at.admin = strings.TrimPrefix(strings.TrimSpace(url), "http://")
+			a.at.admin = address(url)
 		}
 		a.line = rest
 	}
 	return a.w.Write(p)
+}
+
+// maxAnnounced bounds an unended line of a process, in bytes.
+const maxAnnounced = 4 << 10
+
+// address is the address in a URL that a server has printed.
+func address(url string) string {
+	_, addr, ok := strings.Cut(strings.TrimSpace(url), "://")
+	if !ok {
+		return strings.TrimSpace(url)
+	}
+	return addr
 }
 
 // killProcess ends this process as a power cut would.

@@ -1,0 +1,14 @@
+//go:build unix
+
+package cli
+
+import "syscall"
+
+// maxFiles is how many files the process may open.
+func maxFiles() uint64 {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
+		return mostConns
+	}
+	return uint64(l.Cur)
+}
