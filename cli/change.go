@@ -42,7 +42,7 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	case closed.Closed == 0 && !c.All:
 		return fmt.Errorf("%v has no WebSocket with tag %q", c.ID, c.Tag)
 	}
-	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, c.ID)
+	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, shown(c.ID.String()))
 	return err
 }
 
@@ -59,10 +59,10 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if !e.Evicted {
-		_, err = fmt.Fprintf(out, "%v was not in memory\n", c.ID)
+		_, err = fmt.Fprintf(out, "%v was not in memory\n", shown(c.ID.String()))
 		return err
 	}
-	_, err = fmt.Fprintf(out, "evicted %v\n", c.ID)
+	_, err = fmt.Fprintf(out, "evicted %v\n", shown(c.ID.String()))
 	return err
 }
 
@@ -132,10 +132,10 @@ func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id 
 		return err
 	}
 	if a.At == nil {
-		_, err = fmt.Fprintf(out, "%v has no alarm\n", id)
+		_, err = fmt.Fprintf(out, "%v has no alarm\n", shown(id.String()))
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%v is due at %s\n", id, a.At.Format(time.RFC3339Nano))
+	_, err = fmt.Fprintf(out, "%v is due at %s\n", shown(id.String()), a.At.Format(time.RFC3339Nano))
 	return err
 }
 
@@ -198,7 +198,7 @@ func (c *importCmd) Run(ctx context.Context, std streams) error {
 	if _, err := get[web.Object](ctx, &c.hostFlags, "POST", objectPath(c.ID.ID, "/import"), nil, in); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(std.out, "imported %v\n", c.ID)
+	_, err := fmt.Fprintf(std.out, "imported %v\n", shown(c.ID.String()))
 	return err
 }
 
@@ -233,7 +233,7 @@ func (c *checkCmd) Run(ctx context.Context, out io.Writer, classes []dohost.Clas
 	if err := errors.Join(filled("<dir>", "DOHOST_DATA", c.Dir), aFolder("<dir>", c.Dir)); err != nil {
 		return err
 	}
-	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, p) }, classes...)
+	stats, err := dohost.CheckDir(ctx, c.Dir, func(p dohost.CheckProblem) { fmt.Fprintln(out, shown(fmt.Sprint(p))) }, classes...)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 	if !strings.Contains(at, "://") {
 		at = "http://" + at
 	}
-	t := &talk{at: strings.TrimSuffix(at, "/"), path: path, header: http.Header{}, out: std.out, err: std.err}
+	t := &talk{at: strings.TrimSuffix(at, "/"), path: path, header: http.Header{}, out: plainWriter{std.out}, err: plainWriter{std.err}}
 	if err := authorize(t.header, "--token-file", c.TokenFile); err != nil {
 		return err
 	}

@@ -116,6 +116,9 @@ func (f *hostFlags) answered(res *http.Response) error {
 	if err := json.NewDecoder(res.Body).Decode(&b); err != nil || b.Message == "" || b.Code == "" || b.Ran == "" {
 		return f.notOurs(fmt.Errorf("what does said %s", res.Status))
 	}
+	for _, text := range []*string{&b.Code, &b.Message, &b.Op, &b.Object} {
+		*text = shown(*text)
+	}
 	if b.Code == "no_route" {
 		return f.notOurs(&b)
 	}

@@ -14,7 +14,7 @@ import (
 var packagePrefix = regexp.MustCompile(`(?m)(^|: )(?:(?:dohost|objectstore): )+`)
 
 // explain is how a person is told of an error.
-func explain(err error) string { return packagePrefix.ReplaceAllString(err.Error(), "$1") }
+func explain(err error) string { return plain(packagePrefix.ReplaceAllString(err.Error(), "$1")) }
 
 // misunderstood is how a person is told of a command line that cannot be parsed: of
 // a word that was meant to be a command, and comes as an argument of the default one.

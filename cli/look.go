@@ -48,11 +48,11 @@ func (c *lsCmd) print(out io.Writer, list web.ObjectList) error {
 	for _, o := range list.Objects {
 		switch {
 		case c.Live:
-			fmt.Fprintf(table, "%s\tage %v\tidle %v\tevents %d\tqueued %d\n", o.ID, seconds(o.Age), seconds(o.Idle), o.Events, o.Queued)
+			fmt.Fprintf(table, "%s\tage %v\tidle %v\tevents %d\tqueued %d\n", shown(o.ID), seconds(o.Age), seconds(o.Idle), o.Events, o.Queued)
 		case o.Live:
-			fmt.Fprintf(table, "%s\tlive\n", o.ID)
+			fmt.Fprintf(table, "%s\tlive\n", shown(o.ID))
 		default:
-			fmt.Fprintf(table, "%s\tcold\n", o.ID)
+			fmt.Fprintf(table, "%s\tcold\n", shown(o.ID))
 		}
 	}
 	return table.Flush()
@@ -76,7 +76,7 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "object\t%s\n", o.ID)
+	fmt.Fprintf(table, "object\t%s\n", shown(o.ID))
 	fmt.Fprintf(table, "durable\t%s\n", yesNo(o.Durable))
 	fmt.Fprintf(table, "alarm\t%s\n", alarmText(o))
 	if o.Err != "" {
@@ -84,7 +84,7 @@ func (c *showCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintf(table, "live\t%s\n", yesNo(o.Live))
 	if o.Live {
-		fmt.Fprintf(table, "epoch\t%s\n", o.Epoch)
+		fmt.Fprintf(table, "epoch\t%s\n", shown(o.Epoch))
 		fmt.Fprintf(table, "age\t%v\n", seconds(o.Age))
 		fmt.Fprintf(table, "idle\t%v\n", seconds(o.Idle))
 		fmt.Fprintf(table, "events\t%d\n", o.Events)
@@ -118,7 +118,7 @@ func socketsText(o web.Object) string {
 func (c *showCmd) sockets(ctx context.Context, table io.Writer) error {
 	list, err := get[web.SocketList](ctx, &c.hostFlags, "GET", objectPath(c.ID.ID, "/sockets"), nil, nil)
 	for _, s := range list.Sockets {
-		fmt.Fprintf(table, "socket\t%s since %s", s.State, s.Since.Format(time.RFC3339))
+		fmt.Fprintf(table, "socket\t%s since %s", shown(s.State), s.Since.Format(time.RFC3339))
 		if s.Waiting > 0 {
 			fmt.Fprintf(table, ", %d bytes unsent", s.Waiting)
 		}
@@ -151,9 +151,9 @@ func alarmText(o web.Object) string {
 
 func pinText(p web.Pin) string {
 	if p.For == 0 {
-		return p.Why
+		return shown(p.Why)
 	}
-	return fmt.Sprintf("%s, for %v", p.Why, seconds(p.For))
+	return fmt.Sprintf("%s, for %v", shown(p.Why), seconds(p.For))
 }
 
 type pinsCmd struct {
@@ -168,7 +168,7 @@ func (c *pinsCmd) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if len(o.Pins) == 0 {
-		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", o.ID)
+		_, err = fmt.Fprintf(out, "nothing keeps %s in memory\n", shown(o.ID))
 	}
 	for _, p := range o.Pins {
 		_, err = fmt.Fprintln(out, pinText(p))

@@ -17,14 +17,14 @@ import (
 func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 	list, err := detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
 	for _, d := range list.Details {
-		fmt.Fprintf(table, "%s\t%s", d.Kind, d.ID)
+		fmt.Fprintf(table, "%s\t%s", shown(d.Kind), shown(d.ID))
 		for _, s := range []string{d.State, d.Text} {
 			if s != "" {
-				fmt.Fprintf(table, ", %s", s)
+				fmt.Fprintf(table, ", %s", shown(s))
 			}
 		}
 		if d.Fault != "" {
-			fmt.Fprintf(table, "; FAULT: %s", d.Fault)
+			fmt.Fprintf(table, "; FAULT: %s", shown(d.Fault))
 		}
 		fmt.Fprintln(table)
 	}
@@ -80,7 +80,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 			err = fmt.Errorf("%v has no %s %s to %s", c.Object, c.Kind, c.ID, a)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", told, c.Kind, c.ID, c.Object)
+			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", told, shown(c.Kind), shown(c.ID), shown(c.Object.String()))
 		}
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	if err != nil && n == 0 {
 		return err
 	}
-	_, err2 := fmt.Fprintf(out, "%s %d of kind %s of %v\n", told, n, c.Kind, c.Object)
+	_, err2 := fmt.Fprintf(out, "%s %d of kind %s of %v\n", told, n, shown(c.Kind), shown(c.Object.String()))
 	return errors.Join(err, err2)
 }
 
