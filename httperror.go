@@ -62,7 +62,9 @@ var errorCodes = []struct {
 
 // DescribeError says how err is told to a caller over HTTP, and with which status.
 // An error of an object's own code is an internal server error, whatever it wraps,
-// and its message is passed on.
+// and its message is passed on: it is the object's own word to its callers. What a panic
+// or a constructor says is not, so the body names only that it happened; the [Listener]
+// has the rest.
 func DescribeError(err error) (ErrorBody, int) {
 	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: RanUnknown.String()}
 	cause := err
@@ -73,6 +75,9 @@ func DescribeError(err error) (ErrorBody, int) {
 			Remote: e.Remote, Retryable: e.Retryable, Overloaded: e.Overloaded, Reset: e.Reset,
 		}
 	}
+	if text, internal := internals(cause); internal {
+		b.Message = text
+	}
 	code, status := classify(cause, b.Remote)
 	b.Code = code
 	switch {
@@ -80,6 +85,17 @@ func DescribeError(err error) (ErrorBody, int) {
 		status = http.StatusServiceUnavailable
 	}
 	return b, status
+}
+
+// internals returns the message of an error whose own text callers do not get.
+func internals(err error) (text string, ok bool) {
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		return "the object's code panicked", true
+	}
+	if errors.Is(err, ErrConstructor) {
+		return ErrConstructor.Error(), true
+	}
+	return "", false
 }
 
 func classify(err error, remote bool) (code string, status int) {

@@ -2,8 +2,10 @@ package dohost_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/dohost/dohost"
@@ -30,5 +32,23 @@ func TestDescribeErrorSeesThroughCauses(t *testing.T) {
 		if b, status := dohost.DescribeError(c.err); b.Code != c.code || status != c.status {
 			t.Errorf("%v: %s %d, want %s %d", c.err.Err, b.Code, status, c.code, c.status)
 		}
+	}
+}
+
+// TestDescribeErrorHidesInternals has panics and constructors that say more than callers may know.
+func TestDescribeErrorHidesInternals(t *testing.T) {
+	secret := errors.New("postgres://svc:Hunter2@10.0.0.5/db")
+	for _, err := range []error{
+		&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: secret}}},
+		&dohost.Error{Err: &dohost.PanicError{Value: secret}, Remote: true},
+		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", dohost.ErrConstructor, secret), Ran: dohost.RanNo},
+		fmt.Errorf("wrapped: %w", &dohost.PanicError{Value: secret}),
+	} {
+		if b, _ := dohost.DescribeError(err); strings.Contains(b.Message, "Hunter2") || b.Message == "" {
+			t.Errorf("%v: %q", err, b.Message)
+		}
+	}
+	if b, _ := dohost.DescribeError(&dohost.Error{Err: errors.New("the room is full"), Remote: true, Ran: dohost.RanYes}); b.Message != "the room is full" {
+		t.Errorf("an object's own error: %q", b.Message)
 	}
 }
