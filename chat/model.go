@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-
-	"github.com/dohost/dohost"
 )
 
 // Model is what says what the assistant says next.
 type Model interface {
 	// Stream goes on with a conversation: it yields chunks, and an error at most once, as the last. Those
 	// of a call of a tool end with tool-input-available; its id is that of no other in the message. It is
-	// called on a goroutine of its own, without the turn, and stops when ctx ends or when it is told to.
+	// called on a goroutine of its own, without the turn, and stops when ctx ends or when it is told to. If it panics,
+	// or calls runtime.Goexit, the reply fails with a [*ModelPanic].
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
@@ -317,76 +316,4 @@ func (a *answering) specs() (specs []ToolSpec) {
 		}
 	}
 	return specs
-}
-
-// said is what a model yields, or what it wants to be kept.
-type said struct {
-	chunk Chunk
-	err   error
-	keep  any
-	kept  chan<- error // nil unless it wants that
-}
-
-// keeper is a [Prompt.Keep]: what it is given is kept behind what was yielded before.
-func keeper(ch chan<- said) func(context.Context, any) error {
-	return func(ctx context.Context, v any) error {
-		kept := make(chan error, 1)
-		select {
-		case ch <- said{keep: v, kept: kept}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		select {
-		case err := <-kept:
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
-// to, when stream returns.
-func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error]) error {
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ch := make(chan said, 16)
-	p.Keep = keeper(ch)
-	go func() {
-		defer close(ch)
-		for c, err := range ask(inner, p) {
-			select {
-			case ch <- said{chunk: c, err: err}:
-			case <-inner.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	for {
-		s, ok, err := dohost.Recv(ctx, ch)
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return nil
-		case s.err != nil:
-			return s.err
-		case s.kept != nil:
-			s.kept <- a.r.l.whenRoom(ctx, func() error { return a.r.Stash(ctx, s.keep) })
-			continue
-		}
-		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
-			continue // the steps are Answer's
-		}
-		a.erred = a.erred || s.chunk.Type() == "tool-input-error"
-		if err := a.mark(ctx, s.chunk); err != nil {
-			return err
-		}
-		if err := a.r.Send(ctx, s.chunk); err != nil {
-			return err
-		}
-	}
 }

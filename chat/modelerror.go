@@ -49,3 +49,20 @@ func (e *ModelError) Error() string {
 	}
 	return b.String()
 }
+
+// ModelPanic is the error of a reply whose [Model] panicked, or ended its goroutine. Its text does not
+// contain the value, since clients read it; the log does.
+type ModelPanic struct {
+	// Value is the argument of panic; nil if the model called runtime.Goexit.
+	Value any
+	// Stack is the stack of the model's goroutine.
+	Stack []byte
+}
+
+// Error does not contain the value of the panic.
+func (e *ModelPanic) Error() string { return "chat: the model panicked" }
+
+// LogValue is the error with the value and the stack.
+func (e *ModelPanic) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("%v: %v\n%s", e.Error(), e.Value, e.Stack))
+}
