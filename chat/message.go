@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -111,8 +112,8 @@ func (m Message) MarshalJSON() ([]byte, error) {
 }
 
 // Clone returns a copy that shares nothing that can be changed.
-func (m *Message) Clone() Message {
-	c := *m
+func (m Message) Clone() Message {
+	c := m
 	c.more = maps.Clone(m.more)
 	c.Parts = make([]Part, len(m.Parts))
 	for i := range m.Parts {
@@ -122,7 +123,7 @@ func (m *Message) Clone() Message {
 }
 
 // PlainText returns the texts of a message, one after the other.
-func (m *Message) PlainText() string {
+func (m Message) PlainText() string {
 	var b bytes.Buffer
 	for i := range m.Parts {
 		if m.Parts[i].Type() == "text" {
@@ -135,6 +136,45 @@ func (m *Message) PlainText() string {
 // Part is a part of a message: a text, a reasoning, a call of a tool, a file, a source, data of the
 // program's own. Its members are kept as they came. The zero Part is not one.
 type Part struct{ object }
+
+// NewPart makes a part of a type, with other members as JSON: such as "text" with the member text, or "file" with
+// mediaType and url.
+//
+// Errors: one for a type that is empty, and for a member that is not JSON.
+func NewPart(kind string, members map[string]any) (Part, error) {
+	p := Part{object{}}
+	if kind == "" {
+		return Part{}, errors.New("chat: a part without a type")
+	}
+	for name, v := range members {
+		var err error
+		if p, err = p.Replace(name, v); err != nil {
+			return Part{}, err
+		}
+	}
+	return p.with("type", kind), nil
+}
+
+// Replace returns a copy of the part with a member set to a value, as JSON, or without that member if the value is nil. The
+// part stays as it is.
+//
+// Errors: one for a value that is not JSON.
+func (p Part) Replace(name string, v any) (Part, error) {
+	c := p.clone()
+	if c.object == nil {
+		c.object = object{}
+	}
+	if v == nil {
+		delete(c.object, name)
+		return c, nil
+	}
+	raw, err := encode(v)
+	if err != nil {
+		return p, fmt.Errorf("chat: %s of a part: %w", name, err)
+	}
+	c.object[name] = raw
+	return c, nil
+}
 
 func newPart(kind string) Part { return Part{object{}}.with("type", kind) }
 
