@@ -117,18 +117,19 @@ func (c *committer) drop(parts []part) {
 func (r *Range) takeBack(g *generation, cause error) {
 	r.mu.Lock()
 	owner, younger := r.owner, r.filling
-	r.owner = Epoch{}
+	r.beginLocked(Epoch{})
 	r.inflight, r.filling = nil, nil
 	r.dropping++
 	r.mu.Unlock()
 	s := r.store
 	s.opts.Logger.Error("writes of an object cannot be committed", "object", r.id.String(), "err", cause)
-	outs, n := g.outs, g.bytes()
+	outs, bytes := g.outs, g.bytes()
 	if younger != nil {
-		outs, n = append(outs, younger.outs...), n+younger.bytes()
+		outs = append(outs, younger.outs...)
+		bytes += younger.bytes()
 	}
-	r.freed(n)
-	s.budget.give(n)
+	r.freed(bytes)
+	s.budget.give(bytes)
 	go func() {
 		if s.opts.OnTakenBack != nil && owner != (Epoch{}) {
 			s.opts.OnTakenBack(r.id, owner, cause)

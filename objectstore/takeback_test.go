@@ -89,6 +89,7 @@ func TestUnreadableSlotFailsItsRangeOnly(t *testing.T) {
 		if err := bad.HandOver(bad.Segment); !errors.Is(err, ErrFenced) {
 			t.Errorf("the owner hands over: %v", err)
 		}
+		bad.Discard()
 		if !bad.Clean() || s.Stats().Undurable != 0 {
 			t.Errorf("clean %v, %d bytes undurable", bad.Clean(), s.Stats().Undurable)
 		}
