@@ -62,6 +62,8 @@ var decoders = sync.Pool{New: func() any {
 // buffers are for encodings that are on their way to a decoder.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
+// decode returns the T that data encodes. A number that its type cannot hold is an error
+// that names the place of the number.
 func decode[T any](data []byte) (v T, err error) {
 	if len(data) == 0 || data[0] != valueFormat {
 		return v, fmt.Errorf("%w: value of format %v, this version knows %d", ErrFormat, data[:min(len(data), 1)], valueFormat)
@@ -74,6 +76,12 @@ func decode[T any](data []byte) (v T, err error) {
 	}
 	d.r.Reset(nil)
 	decoders.Put(d)
+	if s := shapeOf[T](); s != nil {
+		if _, m := s.fit(data[1:]); m != nil {
+			var zero T
+			return zero, fmt.Errorf("dohost: decode %T: %w", v, m)
+		}
+	}
 	return v, nil
 }
 

@@ -234,8 +234,16 @@ func (c *Collection[T]) Get(ctx context.Context, s *Storage, key string) (row Ro
 		return Row[T]{}, false, err
 	}
 	row = Row[T]{Key: key, Version: r.Version, Cursor: Cursor(key)}
-	row.Value, err = decode[T](r.Value)
+	row.Value, err = c.decode(key, r.Value)
 	return row, err == nil, err
+}
+
+// decode returns the value of a row, or an error that names the row.
+func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
+	if v, err = decode[T](data); err != nil {
+		err = fmt.Errorf("collection %q, row %.64q: %w", c.Name, key, err)
+	}
+	return v, err
 }
 
 // Query selects rows: those that satisfy all of it. The zero Query, and nil,
@@ -310,7 +318,7 @@ func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.S
 		for r, err := range s.rt().Rows(ctx, &b, rq) {
 			var row Row[T]
 			if err == nil {
-				row, err = rowOf[T](r)
+				row, err = c.row(r)
 			}
 			if err == nil && q != nil && q.Where != nil && !q.Where(row.Value) {
 				continue
@@ -323,11 +331,11 @@ func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.S
 	}
 }
 
-// rowOf decodes a row. Its key is the end of its cursor, whose memory it shares.
-func rowOf[T any](r objectstore.CollectionRow) (row Row[T], err error) {
+// row decodes a row. Its key is the end of its cursor, whose memory it shares.
+func (c *Collection[T]) row(r objectstore.CollectionRow) (row Row[T], err error) {
 	row.Cursor, row.Version = Cursor(r.Cursor), r.Version
 	row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])
-	row.Value, err = decode[T](r.Value)
+	row.Value, err = c.decode(row.Key, r.Value)
 	return row, err
 }
 

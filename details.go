@@ -59,7 +59,7 @@ func (c *Collection[T]) durable(v *View, index string, backward bool) iter.Seq2[
 		for r, err := range v.sn.Rows(v.id, c.Name, index, backward) {
 			var row Row[T]
 			if err == nil {
-				row, err = rowOf[T](r)
+				row, err = c.row(r)
 			}
 			if !yield(row, err) || err != nil {
 				return

@@ -154,6 +154,6 @@ func (c *Collection[T]) Value(ch Change) (v T, ok bool, err error) {
 	if ch.Collection != c.Name || ch.Value == nil {
 		return v, false, nil
 	}
-	v, err = decode[T](ch.Value)
+	v, err = c.decode(ch.Key, ch.Value)
 	return v, err == nil, err
 }

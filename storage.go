@@ -2,6 +2,7 @@ package dohost
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -26,7 +27,8 @@ const kv = objectstore.SpaceKV
 
 // Get returns the value of a key; ok is false if there is none.
 //
-// Errors: [ErrFormat], and one for a value that is not a T.
+// Errors: [ErrFormat], and one for a value that is not a T, or has a number that a T cannot
+// hold.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -37,8 +39,10 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 	if err != nil || !ok {
 		return v, false, err
 	}
-	v, err = decode[T](data)
-	return v, err == nil, err
+	if v, err = decode[T](data); err != nil {
+		return v, false, fmt.Errorf("key %q: %w", key, err)
+	}
+	return v, true, nil
 }
 
 // Put writes a key. It waits, with the turn held, while more than 8 MiB that the object has
@@ -193,7 +197,9 @@ func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[
 			var it Item[T]
 			if err == nil {
 				it.Key = string(row.Key)
-				it.Value, err = decode[T](row.Value)
+				if it.Value, err = decode[T](row.Value); err != nil {
+					err = fmt.Errorf("key %q: %w", it.Key, err)
+				}
 			}
 			if !yield(it, err) || err != nil {
 				return
