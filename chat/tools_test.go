@@ -248,7 +248,7 @@ func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
 				}
 				first := r.hears(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" })
 				wants(t, "it heard", r.log[n:], "cf_agent_message_updated", "cf_agent_stream_resuming", "cf_agent_use_chat_response")
-				if !first.Replay || *first.Seq != 0 {
+				if !first.Replay { // a chunk, or that there is none yet
 					t.Errorf("%+v", first)
 				}
 				r.end(t, first.ID)
