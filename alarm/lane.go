@@ -67,12 +67,13 @@ func (l *lane) first() *entry {
 	return l.queue[0]
 }
 
-// lane returns the lane of a class, which it makes if need be. A new lane knows nothing
-// yet of what is on the disk.
+// lane returns the lane of a class, which it makes if need be. Before the classes are
+// listed, a new lane knows nothing of the disk. A class that was not listed had no alarms,
+// so a lane that a later change makes has nothing to read.
 func (s *Scheduler) lane(class string) *lane {
 	l := s.lanes[class]
 	if l == nil {
-		l = &lane{class: class}
+		l = &lane{class: class, complete: s.listed, boot: bootPass{booted: s.listed}}
 		s.lanes[class] = l
 		s.order = append(s.order, l)
 	}
@@ -169,10 +170,10 @@ func (s *Scheduler) list() {
 		s.failed(err)
 		return
 	}
-	s.listed = true
 	for _, class := range classes {
 		s.lane(class)
 	}
+	s.listed = true
 }
 
 // refill reads the indexes beyond the horizons of lanes that have few alarms in memory.
