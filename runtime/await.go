@@ -149,6 +149,9 @@ func (t *turn) depart(out objectstore.Output) (departed, error) {
 
 // giveUp passes the turn on, unless its code has ended meanwhile.
 func (t *turn) giveUp() error {
+	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.givenUp == 0 {
+		h.Away()
+	}
 	o := t.ev.obj
 	o.mu.Lock()
 	if !t.state.CompareAndSwap(turnHeld, turnAway) {
@@ -156,11 +159,6 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	if t == &t.ev.turn && t.givenUp == 1 {
-		if h, ok := t.ev.handler.(AwayHandler); ok {
-			h.Away()
-		}
-	}
 	next := o.startNextLocked(t.ev.life, t.lane)
 	o.mu.Unlock()
 	if next != nil {

@@ -36,8 +36,8 @@ type LimitedHandler interface {
 // AwayHandler is a Handler that wants to know when its event gives up the turn.
 type AwayHandler interface {
 	Handler
-	// Away is called when the event gives up the turn for the first time, before others
-	// have it, with the object's lock held: it does no more than note it.
+	// Away is called on the event's goroutine when the event gives up the turn for the first
+	// time, before another event gets it.
 	Away()
 }
 

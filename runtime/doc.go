@@ -32,6 +32,15 @@
 //     over, whatever it left behind: turn.end.
 //   - Release never blocks and takes no lock that is held during I/O.
 //
+// # Functions of users
+//
+// No function that users supply runs on the committer, and none runs with a lock held but
+// LimitedHandler.Limit. Those of the host's Options run on goroutines of
+// their own (hostFunc), but for the ones that are called at each event. A function of an
+// object's runs on its event's goroutine, or, in Emit, on its own (callback). docs/guarantees.md
+// has the table: which function runs where, and the effect of a panic, of runtime.Goexit and
+// of a hang.
+//
 // # Locks
 //
 // object.mu, then one of: the range's lock and then the committer's queue; Host.mu; the

@@ -81,7 +81,7 @@ type emissionPoint struct {
 // Release is a point, and calls the function.
 func (e *emissionPoint) Release(err error) {
 	if err == nil {
-		e.ev.obj.at(e.ev, PlaceRelease)
+		e.ev.obj.atApart(e.ev, PlaceRelease)
 	}
 	e.f(err)
 }
@@ -112,7 +112,7 @@ func (c *callback) ReleaseAsync(done func()) {
 	go func() {
 		defer h.calmer(&h.emitting)
 		defer done()
-		c.ev.obj.at(c.ev, PlaceRelease)
+		c.ev.obj.atApart(c.ev, PlaceRelease)
 		c.await(c.start(nil))
 	}()
 }

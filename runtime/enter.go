@@ -16,11 +16,14 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 		return err
 	}
 	returned := false
+	var last *turn
 	defer func() {
 		if !returned {
-			// The segment never happened, as with a handler. The panic goes on.
+			// The segment never happened, as with a handler. The panic is passed on.
 			value := recover()
-			last := t.end()
+			if last == nil {
+				last = t.end()
+			}
 			t.ev.obj.crashed(t.ev, &PanicError{Value: value, Stack: debug.Stack()})
 			last.retire()
 			if value != nil {
@@ -29,9 +32,9 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 		}
 	}()
 	err = fn(&heldCtx{Context: ctx, t: t})
-	returned = true
-	last := t.end()
+	last = t.end()
 	serr := last.handOverAll()
+	returned = true
 	h := t.ev.obj.host()
 	h.active.Add(1) // others need not wait for the disk, but Close does
 	defer h.calmer(&h.active)

@@ -110,7 +110,7 @@ func (ev *event) Release(err error) {
 		ev.answer(ev.failure(ev.lost(err), RanUnknown))
 		return
 	}
-	ev.obj.at(ev, PlaceRelease)
+	ev.obj.atApart(ev, PlaceRelease)
 	ev.answer(ev.failure(ev.err, RanYes))
 }
 
@@ -182,7 +182,7 @@ func (o *object) run(t *turn) (next *turn) {
 	}
 	returned = true
 	next = o.finish(ev)
-	o.at(ev, PlaceEnd)
+	o.atApart(ev, PlaceEnd)
 	return next
 }
 
@@ -220,8 +220,22 @@ func (ev *event) end() *turn {
 }
 
 // finish ends an event: the turn is over, and goes to the next in order, which is
-// returned if it needs a goroutine.
+// returned if it needs a goroutine. If the Listener ends this goroutine, the next event
+// gets another.
 func (o *object) finish(ev *event) (next *turn) {
+	heard := false
+	defer func() {
+		if next = o.pass(ev); !heard && next != nil {
+			o.host().spawn(o, next)
+		}
+	}()
+	o.host().eventEnded(ev)
+	heard = true
+	return nil
+}
+
+// pass ends the turn of an event, and passes it on.
+func (o *object) pass(ev *event) (next *turn) {
 	o.mu.Lock()
 	l := ev.life
 	l.unlinkLocked(ev)
@@ -241,7 +255,6 @@ func (o *object) finish(ev *event) (next *turn) {
 	o.last, o.prompt = o.host().now(), ev.answered.Load()
 	next = o.startLocked(l, l.lane.passLocked(), o.last)
 	o.mu.Unlock()
-	o.host().eventEnded(ev)
 	if counted {
 		o.host().calmer(&o.host().active)
 	}

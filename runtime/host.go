@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +28,8 @@ const (
 type Host struct {
 	// Fixed after Open.
 	opts      Options
-	lis       *Listener
+	lis       *Listener // guarded
+	log       *slog.Logger
 	store     *objectstore.Store
 	classes   map[string]*class
 	bound     []*class // the same, in order
@@ -63,7 +65,9 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 		zombies: map[zombie]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
 		calm: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
-	h.lis = &h.opts.Listener
+	h.log = loggerOf(&h.opts.Store)
+	h.lis = h.guarded(h.opts.Listener)
+	h.guardPolicy(&h.opts.Policy)
 	for i := range classes {
 		c := &classes[i]
 		if err := (ID{Class: c.Name, Name: "x"}).Validate(); err != nil {
@@ -92,7 +96,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
 		Classes: h.alarmClasses, Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver,
-		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.step(PlaceDue) },
+		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.stepApart(PlaceDue) },
 	})
 	h.sweeper.start()
 	h.scheduler.Start()
@@ -192,7 +196,7 @@ func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.scheduler.Stop()
 	h.drain()
-	h.step(PlaceClose)
+	h.stepApart(PlaceClose)
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonClosing})
 	h.finish()
@@ -205,7 +209,7 @@ func (h *Host) finish() {
 	h.sweeper.stop()
 	h.settled(&h.running, unwindTime, nil)
 	h.runners.close()
-	h.step(PlaceClose)
+	h.stepApart(PlaceClose)
 	err := h.store.Close()
 	h.settled(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
 	h.closed = errors.Join(h.stragglers(), err)

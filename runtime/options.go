@@ -49,11 +49,11 @@ type Limits struct {
 }
 
 // Policy says which incarnations end. Its functions are pure, and quick: they are
-// called by any goroutine, Idle with an object's lock held. Nil functions never evict.
+// called by any goroutine. Nil functions never evict.
 type Policy struct {
 	// Idle returns how long the object may be idle, given the number of its life
 	// and of the events it has had. Negative means for ever. It is asked when the object
-	// has come to rest, and when that time is over, with the object's lock held.
+	// has come to rest, and when that time is over.
 	Idle func(id ID, life, events uint64) time.Duration
 	// At is asked at every point, and says how the incarnation ends there, if it does.
 	// It is called without locks. A test's scheduler waits in it, and so decides who

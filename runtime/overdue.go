@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -24,7 +25,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
 	for ev := l.started; ev != nil; ev = ev.succ {
-		if h, ok := ev.handler.(LimitedHandler); ok && h.Limit() > 0 && now-ev.begun > h.Limit() {
+		if limit := ev.limit(); limit > 0 && now-ev.begun > limit {
 			return &Fenced{Reason: ReasonEvent, by: ev}, nil
 		}
 	}
@@ -32,6 +33,14 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 		return &Fenced{Reason: ReasonStall}, nil
 	}
 	return nil, l.longTurnLocked(now)
+}
+
+// limit is that of the event's handler, or zero. A Limit that does not return is none.
+func (ev *event) limit() (limit time.Duration) {
+	if h, ok := ev.handler.(LimitedHandler); ok {
+		guard.Run(func() { limit = h.Limit() })
+	}
+	return limit
 }
 
 // LongTurn is a turn that one event has held, without an Await, for longer than

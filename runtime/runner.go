@@ -3,6 +3,8 @@ package runtime
 import (
 	goruntime "runtime"
 	"sync"
+
+	"github.com/dohost/dohost/internal/guard"
 )
 
 // maxIdle is how many runners that have nothing to do a host keeps. A new goroutine
@@ -56,7 +58,7 @@ func (h *Host) serve(j job) {
 	t := j.t
 	if t == nil {
 		if h.opts.Policy.At != nil {
-			j.o.visit(nil, Point{Place: PlaceWake})
+			guard.Run(func() { j.o.visit(nil, Point{Place: PlaceWake}) })
 		}
 		t = j.o.wake()
 	}

@@ -50,12 +50,27 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.life().obj.at(t.ev, PlaceStorage)
+	if t.ev.points != nil {
+		t.visitStorage()
+	}
 	if err := s.life().cause(); err != nil {
 		t.done()
 		return nil, err
 	}
 	return t, nil
+}
+
+// visitStorage is the point of a storage operation, for which the turn is in use. The policy
+// may end this goroutine: then the turn is not in use any more.
+func (t *turn) visitStorage() {
+	returned := false
+	defer func() {
+		if !returned {
+			t.done()
+		}
+	}()
+	t.ev.obj.at(t.ev, PlaceStorage)
+	returned = true
 }
 
 // SetAlarm sets the object's one alarm, in place of the one that was set or is parked.

@@ -84,7 +84,7 @@ func (s *sweeper) run() {
 		case <-s.quit:
 			return
 		}
-		s.host.step(PlaceSweep)
+		s.host.stepApart(PlaceSweep)
 		s.sweep()
 	}
 }
@@ -179,7 +179,9 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	switch {
 	case resting && l == nil:
 		o.class.forget(o)
-	case !resting:
+	case resting:
+		s.file(o, l)
+	default:
 		s.touch(o)
 	}
 }
@@ -197,7 +199,6 @@ func (o *object) restLocked(s *sweeper) {
 		o.rng.Fence()
 		o.life.underway, o.rng = nil, nil
 	}
-	o.fileLocked(s)
 }
 
 // goLocked is for an object that is about to leave the table.
@@ -209,10 +210,23 @@ func (o *object) goLocked() {
 	}
 }
 
+// file asks the policy how long the object, which is at rest, may be idle, and files it. What
+// happens to the object until the policy has answered has it looked at again.
+func (s *sweeper) file(o *object, l *life) {
+	o.mu.Lock()
+	events := o.events
+	o.mu.Unlock()
+	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, events)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.life == l && !o.touched && !o.gone {
+		o.fileLocked(s, after)
+	}
+}
+
 // fileLocked files an object by when it is due, unless it is looked at before that anyway.
-func (o *object) fileLocked(s *sweeper) {
+func (o *object) fileLocked(s *sweeper, after time.Duration) {
 	invariants.Held(&o.mu)
-	after := s.host.opts.Policy.Idle(o.id(), o.life.epoch().Life, o.events)
 	if after < 0 || after > never {
 		return
 	}
@@ -255,12 +269,19 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		o.releaseLocked(launch{})
 		return
 	}
-	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, o.events)
+	events := o.events
+	o.mu.Unlock()
+	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, events)
+	o.mu.Lock()
+	if o.touched || o.gone || o.life != l {
+		o.mu.Unlock()
+		return // it is looked at again, or gone
+	}
 	if len(l.holds) > 0 {
 		o.last = now
 	}
 	if after < 0 || now < o.last+min(after, never) {
-		o.fileLocked(s)
+		o.fileLocked(s, after)
 		o.mu.Unlock()
 		return
 	}

@@ -2,29 +2,68 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync/atomic"
+	"time"
 )
 
-// Handler returns a slog.Handler that calls h on goroutines of their own: a panic or
-// runtime.Goexit in h loses a log record, and ends no goroutine of the caller.
-func Handler(h slog.Handler) slog.Handler { return &handler{h} }
+// patience is how long a log record may take.
+const patience = time.Second
 
-type handler struct{ h slog.Handler }
+var errSlow = errors.New("the log handler has not returned")
+
+// Handler returns a slog.Handler that calls h on goroutines of their own: a panic,
+// runtime.Goexit or a hang in h loses log records, and neither ends nor stops a goroutine
+// of the caller. While a call of h takes longer than a second, records are dropped.
+func Handler(h slog.Handler) slog.Handler { return &handler{h, new(atomic.Bool)} }
+
+type handler struct {
+	h    slog.Handler
+	hung *atomic.Bool // a call has not returned within patience
+}
+
+// try calls f, unless an earlier call has not returned.
+func try[T any](g *handler, f func() T) (v T, err error) {
+	if g.hung.Load() {
+		return v, errSlow
+	}
+	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
+	result := make(chan T, 1)
+	ended := Start(func() {
+		defer func() {
+			if !left.CompareAndSwap(false, true) {
+				g.hung.Store(false)
+			}
+		}()
+		result <- f()
+	})
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case failure := <-ended:
+		if failure != nil {
+			return v, failure
+		}
+		return <-result, nil
+	case <-late.C:
+		if g.hung.Store(true); !left.CompareAndSwap(false, true) { // f has ended in this moment
+			g.hung.Store(false)
+		}
+		return v, errSlow
+	}
+}
 
 // Enabled reports whether h handles records of the level; not if h fails.
-func (g *handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
-	if Run(func() { enabled = g.h.Enabled(ctx, level) }) != nil {
-		return false
-	}
-	return enabled
+func (g *handler) Enabled(ctx context.Context, level slog.Level) bool {
+	enabled, err := try(g, func() bool { return g.h.Enabled(ctx, level) })
+	return enabled && err == nil
 }
 
 // Handle passes the record to h.
-func (g *handler) Handle(ctx context.Context, r slog.Record) (err error) {
-	if failure := Run(func() { err = g.h.Handle(ctx, r) }); failure != nil {
-		return failure
-	}
-	return err
+func (g *handler) Handle(ctx context.Context, r slog.Record) error {
+	handled, err := try(g, func() error { return g.h.Handle(ctx, r) })
+	return errors.Join(handled, err)
 }
 
 // WithAttrs returns a Handler whose records have the attributes as well.
@@ -38,9 +77,9 @@ func (g *handler) WithGroup(name string) slog.Handler {
 }
 
 func (g *handler) with(f func() slog.Handler) slog.Handler {
-	var next slog.Handler
-	if Run(func() { next = f() }) != nil {
+	next, err := try(g, f)
+	if err != nil {
 		return g
 	}
-	return &handler{next}
+	return &handler{next, g.hung}
 }

@@ -1,0 +1,174 @@
+package runtime
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/dohost/dohost/internal/guard"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// patience is how long the runtime waits for a function of the Listener, and for Policy.Idle
+// and Policy.Shed.
+const patience = 10 * time.Second
+
+// hostFunc is a function of a host's Options. It runs on a goroutine of its own: the
+// goroutine that calls it may be one that serves all objects, or may have made an object
+// wait for it.
+type hostFunc struct {
+	host *Host
+	name string
+	hung atomic.Bool // it has not returned within patience
+}
+
+// call calls f and waits for it, for patience at most. While an earlier call has not
+// returned it does nothing.
+func (c *hostFunc) call(f func()) {
+	if c.hung.Load() {
+		return
+	}
+	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
+	ended := guard.Start(func() {
+		defer func() {
+			if !left.CompareAndSwap(false, true) {
+				c.hung.Store(false)
+			}
+		}()
+		f()
+	})
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case failure := <-ended:
+		if failure != nil {
+			c.host.misbehaved(c.name, failure, failure.Stack)
+		}
+	case <-late.C:
+		c.hung.Store(true)
+		if !left.CompareAndSwap(false, true) { // f has ended in this moment
+			c.hung.Store(false)
+			return
+		}
+		c.host.misbehaved(c.name, fmt.Errorf("it has not returned after %v, and is not called again until then", patience), nil)
+	}
+}
+
+// inPlace calls f on the caller's goroutine, and recovers a panic.
+func (c *hostFunc) inPlace(f func()) {
+	if failure := guard.Call(f); failure != nil {
+		c.host.misbehaved(c.name, failure, failure.Stack)
+	}
+}
+
+// misbehaved reports a function of the host's Options that did not return.
+func (h *Host) misbehaved(name string, why error, stack []byte) {
+	h.log.Error("a function of the host's options failed", "function", name, "err", why, "stack", string(stack))
+	if name != "Listener.Failed" {
+		h.lis.failed(fmt.Errorf("dohost: %s: %w", name, why))
+	}
+}
+
+// guarded returns a Listener whose functions return whatever those of l do.
+func (h *Host) guarded(l Listener) *Listener {
+	g := Listener{
+		Waking:      apart2(h, "Waking", l.Waking),
+		Live:        apart2(h, "Live", l.Live),
+		Fenced:      apart(h, "Fenced", l.Fenced),
+		Refused:     apart2(h, "Refused", l.Refused),
+		AlarmEnded:  apart(h, "AlarmEnded", l.AlarmEnded),
+		AlarmParked: apart(h, "AlarmParked", l.AlarmParked),
+		AlarmStale:  apart(h, "AlarmStale", l.AlarmStale),
+		TurnHeld:    apart(h, "TurnHeld", l.TurnHeld),
+		StoreFailed: apart(h, "StoreFailed", l.StoreFailed),
+		Space:       apart(h, "Space", l.Space),
+		Damaged:     apart(h, "Damaged", l.Damaged),
+		Failed:      apart(h, "Failed", l.Failed),
+	}
+	if l.EventEnded != nil { // of each event: on the event's goroutine, see object.finish
+		c := &hostFunc{host: h, name: "Listener.EventEnded"}
+		g.EventEnded = func(e Event) { c.inPlace(func() { l.EventEnded(e) }) }
+	}
+	if l.Service != nil { // on the goroutine that calls Host.Report
+		c := &hostFunc{host: h, name: "Listener.Service"}
+		g.Service = func(id ID, event string, attrs ...slog.Attr) { c.inPlace(func() { l.Service(id, event, attrs...) }) }
+	}
+	return &g
+}
+
+func apart[A any](h *Host, name string, f func(A)) func(A) {
+	if f == nil {
+		return nil
+	}
+	c := &hostFunc{host: h, name: "Listener." + name}
+	return func(a A) { c.call(func() { f(a) }) }
+}
+
+func apart2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
+	if f == nil {
+		return nil
+	}
+	c := &hostFunc{host: h, name: "Listener." + name}
+	return func(a A, b B) { c.call(func() { f(a, b) }) }
+}
+
+// guardPolicy replaces the functions of the Policy by ones that do not panic.
+func (h *Host) guardPolicy(p *Policy) {
+	if f := p.At; f != nil {
+		c := &hostFunc{host: h, name: "Policy.At"}
+		p.At = func(at Point) (style Style) {
+			c.inPlace(func() { style = f(at) })
+			return style
+		}
+	}
+	if f := p.Shed; f != nil {
+		c := &hostFunc{host: h, name: "Policy.Shed"}
+		p.Shed = func(live int) int { return answer(c, 0, func() int { return f(live) }) }
+	}
+	c, idle := &hostFunc{host: h, name: "Policy.Idle"}, p.Idle
+	p.Idle = func(id ID, life, events uint64) time.Duration {
+		return answer(c, -1, func() time.Duration { return idle(id, life, events) })
+	}
+}
+
+// answer calls f and returns its result; that of one that does not return in time is other.
+func answer[T any](c *hostFunc, other T, f func() T) T {
+	result := make(chan T, 1)
+	c.call(func() { result <- f() })
+	select {
+	case v := <-result:
+		return v
+	default:
+		return other
+	}
+}
+
+// stepApart is step for the goroutines that serve all objects: the policy cannot end them.
+func (h *Host) stepApart(p Place) {
+	if h.opts.Policy.At != nil {
+		guard.Run(func() { h.step(p) })
+	}
+}
+
+// atApart is at for code that is not the event's own: the policy cannot end its goroutine.
+func (o *object) atApart(ev *event, p Place) {
+	if ev.points != nil {
+		guard.Run(func() { o.at(ev, p) })
+	}
+}
+
+// endedApart calls Options.Ended.
+func (h *Host) endedApart(id ID, why *Fenced, style Style) {
+	if failure := guard.Run(func() { h.opts.Ended(id, why, style) }); failure != nil {
+		h.misbehaved("Options.Ended", failure, failure.Stack)
+	}
+}
+
+// loggerOf returns the logger of the options. A handler that fails loses its record.
+func loggerOf(o *objectstore.Options) *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(guard.Handler(o.Logger.Handler()))
+}
