@@ -46,7 +46,9 @@ type shard struct {
 
 	mu    sync.Mutex // order: before a Conn's
 	rooms map[runtime.ID]*room
-	shut  bool
+	// detached holds rooms that were taken from their object while their sockets close.
+	detached map[*room]struct{}
+	shut     bool
 }
 
 // room is an object's sockets.
@@ -80,7 +82,7 @@ func New(l Limits) *Table {
 		reads: l.Reads, frame: l.MaxFrame, queue: newSendQueue(l.SendBudget),
 	}
 	for i := range t.shards {
-		t.shards[i].rooms = map[runtime.ID]*room{}
+		t.shards[i].rooms, t.shards[i].detached = map[runtime.ID]*room{}, map[*room]struct{}{}
 	}
 	return t
 }
@@ -112,6 +114,15 @@ func (s *shard) leaveLocked(id runtime.ID, r *room) {
 func (s *shard) forgetLocked(id runtime.ID) {
 	delete(s.rooms, id)
 	s.n.Add(-1)
+}
+
+// detachLocked takes a room from its object. Its sockets end by themselves, or are cut by
+// [Table.Close].
+func (s *shard) detachLocked(id runtime.ID, r *room) {
+	s.forgetLocked(id)
+	if r.n > 0 {
+		s.detached[r] = struct{}{}
+	}
 }
 
 // Accept adds a socket that is not open yet. Whoever calls it opens it, or ends it.
@@ -216,6 +227,9 @@ func (t *Table) remove(c *Conn) {
 	c.removed = true
 	c.room.dropLocked(c)
 	s.leaveLocked(c.id, c.room)
+	if c.room.n == 0 {
+		delete(s.detached, c.room)
+	}
 	c.cut() // what is sent to it from now on is dropped, and not counted
 }
 
@@ -259,7 +273,7 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
 	if r == nil {
 		return
 	}
-	s.forgetLocked(id)
+	s.detachLocked(id, r)
 	for c := range r.allLocked() {
 		if style == runtime.StyleCrash {
 			c.cut() // without a farewell
@@ -293,7 +307,7 @@ func (t *Table) shutAll() (cs []*Conn) {
 		s.shut = true
 		for id, r := range s.rooms {
 			cs = slices.AppendSeq(cs, r.allLocked())
-			s.forgetLocked(id)
+			s.detachLocked(id, r)
 		}
 		s.mu.Unlock()
 	}
@@ -304,20 +318,31 @@ func (t *Table) shutAll() (cs []*Conn) {
 // closing frame, then cuts those that have not, and waits for their goroutines to end; for
 // farewell each. The error says how many have not ended by then.
 func (t *Table) Close() error {
-	cs := t.shutAll()
-	for _, c := range cs {
+	for _, c := range t.shutAll() {
 		c.release(string(runtime.ReasonClosing))
 	}
 	if t.wait() {
 		return nil
 	}
-	for _, c := range cs {
-		c.cut()
-	}
+	t.cutDetached()
 	if t.wait() {
 		return nil
 	}
 	return fmt.Errorf("dohost: %d sockets have not ended", t.conns.Load())
+}
+
+// cutDetached cuts the sockets that objects do not have any more.
+func (t *Table) cutDetached() {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for r := range s.detached {
+			for c := range r.allLocked() {
+				c.cut()
+			}
+		}
+		s.mu.Unlock()
+	}
 }
 
 // wait waits for all sockets to end, for farewell at most, and reports whether they have.
@@ -337,8 +362,9 @@ func (t *Table) wait() bool {
 // Abandon cuts all connections, as the end of the process does, and lets no more come. It
 // is for runtime.Options.
 func (t *Table) Abandon() {
-	for _, c := range t.shutAll() {
-		c.cut()
+	cs := t.shutAll()
+	t.cutDetached()
+	for _, c := range cs {
 		c.release(string(runtime.ReasonKilled))
 	}
 }

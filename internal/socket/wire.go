@@ -65,12 +65,14 @@ func (w *wire) writeAll(frames [][]byte) error {
 	return err
 }
 
-// begin sets the time that a write has. A sever that does not see that is seen here.
+// begin sets the deadline of a write. If sever has run, that may have replaced the deadline of
+// sever, which another write still needs: begin sets it again.
 func (w *wire) begin() error {
 	if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	if w.severed.Load() {
+		w.sever()
 		return net.ErrClosed
 	}
 	return nil
