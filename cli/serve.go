@@ -28,7 +28,7 @@ type serveCmd struct {
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
 	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
 	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents alone: nothing under /objects/."`
-	NewObjects int           `env:"DOHOST_NEW_OBJECTS" default:"1000" placeholder:"N" help:"Let the clients of one address create so many objects a minute (${default}); negative for no bound."`
+	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Let the clients of one address create so many objects a minute; 0 for 1000, negative for no bound."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s; with WebSockets 10s)."`
 	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
 	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
@@ -76,9 +76,6 @@ func (c *serveCmd) sensible() error {
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
 		return fmt.Errorf("--max-live %d, --heap-budget %d: want 0, or up to a memory that exists", c.MaxLive, c.HeapBudget)
-	}
-	if c.NewObjects == 0 {
-		return errors.New("--new-objects 0: want a number above 0, or a negative one for no bound")
 	}
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
