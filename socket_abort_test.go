@@ -11,6 +11,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,7 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 // TestSocketHandshakeAbortedAtEachPoint has the client leave at each point of the handshake's
 // event, in turn.
 func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
-	var points []string
+	var points []string // of an undisturbed handshake, in order
 	for k := 0; k == 0 || k <= len(points); k++ {
 		name := "nowhere"
 		if k > 0 {
@@ -66,15 +67,14 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				left := false
+				var left atomic.Bool
 				at := func(p runtime.Point) runtime.Style {
 					place := fmt.Sprint(p.Place, " ", p.N)
 					switch {
 					case p.Op != "http" || p.ID.Class != "hall":
 					case k == 0:
 						points = append(points, place)
-					case place == name && !left:
-						left = true
+					case place == name && left.CompareAndSwap(false, true):
 						leave()
 						time.Sleep(time.Millisecond)
 					}
@@ -87,7 +87,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 				if p := serveAborted(h, &taken{httptest.NewRecorder(), server}, handshake(ctx)); p != nil {
 					t.Errorf("ServeObject panicked: %v", p)
 				}
-				if k > 0 && !left {
+				if k > 0 && !left.Load() {
 					t.Fatalf("the handshake did not come to %q", name)
 				}
 				_ = client.Close()

@@ -88,7 +88,8 @@ func (w *wild) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
 	case k == 11:
 		return s.EmitOutput(ctx, 1, func(error) {})
 	case k == 12:
-		return s.Emit(ctx, func(error) { w.die(r.Uint64(), mayDie) })
+		draw := r.Uint64() // f runs on a goroutine of its own
+		return s.Emit(ctx, func(error) { w.die(draw, mayDie) })
 	case k < 15:
 		return Sync(ctx)
 	case k == 15:
