@@ -38,7 +38,7 @@ func (p Point) name() string {
 var ours = []string{
 	"runtime.", "testing.", "testing/", "internal/",
 	"github.com/dohost/dohost.", "github.com/dohost/dohost/runtime.", "github.com/dohost/dohost/objectstore.",
-	"github.com/dohost/dohost/alarm.", "github.com/dohost/dohost/dohosttest.",
+	"github.com/dohost/dohost/alarm.", "github.com/dohost/dohost/dohosttest.", "github.com/dohost/dohost/internal/guard.",
 }
 
 // callers is the stack of a goroutine that has come to a point.

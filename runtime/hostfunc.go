@@ -158,13 +158,6 @@ func (o *object) atApart(ev *event, p Place) {
 	}
 }
 
-// endedApart calls Options.Ended.
-func (h *Host) endedApart(id ID, why *Fenced, style Style) {
-	if failure := guard.Run(func() { h.opts.Ended(id, why, style) }); failure != nil {
-		h.misbehaved("Options.Ended", failure, failure.Stack)
-	}
-}
-
 // loggerOf returns the logger of the options. A handler that fails loses its record.
 func loggerOf(o *objectstore.Options) *slog.Logger {
 	if o.Logger == nil {

@@ -143,7 +143,7 @@ func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id(), l.epoch()) }
 func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 	h.lives.Add(-1)
 	if h.opts.Ended != nil {
-		h.endedApart(o.id(), why, style)
+		h.opts.Ended(o.id(), why, style)
 	}
 	if h.lis.Fenced != nil {
 		h.lis.Fenced(Ended{ID: o.id(), Epoch: l.epoch(), Why: why, Style: style, Age: h.now() - l.born})

@@ -70,7 +70,7 @@ func TestSocketsThroughAServer(t *testing.T) {
 			t.Errorf("client %d: %q, %v", i, data, err)
 		}
 	}
-	// A page of another origin may not connect, and what is no WebSocket is told so.
+	// A page of another origin may not connect, and a request that is no handshake is left to the handler.
 	foreign := &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://elsewhere.example"}}}
 	if _, r, err := websocket.Dial(t.Context(), url, foreign); err == nil || r == nil || r.StatusCode != http.StatusForbidden {
 		t.Errorf("a foreign page: %v, %v", r, err)
@@ -79,7 +79,7 @@ func TestSocketsThroughAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Body.Close(); err != nil || r.StatusCode != http.StatusUpgradeRequired {
+	if err := r.Body.Close(); err != nil || r.StatusCode != http.StatusBadRequest { // by the handler
 		t.Errorf("status %d, %v", r.StatusCode, err)
 	}
 	closed := make(chan error, len(clients))

@@ -122,7 +122,7 @@ func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
 // fullWhile makes the store believe that the disk is full while a file exists.
 var fullWhile = []edit{
 	{"objectstore/space.go", "import (\n", "import (\n\t\"os\"\n"},
-	{"objectstore/space.go", "	if g.reserve < 0 {", "	if _, err := os.Stat(os.Getenv(\"FULL\")); err == nil {\n		g.full.Store(true)\n		return\n	}\n	if g.reserve < 0 {"},
+	{"objectstore/space.go", "	cause := g.flush()\n", "	cause := g.flush()\n	if _, err := os.Stat(os.Getenv(\"FULL\")); err == nil {\n		refusal = ErrNoSpace\n		g.refusal.Store(&refusal)\n		return\n	}\n"},
 }
 
 func TestDemoSaysThatTheDiskIsFullAndGoesOn(t *testing.T) {
