@@ -14,10 +14,10 @@ type total struct{ text string }
 func (s *total) UnmarshalJSON(b []byte) error { s.text = string(b); return nil }
 
 type order struct {
-	Item   string
-	hidden int
-	Count  *int
-	Tags   []string
+	Item  string
+	_     int // no argument goes to it
+	Count *int
+	Tags  []string
 }
 
 func TestArguments(t *testing.T) {
