@@ -159,7 +159,8 @@ var pageCases = []pageCase{
 	{"shows a long conversation", []screen{desktop}, false, longConversation},
 }
 
-// longConversation has 3,000 messages stored, of which few are on the screen.
+// longConversation stores 3,000 messages; the page shows the last of them. The call of a tool among them was not made by
+// the model of a reply, so the server drops it, and the page must not ask for an approval.
 func longConversation(t *testing.T, v *visit) {
 	v.do(t, `const ws = new WebSocket(location.origin.replace("http", "ws") + "/agents/assistant/`+v.agent+`?_pk=filler");
 		await new Promise((r) => (ws.onopen = r));
@@ -169,10 +170,9 @@ func longConversation(t *testing.T, v *visit) {
 		ws.send(JSON.stringify({type: "cf_agent_chat_messages", messages: list}));
 		await until("all are there", () => document.querySelectorAll("article").length >= 60 && document.body.innerText.includes("Message 2999"));
 		if (document.querySelectorAll("article").length > 60) throw new Error("all are on the screen");
-		await until("a call wants approval", () => the(".tool button"));`)
+		if (the(".tool")) throw new Error("a call that no model made is shown");`)
 	v.picture(t, "long")
-	v.do(t, `await press("earlier"); await until("more are there", () => document.querySelectorAll("article").length === 120);
-		the(".tool button").click(); await until("it is answered", () => the(".tool").dataset.state !== "approval-requested");`)
+	v.do(t, `await press("earlier"); await until("more are there", () => document.querySelectorAll("article").length === 120);`)
 	v.do(t, `const n = answers().length;`+`type("`+question+`"); await until("it speaks", () => words() > 6);`+ends)
 }
 
