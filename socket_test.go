@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,14 +31,18 @@ type hallEvents struct {
 	accept  dohost.AcceptOptions
 	message func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
 	timeout time.Duration
-	born    int
-	closed  []string // how sockets have ended
+
+	mu     sync.Mutex // held while a hall writes: there may be several
+	born   int
+	closed []string // how sockets have ended
 }
 
 const halls dohost.Namespace[hall] = "hall"
 
 func (e *hallEvents) class() dohost.Class {
 	return dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.born++
 		return &hall{st, e}, nil
 	}, dohost.OnHTTP((*hall).serve), dohost.OnSocket(dohost.SocketEvents[hall]{
@@ -46,6 +51,8 @@ func (e *hallEvents) class() dohost.Class {
 			return e.message(h, ctx, s, f)
 		},
 		Closed: func(h *hall, _ context.Context, s *dohost.Socket, how dohost.Closing) error {
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			e.closed = append(e.closed, fmt.Sprintf("%d %q clean %v, %d left", how.Code, how.Reason, how.Clean, len(h.st.Sockets(""))))
 			return nil
 		},

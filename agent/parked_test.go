@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,11 +23,21 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ns = dohost.Namespace[damagedAgent]("damaged")
 		const run = Callback[int]("run")
+		var mu sync.Mutex // guards parked
 		var parked []dohost.ParkedAlarm
+		reported := func() []dohost.ParkedAlarm {
+			mu.Lock()
+			defer mu.Unlock()
+			return parked
+		}
 		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*damagedAgent, error) { return &damagedAgent{a}, nil },
 			OnSchedule(run, func(*damagedAgent, context.Context, int) error { return nil }))
 		h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS(), Listener: dohost.Listener{
-			AlarmParked: func(p dohost.ParkedAlarm) { parked = append(parked, p) },
+			AlarmParked: func(p dohost.ParkedAlarm) {
+				mu.Lock()
+				defer mu.Unlock()
+				parked = append(parked, p)
+			},
 		}}, class)
 		if err != nil {
 			t.Fatal(err)
@@ -53,12 +64,13 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(90 * time.Second)
-		if !h.IsLive(id) || len(parked) > 0 {
-			t.Errorf("while it fails: live %v, parked %+v", h.IsLive(id), parked)
+		if !h.IsLive(id) || len(reported()) > 0 {
+			t.Errorf("while it fails: live %v, parked %+v", h.IsLive(id), reported())
 		}
 		time.Sleep(10 * time.Minute)
-		if synctest.Wait(); len(parked) != 1 || parked[0].Reason != dohost.ParkedFailed || h.IsLive(id) {
-			t.Errorf("live %v, parked %+v", h.IsLive(id), parked)
+		synctest.Wait()
+		if got := reported(); len(got) != 1 || got[0].Reason != dohost.ParkedFailed || h.IsLive(id) {
+			t.Errorf("live %v, parked %+v", h.IsLive(id), got)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,17 +127,22 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 				x.setOf(class, fmt.Sprint("good", i), time.Now().Add(-time.Minute), nil)
 			}
 			x.setOf("c0", "good at boot", time.Now().Add(time.Hour), func(s *objectstore.Slot) { s.AtBoot = true })
+			var mu sync.Mutex // guards out and most
 			out, most := 0, 0
 			x.onDeliver = func(a objectstore.Alarm) {
 				suspect := strings.HasPrefix(a.ID.Name, "suspect")
 				if suspect {
+					mu.Lock()
 					out++
 					most = max(most, out)
+					mu.Unlock()
 				}
 				go func() {
 					time.Sleep(time.Second)
 					if suspect {
+						mu.Lock()
 						out--
+						mu.Unlock()
 					}
 					x.done(a, false)
 				}()
@@ -146,6 +152,8 @@ func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			names := x.names()
+			mu.Lock()
+			defer mu.Unlock()
 			if len(names) != 41 || unclean && (most != 1 || strings.Contains(fmt.Sprint(names[21:]), "good")) {
 				t.Errorf("unclean %v: %d suspects at a time; delivered %v", unclean, most, names)
 			}

@@ -58,6 +58,9 @@ func TestBusyObjectKeepsLittle(t *testing.T) {
 			}
 			o.commit(t)
 		}
+		another := s.live("c", "another")
+		another.put(t, "k", fmt.Sprint(round))
+		another.commit(t) // the committer has finished with the records before
 		for i, o := range os {
 			landed, segment := o.arenas()
 			if landed > maxSpareArena || segment > maxSpareArena {

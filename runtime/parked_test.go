@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,11 +63,12 @@ func die(h *Host, fs *objectstore.FS) *objectstore.FS {
 // start, before the constructor of the object, which takes 20 s, has finished.
 func TestAlarmSurvivesHostsThatDieBeforeItsHandlerBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, slow := newRunLog(), false
+		log := newRunLog()
+		var slow atomic.Bool
 		var parked parkedLog
 		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
 		class.New = func(ctx context.Context, s *State) (any, error) {
-			if slow {
+			if slow.Load() {
 				if err := Sleep(ctx, 20*time.Second); err != nil {
 					return nil, err
 				}
@@ -74,7 +76,7 @@ func TestAlarmSurvivesHostsThatDieBeforeItsHandlerBegins(t *testing.T) {
 			return &counter{s: s}, nil
 		}
 		fs := unclean(t, class, "a")
-		slow = true
+		slow.Store(true)
 		for range 30 {
 			h := open(t, fs, Options{Listener: parked.listener()}, class)
 			time.Sleep(10 * time.Second)
@@ -85,7 +87,7 @@ func TestAlarmSurvivesHostsThatDieBeforeItsHandlerBegins(t *testing.T) {
 		if c := slot.Charge; !ok || slot.Parked != 0 || c.Deaths != 0 || c.Lost < 5 {
 			t.Errorf("after 30 deaths: slot %+v, %v", slot, ok)
 		}
-		slow = false
+		slow.Store(false)
 		time.Sleep(time.Hour)
 		if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 0 {
 			t.Errorf("runs %v", rs)
@@ -273,9 +275,10 @@ func TestParkedAlarmIsKeptReportedAndRevived(t *testing.T) {
 // TestParkedAlarmIsReplacedByItsObject sets and deletes alarms that are parked.
 func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, bad := newRunLog(), true
+		log := newRunLog()
+		var good atomic.Bool
 		h := open(t, objectstore.NewMemFS(), Options{}, log.class(func(context.Context, *counter, alarm.Info) error {
-			if bad {
+			if !good.Load() {
 				return errors.New("no")
 			}
 			return nil
@@ -284,7 +287,7 @@ func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
 			setAlarm(t, h, name, time.Second)
 		}
 		time.Sleep(time.Hour)
-		bad = false
+		good.Store(true)
 		setAlarm(t, h, "set", time.Second)
 		err := do(t.Context(), h, "deleted", "delete", func(ctx context.Context, c *counter) error { return c.s.DeleteAlarm(ctx) })
 		if err != nil {
@@ -306,11 +309,13 @@ func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
 // memory and whose constructor fails, and of one that is busy.
 func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, bad, births := newRunLog(), true, 0
+		log := newRunLog()
+		var bad atomic.Bool
+		var births atomic.Int64
+		bad.Store(true)
 		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
 		class.New = func(_ context.Context, s *State) (any, error) {
-			births++
-			if bad && births > 2 {
+			if births.Add(1) > 2 && bad.Load() {
 				return nil, errors.New("no")
 			}
 			return &counter{s: s}, nil
@@ -321,11 +326,11 @@ func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 			h.Evict(id(name), StyleFence)
 		}
 		time.Sleep(time.Hour)
-		bad = false
+		bad.Store(false)
 		hold := make(chan struct{})
 		goDo(t.Context(), h, "busy", "hold", func(context.Context, *counter) error { <-hold; return nil })
 		synctest.Wait()
-		before := births
+		before := births.Load()
 		done := make(chan error, 1)
 		go func() {
 			ok, err := h.ReviveAlarm(t.Context(), id("busy"))
@@ -334,15 +339,15 @@ func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 			}
 			done <- err
 		}()
-		bad = true // so that a wake by reviving would fail
+		bad.Store(true) // so that a wake by reviving would fail
 		if ok, err := h.ReviveAlarm(t.Context(), id("cold")); !ok || err != nil {
 			t.Errorf("cold: %v, %v", ok, err)
 		}
 		synctest.Wait()
-		if births != before+1 { // by the delivery
-			t.Errorf("%d lives since", births-before)
+		if n := births.Load() - before; n != 1 { // by the delivery
+			t.Errorf("%d lives since", n)
 		}
-		bad = false
+		bad.Store(false)
 		close(hold)
 		if err := <-done; err != nil {
 			t.Errorf("busy: %v", err)
