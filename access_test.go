@@ -114,13 +114,13 @@ func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
 	id := safes.Get(v.Host, parts[1]).ID()
 	ctx, err := v.AuthorizeCall(r, id, parts[2])
 	if err != nil {
-		dohost.WriteError(w, err)
+		v.WriteError(w, err)
 		return
 	}
 	arg, _ := io.ReadAll(r.Body)
 	out, err := v.Invoke(ctx, id, parts[2], arg)
 	if err != nil {
-		dohost.WriteError(w, err)
+		v.WriteError(w, err)
 		return
 	}
 	w.Write(out)

@@ -161,7 +161,7 @@ func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, 
 func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	c, ok := errors.AsType[*CloseError](err)
 	if !ok {
-		WriteError(w, err)
+		h.WriteError(w, err)
 		return
 	}
 	how := Closing{Code: c.Code, Reason: c.Reason}

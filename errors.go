@@ -41,6 +41,37 @@ var (
 	ErrNoAlarmHandler = runtime.ErrNoAlarmHandler // the class has no OnAlarm entry
 )
 
+// PublicError is an error whose Message callers outside the process may read. An exposed method, or
+// a handler, returns it, or an error that wraps it, and they get Code and Message as an [ErrorBody]
+// with Status, or Message in a frame of their WebSocket. They do not get the text of any other error
+// of an object's code, unless [Options.ErrorTexts] is set: it may contain addresses, names of users,
+// and passwords. An error of another type that has the method PublicText is treated in the same way,
+// with the code "failed" and the status 500.
+type PublicError struct {
+	// Message is the text for callers.
+	Message string
+	// Code is the code of the [ErrorBody]. Empty means "failed".
+	Code string
+	// Status is the status of an HTTP response, from 400 to 599. Any other means 500.
+	Status int
+	// Err is the cause, which callers do not see. It may be nil.
+	Err error
+}
+
+// Error returns the message and the cause.
+func (e *PublicError) Error() string {
+	if e.Err == nil {
+		return e.Message
+	}
+	return e.Message + ": " + e.Err.Error()
+}
+
+// PublicText returns the message.
+func (e *PublicError) PublicText() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *PublicError) Unwrap() error { return e.Err }
+
 // These errors are about the store.
 var (
 	ErrNoSpace = objectstore.ErrNoSpace // the disk is nearly full: writes are refused early

@@ -66,7 +66,11 @@ type Options struct {
 	Origins []string
 	// Listener is told what the host does. The zero value listens to nothing.
 	Listener Listener
-	// Logger gets the storage engine's messages. Nil discards them.
+	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
+	// handlers return, not only those of a [PublicError]. It is for development.
+	ErrorTexts bool
+	// Logger gets the storage engine's messages, and the errors whose texts clients do not get. Nil
+	// discards them.
 	Logger *slog.Logger
 	// FS is where the store lives. Nil means the disk.
 	FS *objectstore.FS
@@ -94,6 +98,9 @@ type Host struct {
 	sockets *socket.Table
 	reads   *budget.Budget
 	origins []string
+	log     *slog.Logger // nil discards
+	// errorTexts is Options.ErrorTexts.
+	errorTexts bool
 	// authorizes says that a class has an Authorize function.
 	authorizes bool
 }
@@ -110,7 +117,7 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins)}
+	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, errorTexts: o.ErrorTexts}
 	var rts []runtime.Class
 	inURLs := map[string]string{}
 	for _, c := range classes {

@@ -38,11 +38,11 @@ import (
 // runs on, and its Flush returns an error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	if err := h.reachable(id); err != nil {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return
 	}
 	if err := h.serves(id); err != nil {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
@@ -70,7 +70,11 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 			return
 		}
 	}
-	WriteError(w, &Error{Op: opHTTP, ID: id, Err: fmt.Errorf("dohost: the request was handed on %d times", maxDelegations), Ran: RanNo})
+	h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: errTooManyDelegations, Ran: RanNo})
+}
+
+var errTooManyDelegations = &PublicError{
+	Message: fmt.Sprintf("dohost: the request was delegated %d times", maxDelegations), Code: "too_many_delegations",
 }
 
 // reachable says whether callers from outside may reach an object.
@@ -109,7 +113,7 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 // serveObject serves the request with an access, which may be nil, unless the object hands it on.
 func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
 	if err := h.serves(id); err != nil {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
 		return nil
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
@@ -119,19 +123,19 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	c := h.classes[id.Class]
 	share, err := h.shareOf(r)
 	if err != nil {
-		WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo, Overloaded: true})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo, Overloaded: true})
 		return nil
 	}
 	defer share.leave()
 	body := &requestBody{source: r, share: share}
-	s := serving{w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
+	s := serving{host: h, w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		return c.serveHTTP(carryAccess(ctx, access), instance, own, body, s.out)
 	})
 	sent, err := h.rt.Send(r.Context(), id, runtime.Call{Op: opHTTP, Handler: run})
 	if err != nil {
-		WriteError(w, err)
+		h.WriteError(w, err)
 		return nil
 	}
 	defer s.leave(r.Context())
@@ -187,6 +191,7 @@ func (c *requestContext) Value(key any) any {
 
 // serving is the request's side of a ServeObject, used by its goroutine alone.
 type serving struct {
+	host   *Host
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	out    *outlet
@@ -243,7 +248,7 @@ func (s *serving) fail(err error) {
 	if s.body.reading.Load() {
 		s.w.Header().Set("Connection", "close")
 	}
-	WriteError(s.w, err)
+	s.host.WriteError(s.w, err)
 }
 
 // write writes the pieces that may leave.

@@ -1,10 +1,13 @@
 package dohost
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -21,6 +24,8 @@ type ErrorBody struct {
 	Retryable  bool   `json:"retryable"`
 	Overloaded bool   `json:"overloaded"`
 	Reset      bool   `json:"reset"`
+	// ID names the line of the host's log that has the text, if Message does not.
+	ID string `json:"id,omitempty"`
 }
 
 // Error returns the message, so that a client may pass the body on.
@@ -60,11 +65,9 @@ var errorCodes = []struct {
 	{context.Canceled, "canceled", statusClosedRequest},
 }
 
-// DescribeError says how err is told to a caller over HTTP, and with which status.
-// An error of an object's own code is an internal server error, whatever it wraps,
-// and its message is passed on: it is the object's own word to its callers. What a panic
-// or a constructor says is not, so the body names only that it happened; the [Listener]
-// has the rest.
+// DescribeError returns the [ErrorBody] and the HTTP status for an error of a call, with its whole
+// text. It is for operators: [Host.WriteError] describes an error to a client. The value of a panic,
+// and the error of a constructor, are not in it; the [Listener] has them.
 func DescribeError(err error) (ErrorBody, int) {
 	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: RanUnknown.String()}
 	cause := err
@@ -98,7 +101,46 @@ func internals(err error) (text string, ok bool) {
 	return "", false
 }
 
+// publicText returns the part of an error that any caller may read. The text of a status below 500 is
+// dohost's own: it names what the caller got wrong. That of another one may be of the object's code, so
+// that only the text of its code is public, if it has one.
+func publicText(err error, remote bool, status int) (text string, ok bool) {
+	if e, ok := errors.AsType[interface {
+		error
+		PublicText() string
+	}](err); ok {
+		return e.PublicText(), true
+	}
+	if e, ok := errors.AsType[*ArgumentError](err); ok {
+		return e.Error(), true
+	}
+	if e, ok := errors.AsType[*LimitError](err); ok {
+		return e.Error(), true
+	}
+	if !remote && status < http.StatusInternalServerError {
+		return err.Error(), true
+	}
+	if text, ok := internals(err); ok {
+		return text, true
+	}
+	for _, c := range errorCodes {
+		if errors.Is(err, c.is) && (!remote || publicOfObjects(c.is)) {
+			return c.is.Error(), true
+		}
+	}
+	return "", false
+}
+
+// publicOfObjects says which errors keep their code if an object's own code returns them.
+func publicOfObjects(err error) bool { return err == ErrNoSpace || err == ErrReadOnly }
+
 func classify(err error, remote bool) (code string, status int) {
+	if e, ok := errors.AsType[*PublicError](err); ok {
+		if status = e.Status; status < 400 || status > 599 {
+			status = http.StatusInternalServerError
+		}
+		return cmp.Or(e.Code, "failed"), status
+	}
 	if remote {
 		if errors.Is(err, ErrNoSpace) {
 			return "no_space", http.StatusInsufficientStorage
@@ -134,10 +176,60 @@ func closing(err error) bool {
 	return ok && f.Reason == runtime.ReasonClosing
 }
 
-// WriteError answers an HTTP request with err as an [ErrorBody]. Overload,
-// closing and [ErrTooManyNew] come with Retry-After.
-func WriteError(w http.ResponseWriter, err error) {
+// WriteError answers an HTTP request with err as an [ErrorBody]. Overload, closing and [ErrTooManyNew]
+// come with Retry-After. Unless [Options.ErrorTexts] is set, a text that is not public is replaced, and
+// written with an id to the host's logger; the client gets the id. It is the X-Request-Id of the
+// response, if that has been set.
+func (h *Host) WriteError(w http.ResponseWriter, err error) {
 	b, status := DescribeError(err)
+	if !h.errorTexts {
+		e, ok := errors.AsType[*Error](err)
+		cause := err
+		if ok {
+			cause = e.Err
+		}
+		text, public := publicText(cause, b.Remote, status)
+		if !public {
+			b.ID = cmp.Or(w.Header().Get("X-Request-Id"), ulid.Make().String())
+			text = hiddenText
+			h.logHidden(b.ID, b.Object, b.Op, cause)
+		}
+		b.Message = text
+	}
+	b.Write(w, status)
+}
+
+// hiddenText stands for the text of an error that a client does not get.
+const hiddenText = "internal error"
+
+// logHidden logs an error whose text a client did not get.
+func (h *Host) logHidden(id, object, op string, err error) {
+	if h.log != nil {
+		h.log.Warn("internal error", "error_id", id, "object", object, "op", op, "err", err)
+	}
+}
+
+// ErrorText returns the text of err, which the object's code returned from op, for a client outside the
+// process: that of a [PublicError], or "internal error" and an id, with which the host's logger gets
+// err, or with [Options.ErrorTexts] all of it.
+func (s *State) ErrorText(op string, err error) string {
+	h := s.host()
+	if h.errorTexts {
+		if text, internal := internals(err); internal {
+			return text
+		}
+		return err.Error()
+	}
+	if text, ok := publicText(err, true, http.StatusInternalServerError); ok {
+		return text
+	}
+	id := ulid.Make().String()
+	h.logHidden(id, s.ID().String(), op, err)
+	return hiddenText + " " + id
+}
+
+// Write answers an HTTP request with the body.
+func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", "application/json")
@@ -150,7 +242,7 @@ func WriteError(w http.ResponseWriter, err error) {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(status)
-	// The client may have gone; there is nobody else to tell.
+	// An error means that the client has gone.
 	_ = json.NewEncoder(w).Encode(b)
 }
 

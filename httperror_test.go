@@ -2,9 +2,12 @@ package dohost_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -50,5 +53,68 @@ func TestDescribeErrorHidesInternals(t *testing.T) {
 	}
 	if b, _ := dohost.DescribeError(&dohost.Error{Err: errors.New("the room is full"), Remote: true, Ran: dohost.RanYes}); b.Message != "the room is full" {
 		t.Errorf("an object's own error: %q", b.Message)
+	}
+}
+
+// TestClientsGetOnlyPublicErrorTexts writes errors of calls as a client gets them, and looks for a secret in them.
+func TestClientsGetOnlyPublicErrorTexts(t *testing.T) {
+	const secret = "postgres://svc:Hunter2@10.0.0.5/db"
+	inner := errors.New(secret)
+	public := fmt.Errorf("%s: %w", secret, &dohost.PublicError{Message: "no seat is left", Code: "full", Status: http.StatusConflict, Err: inner})
+	for name, c := range map[string]struct {
+		err           error
+		code, message string
+		status        int
+	}{
+		"an error of a method":                  {&dohost.Error{Err: inner, Remote: true, Ran: dohost.RanYes}, "failed", "internal error", 500},
+		"a wrapped error of dohost of a method": {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoMethod), Remote: true, Ran: dohost.RanYes}, "failed", "internal error", 500},
+		"a full disk in a method":               {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoSpace), Remote: true, Ran: dohost.RanYes}, "no_space", dohost.ErrNoSpace.Error(), 507},
+		"a public error":                        {&dohost.Error{Err: public, Remote: true, Ran: dohost.RanYes}, "full", "no seat is left", 409},
+		"a public error without more":           {&dohost.Error{Err: &dohost.PublicError{Message: "no", Status: 17}, Remote: true, Ran: dohost.RanYes}, "failed", "no", 500},
+		"a panic":                               {&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: inner}}, Reset: true}, "fenced", "the object's code panicked", 500},
+		"an abort":                              {&dohost.Error{Err: &dohost.Fenced{Reason: "aborted", Err: inner}, Reset: true}, "fenced", dohost.ErrFenced.Error(), 500},
+		"a constructor":                         {&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, inner), Ran: dohost.RanNo}, "constructor", dohost.ErrConstructor.Error(), 500},
+		"a time limit":                          {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, context.DeadlineExceeded)}, "timeout", context.DeadlineExceeded.Error(), 504},
+		"an error of the store":                 {&dohost.Error{Err: inner}, "internal", "internal error", 500},
+		"an error without a call":               {inner, "internal", "internal error", 500},
+		"an unknown method":                     {&dohost.Error{Err: fmt.Errorf("%w: %q", dohost.ErrNoMethod, "fly"), Ran: dohost.RanNo}, "no_method", dohost.ErrNoMethod.Error() + `: "fly"`, 404},
+		"an argument":                           {&dohost.Error{Err: &dohost.ArgumentError{Method: "add", Err: errors.New("want a number")}, Ran: dohost.RanNo}, "bad_argument", "argument of add: want a number", 400},
+	} {
+		var log strings.Builder
+		h, err := dohost.Open(t.TempDir(), &dohost.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		w := httptest.NewRecorder()
+		h.WriteError(w, c.err)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		var b dohost.ErrorBody
+		if err := json.Unmarshal(w.Body.Bytes(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if b.Code != c.code || b.Message != c.message || w.Code != c.status || strings.Contains(w.Body.String(), "Hunter2") {
+			t.Errorf("%s: %d %s, want %d %s %q", name, w.Code, w.Body, c.status, c.code, c.message)
+		}
+		hidden := c.message == "internal error"
+		if hidden != (b.ID != "") || hidden != strings.Contains(log.String(), "Hunter2") || hidden && !strings.Contains(log.String(), b.ID) {
+			t.Errorf("%s: id %q, log %q", name, b.ID, log.String())
+		}
+	}
+}
+
+// TestErrorTexts has a host that gives clients the text of every error.
+func TestErrorTexts(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), &dohost.Options{ErrorTexts: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	w := httptest.NewRecorder()
+	h.WriteError(w, &dohost.Error{Err: errors.New("no such table"), Remote: true, Ran: dohost.RanYes})
+	if !strings.Contains(w.Body.String(), `"message":"no such table"`) {
+		t.Error(w.Body)
 	}
 }

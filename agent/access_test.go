@@ -83,7 +83,7 @@ func openGrounds(t *testing.T, ofEstate, ofCottage authorize, more ...agent.Entr
 				out, err = h.Invoke(ctx, id, method, nil)
 			}
 			if err != nil {
-				dohost.WriteError(w, err)
+				h.WriteError(w, err)
 				return
 			}
 			w.Write(out)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 
 	"github.com/dohost/dohost"
@@ -31,7 +32,8 @@ type method struct {
 //
 // A pointer is as the type that it points to. A result of type struct{} is no result.
 //
-// What a client is told of an error is its text.
+// The client gets the text of a [dohost.PublicError]. Of any other error it gets "internal error" and an
+// id, unless [dohost.Options.ErrorTexts] is set.
 func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return func(c *class) {
 		if !c.add(name, "Callable", m == nil) {
@@ -201,7 +203,7 @@ func marshal(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// errNoMethod and errNotCallable are told to clients in the words of the Agents SDK.
+// The texts of errNoMethod and errNotCallable are those of the Agents SDK.
 var (
 	errNoMethod    = errors.New("does not exist")
 	errNotCallable = errors.New("is not callable")
@@ -217,6 +219,5 @@ func (c *class) method(name string) (method, error) {
 	if _, there := c.object.MethodByName(name); there {
 		err = errNotCallable
 	}
-	//lint:ignore ST1005 these are the wire's words
-	return method{}, fmt.Errorf("Method %s %w", name, err)
+	return method{}, &dohost.PublicError{Message: fmt.Sprintf("Method %s %v", name, err), Code: "no_method", Status: http.StatusNotFound}
 }

@@ -243,7 +243,7 @@ func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, err := c.open(w, r, o)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, c.errorText("connect", err), http.StatusBadRequest)
 		return
 	}
 	ctx := on(r.Context(), conn)
@@ -329,7 +329,7 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 		return
 	}
 	c.failed(ctx, "connect", why)
-	if err := conn.send(ctx, errorFrame{Error: why.Error()}); err == nil {
+	if err := conn.send(ctx, errorFrame{Error: c.errorText("connect", why)}); err == nil {
 		c.hangUp(ctx, conn, CloseFailed, "the agent does not take the connection")
 	}
 }

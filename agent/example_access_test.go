@@ -120,7 +120,7 @@ func withNotebooks(class dohost.Class, f func(h *dohost.Host, url string)) {
 			w.Header().Set("X-Answer", string(out))
 		}
 		if err != nil {
-			dohost.WriteError(w, err)
+			h.WriteError(w, err)
 		}
 	}))
 	defer server.Close()

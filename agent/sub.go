@@ -145,7 +145,15 @@ func (c *core) child(class, name string) (object string, err error) {
 		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
 	}
 	id := childOf(c.obj.ID(), class, name)
-	return id.Name, id.Validate()
+	return id.Name, validateChild(class, name, id)
+}
+
+// validateChild validates the name of a sub-agent and the id of its object, in which the name is escaped.
+func validateChild(class, name string, object dohost.ID) error {
+	if err := (dohost.ID{Class: class, Name: name}).Validate(); err != nil {
+		return err
+	}
+	return object.Validate()
 }
 
 // childOf is the object that is a sub-agent of the agent that own is. Without a name it is not valid.
@@ -274,7 +282,7 @@ func (c *class) route(own dohost.ID, u *url.URL) (to subRoute, ok bool) {
 		switch {
 		case strings.Contains(name, "\x00"):
 			to.status = http.StatusBadRequest
-		case err != nil || to.object.Validate() != nil:
+		case err != nil || validateChild(s.class, name, to.object) != nil:
 			to.status = http.StatusNotFound
 		}
 		return to, true
@@ -317,9 +325,10 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 	}
 	switch {
 	case errors.Is(err, dohost.ErrReadOnly):
-		dohost.WriteError(w, &dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Ran: dohost.RanNo})
+		b, status := dohost.DescribeError(&dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Ran: dohost.RanNo})
+		b.Write(w, status)
 	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, c.errorText("http", err), http.StatusInternalServerError)
 	}
 }
 

@@ -87,6 +87,8 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 		{"/oak" + sub + "rewritten/x", "[BigTree/oak BigTree/rewritten] /else body", 200},
 		{"/oak" + sub + "a%00b", "Bad Request\n", 400},
 		{"/oak" + sub + strings.Repeat("n", 3000), "Not Found\n", 404},
+		{"/oak" + sub + "a%1bb", "Not Found\n", 404},
+		{"/oak" + sub + "a%ffb", "Not Found\n", 404},
 	} {
 		res, err := http.Post(s.url+tt.path, "text/plain", strings.NewReader("body"))
 		if err != nil {

@@ -126,7 +126,7 @@ func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 	reply := rpcAnswer{Type: frameRPC, ID: *call.ID}
 	value, err := c.call(ctx, conn, call)
 	if err != nil {
-		reply.Error = err.Error()
+		reply.Error = c.errorText(*call.Method, err)
 	} else {
 		reply.Success, reply.Done, reply.Result = true, &done, value
 	}
@@ -134,6 +134,14 @@ func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 		return errors.Join(err, gone)
 	}
 	return err
+}
+
+// errorText returns the text of an error for a client.
+func (c *core) errorText(op string, err error) string {
+	if errors.Is(err, ErrReadonly) {
+		return ErrReadonly.Error()
+	}
+	return c.obj.ErrorText(op, err)
 }
 
 func (c *core) call(ctx context.Context, conn *Conn, call rpcCall) (json.RawMessage, error) {

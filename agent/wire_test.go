@@ -63,6 +63,9 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 		}) (string, error) {
 			return p.First + " " + p.Last, nil
 		}),
+		agent.Callable("leak", func(*room, context.Context, struct{}) (struct{}, error) {
+			return struct{}{}, errors.New("pq: no password for svc:Hunter2")
+		}),
 		agent.Callable("nothing", func(*room, context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
 		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
 		agent.Callable("heard", func(r *room, _ context.Context, _ struct{}) ([]string, error) { return r.heard, nil }),
@@ -76,7 +79,7 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 				}
 			}
 			if n > 2 {
-				return "", fmt.Errorf("%d is too far", n)
+				return "", &dohost.PublicError{Message: fmt.Sprintf("%d is too far", n), Err: errors.New("secret")}
 			}
 			return "done", nil
 		}),
@@ -266,6 +269,25 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestClientsDoNotGetErrorTexts has errors of a method and of OnConnect that are not public.
+func TestClientsDoNotGetErrorTexts(t *testing.T) {
+	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+		if r.URL.Query().Has("broken") {
+			return errors.New("pq: no password for svc:Hunter2")
+		}
+		return nil
+	})))
+	c := s.dial(t, "/r?silent")
+	c.send(`{"type":"rpc","id":"1","method":"leak","args":[]}`)
+	broken := s.dial(t, "/r?broken")
+	for _, c := range []*client{c, broken} {
+		_, data, err := c.ws.Read(t.Context())
+		if err != nil || strings.Contains(string(data), "Hunter2") || !strings.Contains(string(data), `"error":"internal error 0`) {
+			t.Errorf("%s, %v", data, err)
+		}
+	}
+}
+
 // TestWhatIsNoFrameOfTheWireIsAMessage has frames that look like ones of the wire.
 func TestWhatIsNoFrameOfTheWireIsAMessage(t *testing.T) {
 	s := serve(t, roomClass())
@@ -327,9 +349,9 @@ func TestWhoMayConnect(t *testing.T) {
 	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
 		switch q := r.URL.Query(); {
 		case q.Has("broken"):
-			return errors.New("no door")
+			return &dohost.PublicError{Message: "no door"}
 		case q.Has("late"):
-			return errors.New("too late")
+			return &dohost.PublicError{Message: "too late"}
 		}
 		return nil
 	})))

@@ -4,6 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dohost/dohost"
 )
 
 // Bounds of JSON from clients. A decoded message, part or member takes far more memory than its text, so they are counted
@@ -25,10 +31,28 @@ const (
 	maxConversation = 32 << 20
 	// maxOpenRequests bounds the requests of a conversation that have not ended.
 	maxOpenRequests = 100
+	// maxID bounds the id of a message or a request, in bytes.
+	maxID = 512
 )
 
+// checkID returns an error for an id of a message or a request that is empty or too long, or that a terminal
+// or a log could not print as it is.
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("it is empty")
+	case len(id) > maxID:
+		return fmt.Errorf("it has %d bytes, the limit is %d", len(id), maxID)
+	case !utf8.ValidString(id):
+		return errors.New("it is not valid UTF-8")
+	case strings.IndexFunc(id, unicode.IsControl) >= 0:
+		return fmt.Errorf("%q contains a control character", id)
+	}
+	return nil
+}
+
 // errNesting is the error for JSON that is nested deeper than its bound.
-var errNesting = errors.New("chat: the JSON is nested too deeply")
+var errNesting error = &dohost.PublicError{Message: "chat: the JSON is nested too deeply", Code: "bad_request", Status: http.StatusBadRequest}
 
 // nesting returns how deep JSON is nested, in one pass. Of what is not JSON it returns some number.
 func nesting(data []byte) (deepest int) {

@@ -13,8 +13,23 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
+// failure is the reason why a reply ended: text is for the program and for operators, public for clients.
+type failure struct{ text, public string }
+
+// failureOf returns a reason that clients may read.
+func failureOf(text string) failure { return failure{text, text} }
+
+// clipped returns the failure with texts of at most maxFailure bytes each.
+func (f failure) clipped() failure {
+	clip := func(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "") }
+	return failure{clip(f.text), clip(f.public)}
+}
+
+// errorText returns the text of an error for clients.
+func (k *conversation) errorText(err error) string { return k.base.Object().ErrorText("chat", err) }
+
 // endWhenever ends a reply; if there is no room for that yet, when there is.
-func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why string) error {
+func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why failure) error {
 	err := l.whenRoom(ctx, func() error { return k.end(ctx, l, s, why) })
 	if errors.Is(err, ErrReplyOver) {
 		return nil
@@ -26,8 +41,8 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why s
 var errUnstorable = errors.New("chat: what was said cannot be stored")
 
 // end ends a reply, in one segment, and tells its clients.
-func (k *conversation) end(ctx context.Context, l *live, s Status, why string) error {
-	why = strings.ToValidUTF8(why[:min(len(why), maxFailure)], "")
+func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {
+	why = why.clipped()
 	if settles, waits := l.repairs(false); s != Completed || !waits {
 		if err := l.addAll(ctx, settles); err != nil { // nobody runs them any more
 			return err
@@ -40,7 +55,7 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 	row := l.row
 	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, nil, Failed, err.Error())
+		err = k.endWith(ctx, &row, nil, nil, Failed, failureOf(errUnstorable.Error()))
 	}
 	if err != nil {
 		return err
@@ -58,7 +73,7 @@ func (k *conversation) end(ctx context.Context, l *live, s Status, why string) e
 }
 
 func (k *conversation) endWith(
-	ctx context.Context, row *replyRow, m *Message, made map[string]bool, s Status, why string,
+	ctx context.Context, row *replyRow, m *Message, made map[string]bool, s Status, why failure,
 ) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		if m != nil && len(m.Parts) > 0 {
@@ -77,12 +92,12 @@ func (k *conversation) endWith(
 			return err
 		}
 		if s == Failed {
-			if err := notes.Put(ctx, k.store(), noteRow{Name: terminalNote, Reply: row.ID, Text: why}); err != nil {
+			if err := notes.Put(ctx, k.store(), noteRow{Name: terminalNote, Reply: row.ID, Text: why.public}); err != nil {
 				return err
 			}
 		}
 		now := time.Now()
-		row.Status, row.Error, row.Ended = s, why, now.UnixMilli()
+		row.Status, row.Error, row.Public, row.Ended = s, why.text, why.public, now.UnixMilli()
 		if err := replies.Put(ctx, k.store(), *row); err != nil {
 			return err
 		}
@@ -118,7 +133,7 @@ func (r *replyRow) endFrame() responseFrame {
 		Type: frameResponse, ID: r.ID, Done: true, Continuation: r.Continues, Outcome: r.Status, MessageIDs: r.Users,
 	}
 	if r.Status == Failed {
-		f.Error, f.Body = true, r.Error
+		f.Error, f.Body = true, r.Public
 	}
 	return f
 }

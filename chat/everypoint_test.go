@@ -244,7 +244,7 @@ func TestFailureAtEveryPoint(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 {
-			return errors.New("the model is out")
+			return &dohost.PublicError{Message: "the model is out"}
 		}
 		return nil
 	}

@@ -54,8 +54,8 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 		delete(all, f.name)
 	}
 	switch {
-	case got.ID == "":
-		return fmt.Errorf("chat: a message without an id")
+	case checkID(got.ID) != nil:
+		return fmt.Errorf("chat: id of a message: %w", checkID(got.ID))
 	case !slices.Contains([]Role{System, User, Assistant}, got.Role):
 		return fmt.Errorf("chat: message %q: role %q: want system, user or assistant", got.ID, got.Role)
 	case got.Parts == nil:
@@ -74,7 +74,10 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 
 // check says what is wrong with a message that a program has made.
 func (m *Message) check() error {
-	if m.ID == "" || !slices.Contains([]Role{System, User, Assistant}, m.Role) {
+	if err := checkID(m.ID); err != nil {
+		return fmt.Errorf("chat: id of a message: %w", err)
+	}
+	if !slices.Contains([]Role{System, User, Assistant}, m.Role) {
 		return fmt.Errorf("chat: message %q of the role %q", m.ID, m.Role)
 	}
 	if m.Metadata != nil && !json.Valid(m.Metadata) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// ModelError is why a provider of models has not answered, or not to the end. Clients are told its text,
-// in which there is nothing of the key.
+// ModelError is why a provider of models has not answered, or not to the end. Its text does not contain
+// the key. Clients do not get Message, unless [dohost.Options.ErrorTexts] is set.
 type ModelError struct {
 	Provider string
 	Status   int    // of HTTP; 0 if there was none
@@ -34,15 +34,20 @@ func (e *ModelError) LogValue() slog.Value {
 // Unwrap returns the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
-// Error says who, what and when to come back.
-func (e *ModelError) Error() string {
+// Error returns the provider, the status, the message, and the time to wait.
+func (e *ModelError) Error() string { return e.text(e.Message) }
+
+// PublicText returns the error without the provider's message, which may name an account.
+func (e *ModelError) PublicText() string { return e.text("") }
+
+func (e *ModelError) text(message string) string {
 	var b strings.Builder
 	b.WriteString(e.Provider)
 	if e.Status != 0 {
 		fmt.Fprintf(&b, ": %d %s", e.Status, http.StatusText(e.Status))
 	}
-	if e.Message != "" {
-		fmt.Fprintf(&b, ": %s", e.Message)
+	if message != "" {
+		fmt.Fprintf(&b, ": %s", message)
 	}
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(&b, " (try again after %v)", e.RetryAfter)
@@ -61,6 +66,9 @@ type ModelPanic struct {
 
 // Error does not contain the value of the panic.
 func (e *ModelPanic) Error() string { return "chat: the model panicked" }
+
+// PublicText returns the text of Error.
+func (e *ModelPanic) PublicText() string { return e.Error() }
 
 // LogValue is the error with the value and the stack.
 func (e *ModelPanic) LogValue() slog.Value {

@@ -39,7 +39,10 @@ const (
 )
 
 func parseRequest(f requestFrame) (r request, err error) {
-	if f.ID == "" || f.Init.Method != http.MethodPost || f.Init.Body == "" {
+	if err := checkID(f.ID); err != nil {
+		return r, fmt.Errorf("chat: id of a request: %w", err)
+	}
+	if f.Init.Method != http.MethodPost || f.Init.Body == "" {
 		return r, fmt.Errorf("chat: a request has an id, the method POST, and a body")
 	}
 	if err := checkFrame([]byte(f.Init.Body)); err != nil {
@@ -131,7 +134,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		}
 		if err != nil && ctx.Err() == nil {
 			return true, k.send(ctx, conn, responseFrame{
-				Type: frameResponse, ID: head.ID, Body: err.Error(), Done: true, Error: true, Outcome: Failed,
+				Type: frameResponse, ID: head.ID, Body: k.errorText(err), Done: true, Error: true, Outcome: Failed,
 			})
 		}
 		return true, err
@@ -175,7 +178,7 @@ func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame
 func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame) error {
 	r, err := parseRequest(f)
 	if err != nil {
-		return err
+		return &dohost.PublicError{Message: err.Error(), Code: "bad_request", Status: http.StatusBadRequest}
 	}
 	before, known, err := replies.Get(ctx, k.store(), f.ID)
 	if err != nil {
@@ -188,7 +191,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		return nil
 	}
 	if n, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"}); err != nil || n >= maxOpenRequests {
-		return cmp.Or(err, fmt.Errorf("chat: %d requests are open, the limit is %d", n, maxOpenRequests))
+		return cmp.Or(err, error(&dohost.PublicError{Message: fmt.Sprintf("chat: %d requests are open, the limit is %d", n, maxOpenRequests)}))
 	}
 	row := replyRow{
 		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools, Users: usersAtEnd(r.messages),

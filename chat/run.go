@@ -80,11 +80,11 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	case l.over:
 		return l.row, nil
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
-		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, errCancelled.Error())
+		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, failureOf(errCancelled.Error()))
 	case ctx.Err() != nil:
 		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
 	case failed == nil:
-		err = k.endWhenever(ctx, l, Completed, "")
+		err = k.endWhenever(ctx, l, Completed, failure{})
 	case errors.Is(context.Cause(inner), errStalled):
 		l.over = true
 		k.report(ctx, "chat:stalled", row.ID)
@@ -93,7 +93,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 		return l.row, k.severed(ctx, l, failed)
 	default:
 		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
-		err = k.endWhenever(ctx, l, Failed, failed.Error())
+		err = k.endWhenever(ctx, l, Failed, failure{failed.Error(), k.errorText(failed)})
 	}
 	return l.row, err
 }
@@ -225,12 +225,12 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	}
 	switch {
 	case v == park:
-		return k.endWhenever(ctx, l, Completed, "")
+		return k.endWhenever(ctx, l, Completed, failure{})
 	case v == giveUp, v == keep:
 		k.report(ctx, "chat:given up", l.row.ID, slog.String("why", why))
-		return k.endWhenever(ctx, l, Failed, k.class.options.Recovery.Apology)
+		return k.endWhenever(ctx, l, Failed, failureOf(k.class.options.Recovery.Apology))
 	case d.Stop:
-		return k.endWhenever(ctx, l, Aborted, "")
+		return k.endWhenever(ctx, l, Aborted, failure{})
 	}
 	l.quiet = true
 	return nil

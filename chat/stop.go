@@ -41,7 +41,7 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 		if err != nil {
 			return err
 		}
-		return k.end(ctx, l, as, "")
+		return k.end(ctx, l, as, failure{})
 	}
 	row.Status, row.Ended, row.Told = as, time.Now().UnixMilli(), true
 	if err := replies.Put(ctx, k.store(), row); err != nil {
@@ -76,7 +76,7 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 		if err != nil {
 			return err
 		}
-		if err := k.endWhenever(ctx, l, Aborted, errCancelled.Error()); err != nil {
+		if err := k.endWhenever(ctx, l, Aborted, failureOf(errCancelled.Error())); err != nil {
 			return err
 		}
 		row = l.row

@@ -53,7 +53,8 @@ type replyRow struct {
 	Submits   bool     // is a client's submission: see Policy
 	Due       int64    // it does not begin before
 	Answers   bool     // goes on because something was answered, or the program wants it: else skipped
-	Error     string
+	Error     string   // why it has failed, for the program and operators
+	Public    string   // the same for clients
 	Created   int64
 	Ended     int64
 	Told      bool // the class was told how it has ended

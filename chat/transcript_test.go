@@ -69,7 +69,7 @@ func (p *prompter) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Ch
 			case "calls":
 				yield(chunk("tool-input-available", map[string]any{"toolCallId": "call-" + id, "toolName": rest, "input": map[string]any{}}), nil)
 			case "fails":
-				yield(chat.Chunk{}, errors.New("the model is out"))
+				yield(chat.Chunk{}, &dohost.PublicError{Message: "the model is out"})
 				return
 			case "stops":
 				return

@@ -310,12 +310,47 @@ func TestGetMessages(t *testing.T) {
 	})
 }
 
+// TestClientsDoNotGetTextsOfFailures has replies that fail with texts that are not for clients. The program gets them.
+func TestClientsDoNotGetTextsOfFailures(t *testing.T) {
+	failures := []error{
+		errors.New("dial 10.0.0.5: Hunter2"),
+		&chat.ModelError{Provider: "openai", Status: 429, Message: "org-Hunter2 is over its quota", RetryAfter: time.Second},
+	}
+	c := &cage{words: 3}
+	c.more = func(*parrot, context.Context, *chat.Reply, int) error { return failures[c.calls.Load()-1] }
+	var program []string
+	class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
+			program = append(program, r.Error)
+			return nil
+		}}, nil)
+	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		defer r.leave()
+		for i, want := range []string{"internal error 0", "openai: 429 Too Many Requests (try again after 1s)"} {
+			id := fmt.Sprint("request-", i)
+			r.ask(ctx, id, "count", nil)
+			if f := r.end(t, id); f.Error != true || !strings.HasPrefix(f.Body, want) || strings.Contains(f.Body, "Hunter2") {
+				t.Errorf("%+v, want %q", f, want)
+			}
+		}
+		for i, text := range program {
+			if text != failures[i].Error() {
+				t.Errorf("the program got %q, want %q", text, failures[i])
+			}
+		}
+		if len(program) != len(failures) {
+			t.Errorf("the program got %q", program)
+		}
+	})
+}
+
 // A handler that fails ends its reply; who asks afterwards is told, until there is another request.
 func TestReplyThatFails(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 && c.calls.Load() == 1 {
-			return errors.New("the model is out")
+			return &dohost.PublicError{Message: "the model is out"}
 		}
 		return nil
 	}

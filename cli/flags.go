@@ -66,6 +66,7 @@ type accessFlags struct {
 	TLSKey         string   `name:"tls-key" env:"DOHOST_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert, in PEM."`
 	BehindProxy    bool     `env:"DOHOST_BEHIND_PROXY" help:"A proxy in front of the listeners ends TLS: listen for it beyond loopback without --tls-cert."`
 	Insecure       bool     `env:"DOHOST_INSECURE" help:"Listen beyond loopback without tokens."`
+	ErrorTexts     string   `env:"DOHOST_ERROR_TEXTS" default:"auto" enum:"auto,on,off" help:"Send the texts of all errors of methods to clients: on, off, or auto, which is on if --listen is on loopback without tokens or a proxy (${default})."`
 	Host           []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names to answer to, in addition to localhost and IP addresses. Without it a listener with tokens, and --listen beyond loopback, answer to any name."`
 }
 
@@ -90,6 +91,14 @@ func (f *accessFlags) read(listen string) (a access, err error) {
 		a.hosts = []string{"localhost"}
 	}
 	return a, nil
+}
+
+// errorTexts reports whether clients get the texts of all errors.
+func (f *accessFlags) errorTexts(listen string) bool {
+	if f.ErrorTexts == "auto" {
+		return isLoopback(listen) && f.TokenFile == "" && !f.BehindProxy
+	}
+	return f.ErrorTexts == "on"
 }
 
 // readTokens reads a file of tokens. No path means none.

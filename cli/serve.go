@@ -141,7 +141,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	metrics := web.NewMetrics()
 	o := &dohost.Options{
 		IdleAfter: c.Idle, MaxLive: c.MaxLive, HeapBudget: c.HeapBudget << 20, Grace: grace(c.Grace), TimeScale: c.TimeScale, Chaos: chaos, Logger: s.log,
-		Origins:  c.Origin,
+		Origins: c.Origin, ErrorTexts: c.errorTexts(c.Listen),
 		Listener: dohost.Tee(web.LogListener(s.log), metrics.Listener()),
 	}
 	c.set(o)

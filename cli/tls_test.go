@@ -110,3 +110,23 @@ func TestAnnouncerBoundsAnUnendedLine(t *testing.T) {
 		t.Errorf("%+v", a.at)
 	}
 }
+
+// TestErrorTextsAreForLoopback has listeners that send the texts of all errors, and listeners that do not.
+func TestErrorTextsAreForLoopback(t *testing.T) {
+	for _, tt := range []struct {
+		flags  accessFlags
+		listen string
+		want   bool
+	}{
+		{accessFlags{ErrorTexts: "auto"}, "127.0.0.1:0", true},
+		{accessFlags{ErrorTexts: "auto"}, "0.0.0.0:0", false},
+		{accessFlags{ErrorTexts: "auto", TokenFile: "t"}, "127.0.0.1:0", false},
+		{accessFlags{ErrorTexts: "auto", BehindProxy: true}, "127.0.0.1:0", false},
+		{accessFlags{ErrorTexts: "off"}, "127.0.0.1:0", false},
+		{accessFlags{ErrorTexts: "on", TokenFile: "t"}, "0.0.0.0:0", true},
+	} {
+		if got := tt.flags.errorTexts(tt.listen); got != tt.want {
+			t.Errorf("%+v on %s: %t", tt.flags, tt.listen, got)
+		}
+	}
+}

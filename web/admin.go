@@ -197,5 +197,6 @@ func (a *admin) fail(w http.ResponseWriter, id dohost.ID, op string, err error) 
 	if _, ok := errors.AsType[*dohost.Error](err); !ok {
 		err = &dohost.Error{Op: op, ID: id, Err: err, Ran: dohost.RanNo}
 	}
-	dohost.WriteError(w, err)
+	b, status := dohost.DescribeError(err)
+	b.Write(w, status)
 }

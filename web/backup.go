@@ -32,7 +32,8 @@ func (a *admin) backup(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, "exists", err.Error())
 	case err != nil:
 		removeEmpty(absent)
-		dohost.WriteError(w, err)
+		b, status := dohost.DescribeError(err)
+		b.Write(w, status)
 	default:
 		writeJSON(w, http.StatusOK, req)
 	}

@@ -214,7 +214,7 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
 	method := segments[2]
 	if err := id.Validate(); err != nil {
-		dohost.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		p.host.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
 		return
 	}
 	if _, ok := p.served(id.Class); !ok { // without a body to wait for
@@ -316,5 +316,5 @@ func (p *public) fail(w http.ResponseWriter, err error) {
 		refuse(w, http.StatusRequestTimeout, "slow_body", fmt.Sprintf("the body came too slowly: %v", err))
 		return
 	}
-	dohost.WriteError(w, err)
+	p.host.WriteError(w, err)
 }

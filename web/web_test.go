@@ -233,7 +233,7 @@ func TestErrorsOverHTTP(t *testing.T) {
 		if e.Message == "" {
 			t.Errorf("%s: no message", tt.path)
 		}
-		e.Code, e.Message = "", ""
+		e.Code, e.Message, e.ID = "", "", ""
 		if e != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.path, e, tt.want)
 		}

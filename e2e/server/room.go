@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,7 +64,7 @@ func (r *room) Hidden() {}
 
 func (r *room) validate(_ context.Context, b board, _ *agent.Conn) error {
 	if b.Count < 0 {
-		return errors.New("a count is not negative")
+		return &dohost.PublicError{Message: "a count is not negative"}
 	}
 	return nil
 }
@@ -100,7 +99,7 @@ func (r *room) connected(ctx context.Context, _ *agent.Conn, req *http.Request) 
 	if err != nil || again {
 		return err
 	}
-	return cmp.Or(dohost.Put(ctx, r.Storage(), "fickle", true), errors.New("come again"))
+	return cmp.Or(dohost.Put(ctx, r.Storage(), "fickle", true), error(&dohost.PublicError{Message: "come again"}))
 }
 
 func (r *room) echo(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
@@ -138,7 +137,9 @@ func join(_ *room, _ context.Context, p struct{ First, Last string }) (string, e
 
 func same(_ *room, _ context.Context, v json.RawMessage) (json.RawMessage, error) { return v, nil }
 
-func fail(*room, context.Context, struct{}) (int, error) { return 0, errors.New("the paint is wet") }
+func fail(*room, context.Context, struct{}) (int, error) {
+	return 0, &dohost.PublicError{Message: "the paint is wet"}
+}
 
 // forever is under way when its life ends.
 func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
@@ -180,7 +181,7 @@ func stream(_ *room, ctx context.Context, p struct{ N, Size int }, s *agent.Stre
 		}
 	}
 	if p.N > 2 && p.Size == 0 {
-		return "", fmt.Errorf("%d is too far", p.N)
+		return "", &dohost.PublicError{Message: fmt.Sprintf("%d is too far", p.N)}
 	}
 	return "done", nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -68,7 +67,7 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 				return
 			}
 			if what == "fail" && i == n/2 {
-				yield(chat.Chunk{}, errors.New("the model is out"))
+				yield(chat.Chunk{}, &dohost.PublicError{Message: "the model is out"})
 				return
 			}
 			c, err := chat.NewChunk("text-delta", map[string]any{"id": strconv.FormatInt(call, 10), "delta": fmt.Sprintf("%d.%d ", call, i)})
