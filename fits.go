@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // msgpack reduces an integer that a type cannot hold modulo the size of the type, without
@@ -54,7 +55,7 @@ func shapeOf[T any]() *shape {
 	return s
 }
 
-// hasNumbers says whether there is a number in s. seen is the shapes that were looked at.
+// hasNumbers reports whether s contains a number. seen are the shapes already visited.
 func (s *shape) hasNumbers(seen map[*shape]bool) bool {
 	if s == nil || seen[s] {
 		return false
@@ -64,7 +65,8 @@ func (s *shape) hasNumbers(seen map[*shape]bool) bool {
 		slices.ContainsFunc(s.fields, func(f shapeField) bool { return f.shape.hasNumbers(seen) })
 }
 
-// shaper is the shapes of the types that are being looked at, which may be recursive.
+// shaper has the shapes of the types that are being visited, because types may be
+// recursive.
 type shaper map[reflect.Type]*shape
 
 var ownDecoders = []reflect.Type{
@@ -72,7 +74,7 @@ var ownDecoders = []reflect.Type{
 	reflect.TypeFor[encoding.BinaryUnmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
 }
 
-// decodesItself says whether t has methods by which msgpack decodes it.
+// decodesItself reports whether t has methods of its own for decoding msgpack.
 func decodesItself(t reflect.Type) bool {
 	return slices.ContainsFunc(ownDecoders, func(i reflect.Type) bool {
 		return t.Implements(i) || reflect.PointerTo(t).Implements(i)
@@ -199,11 +201,16 @@ func (m *misfit) within(format string, arg any) *misfit {
 // fit looks at a value that msgpack has decoded, and returns the bytes after it. It
 // returns nil at an encoding that it does not know: nothing after it is looked at.
 func (s *shape) fit(b []byte) (rest []byte, m *misfit) {
-	if s == nil || len(b) == 0 {
-		return skipped(b, 1), nil
+	if len(b) == 0 {
+		return nil, nil
 	}
-	if b[0] < fixedMap {
-		return b[1:], nil // 0 to 127 fit every type
+	switch c := b[0]; {
+	case c < fixedMap, c == msgpcode.Nil, c == msgpcode.False, c == msgpcode.True:
+		return b[1:], nil // 0 to 127 fit every type, and the others are no numbers
+	case s == nil:
+		return skipped(b, 1), nil
+	case c == msgpcode.Int64 && s.kind == reflect.Int && s.bits == 64 && len(b) > 8:
+		return b[9:], nil // any int64 fits
 	}
 	h := head(b)
 	switch {
@@ -264,8 +271,9 @@ func keyText(b []byte) string {
 	return "..."
 }
 
-// fitFields guesses that fields come in the order of the type.
+// fitFields expects the fields in the order of the type.
 func (s *shape) fitFields(b []byte, n int) (rest []byte, m *misfit) {
+	next := 0
 	for i := 0; i < n && b != nil; i++ {
 		var name []byte
 		if text := short(b); text > 0 {
@@ -275,19 +283,32 @@ func (s *shape) fitFields(b []byte, n int) (rest []byte, m *misfit) {
 		} else {
 			return nil, nil
 		}
-		at, ok := i, i < len(s.fields) && s.fields[i].name == string(name)
-		if !ok {
-			at, ok = s.names[string(name)]
-		}
+		at, ok := s.field(name, next)
 		if !ok {
 			b = skipped(b, 1)
 			continue
 		}
+		next = at + 1
 		if b, m = s.fields[at].shape.fit(b); m != nil {
 			return nil, m.within(".%s", s.fields[at].name)
 		}
 	}
 	return b, nil
+}
+
+// maxOmitted is the number of fields that field looks at before it looks the name up: encodings leave
+// out fields with omitempty.
+const maxOmitted = 3
+
+// field returns the index of the field with a name, which is probably next.
+func (s *shape) field(name []byte, next int) (at int, ok bool) {
+	for at = next; at < len(s.fields) && at <= next+maxOmitted; at++ {
+		if s.fields[at].name == string(name) {
+			return at, true
+		}
+	}
+	at, ok = s.names[string(name)]
+	return at, ok
 }
 
 // fitNumber compares an integer with the range of its type. A float holds an integer
