@@ -15,9 +15,10 @@ type Rights uint8
 // The rights of a caller.
 const (
 	NoRights Rights = iota
-	// ReadOnly lets a caller send requests, connect, and call the methods of [ExposeRead]. Packages
-	// agent and chat refuse its changes of the state and of the conversation. In an [OnHTTP] or
-	// [OnSocket] handler of its own, a class enforces it by [AccessFrom].
+	// ReadOnly lets a caller send requests, connect, and call the methods that are bound by
+	// [ExposeRead]. Packages agent and chat refuse the caller's changes of the state and of the
+	// conversation. An [OnHTTP] or [OnSocket] handler of a class must enforce ReadOnly itself, by
+	// [AccessFrom].
 	ReadOnly
 	// ReadWrite permits everything.
 	ReadWrite
@@ -26,16 +27,16 @@ const (
 // Access is the identity and the rights of a caller from outside the process, as the class's
 // [Authorize] function has granted them. The zero value is a refusal.
 type Access struct {
-	// Identity is the application's: a user's id, or a struct. It is shared by all events of a
-	// socket, so it must not be changed.
+	// Identity is a value of the application, such as a user's id or a struct. All events of a
+	// socket share it, so the application must not change it.
 	Identity any
 	Rights   Rights
 }
 
-// AccessKind is the way on which a request reaches an object.
+// AccessKind is the kind of a request to an object.
 type AccessKind uint8
 
-// The ways on which requests reach objects.
+// The kinds of requests.
 const (
 	HTTPAccess   AccessKind = iota // a request to the class's OnHTTP handler
 	SocketAccess                   // the same, with a WebSocket handshake
@@ -53,52 +54,53 @@ func (k AccessKind) String() string {
 	return opHTTP
 }
 
-// AccessRequest is the question that an [Authorize] function answers.
+// AccessRequest is the input of an [Authorize] function.
 type AccessRequest struct {
-	// Request is the HTTP request, without its body. It must not be changed.
+	// Request is the HTTP request, without its body. The function must not change it.
 	Request *http.Request
 	Kind    AccessKind
-	// ID is the object. It may not exist, and an object of any name may be asked for.
+	// ID is the requested object. It may not exist, and a caller may request any name.
 	ID ID
 	// Method is the name of the method of a CallAccess.
 	Method string
-	// Path is the object as its users know it: the objects that it belongs to, from the root on,
-	// and itself at the end. For all but sub-agents that is the ID alone.
+	// Path is the path of the object: the objects that it belongs to, from the root on, and the
+	// object itself at the end. For every object except a sub-agent it is the ID alone.
 	Path []ID
-	// Below are the sub-agents below the object that the request goes to, each by its class and
-	// the name that its parent knows. The last one answers the request.
+	// Below are the sub-agents that the request passes below the object, each with its class
+	// and its name within its parent. The last one answers the request.
 	Below []ID
 
 	host *Host
 }
 
-// Exists reports whether the object has anything durable. It reads the store and does not wake
-// the object. It may wait for a write of other objects that is in progress.
+// Exists reports whether the object has durable data. It reads the store and does not wake the
+// object. It may wait for a write of other objects.
 func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.host.Exists(ctx, r.ID) }
 
 // Authorize makes f decide about each request from outside the process for an object of the class:
 // HTTP requests and WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests
-// that reach the object through another one, as those for sub-agents do. A class without an
-// Authorize function serves every caller. One that has it serves those alone to whom f grants
-// rights: a zero Access is a refusal.
+// that reach the object through another one, such as requests for sub-agents. A class without an
+// Authorize function serves every caller. A class with one serves only the callers to whom f
+// grants rights; a zero Access is a refusal.
 //
 // f runs on the caller's goroutine, before the object is woken and before anything is written. It
-// may run on many goroutines at once, and may block for as long as ctx, the request's, allows.
-// The Access that it returns is in the context of the request's handler, of the called method, and
-// of all events of a WebSocket for as long as that is connected: see [AccessFrom].
+// may run on many goroutines concurrently, and may block until ctx, the context of the request,
+// ends. The Access that it returns is in the context of the request's handler, of the called
+// method, and of all events of a WebSocket until the WebSocket ends: see [AccessFrom].
 //
-// A request for a sub-agent is decided by the function of the root's class, which sees the
-// sub-agent in AccessRequest.Below, and then by the function of each class on the way that has
-// one. These find the Access granted so far by AccessFrom(ctx), and theirs replaces it. If any of
-// them refuses, no object is woken.
+// For a request for a sub-agent the host calls the function of the root's class, with the
+// sub-agent in AccessRequest.Below, and then the function of each class on the path that has one.
+// In these functions AccessFrom(ctx) returns the Access granted so far, and their result replaces
+// it. If one of them refuses, the host wakes no object.
 //
 // f refuses with a zero Access or with an error. The client gets 401 for [ErrUnauthenticated] and
-// 403 otherwise, and never the text of the error; one that is neither ErrUnauthenticated nor
-// [ErrForbidden] is reported to the Listener as "access:error". With a [*CloseError] a WebSocket is
-// accepted and closed with that code, so that clients which would try again can see it. A panic is
-// reported as "access:panic" and answered with 500.
+// 403 otherwise, and never the text of the error. With a [*CloseError] the host accepts a WebSocket
+// and closes it with that code, so that the client sees the code. The host reports any other error,
+// except [ErrForbidden], to the Listener as "access:error". It reports a panic as "access:panic"
+// and answers it with 500.
 //
-// Calls from inside the process, and of other objects, are not asked about, and carry no Access.
+// The host does not call f for calls from inside the process and from other objects. They carry
+// no Access.
 func Authorize[O any](f func(ctx context.Context, r *AccessRequest) (Access, error)) Entry[O] {
 	return func(c *Class) {
 		switch {
@@ -114,7 +116,7 @@ func Authorize[O any](f func(ctx context.Context, r *AccessRequest) (Access, err
 // Authorizes reports whether the class has an [Authorize] function.
 func (c Class) Authorizes() bool { return c.authorize != nil }
 
-// These errors say that a caller from outside the process may not do what it has asked for.
+// The errors for refused requests of callers from outside the process.
 var (
 	// ErrUnauthenticated: the caller has not proved its identity.
 	ErrUnauthenticated = errors.New("dohost: the request has no valid credentials")
@@ -126,10 +128,10 @@ var (
 	ErrReadOnly = errors.New("dohost: the caller may only read")
 )
 
-// errAuthorize is the answer to a request whose Authorize function has panicked.
+// errAuthorize is the error of a request after a panic in its Authorize function.
 var errAuthorize = errors.New("dohost: the authorization has failed")
 
-// CloseError is an error that names the code with which a WebSocket is closed. Clients of agents do
+// CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
 // not connect again after 1008 and after 4000 to 4999.
 type CloseError struct {
 	Code   int    // as of [Socket.Close]
@@ -141,9 +143,9 @@ func (e *CloseError) Error() string { return fmt.Sprintf("close %d: %s", e.Code,
 
 type accessKey struct{}
 
-// AccessFrom returns the Access of the caller whose request, call or frame is being handled. ok is
-// false if the class has no [Authorize] function, and in events that no caller from outside has
-// caused, such as alarms, background tasks, and calls of other objects.
+// AccessFrom returns the Access of the caller of the current request, call or frame. ok is false
+// if the class has no [Authorize] function, and in events without a caller from outside, such as
+// alarms, background tasks, and calls of other objects.
 func AccessFrom(ctx context.Context) (a Access, ok bool) {
 	p, _ := ctx.Value(accessKey{}).(*Access)
 	if p == nil {
@@ -152,7 +154,7 @@ func AccessFrom(ctx context.Context) (a Access, ok bool) {
 	return *p, true
 }
 
-// carryAccess puts an Access, if there is one, where AccessFrom finds it.
+// carryAccess adds a to the context, for AccessFrom. It does nothing if a is nil.
 func carryAccess(ctx context.Context, a *Access) context.Context {
 	if a == nil {
 		return ctx
@@ -162,16 +164,16 @@ func carryAccess(ctx context.Context, a *Access) context.Context {
 
 type grantKey struct{}
 
-// grant is an Access that was decided before the host was asked.
+// grant is an Access that the program decided, instead of an Authorize function.
 type grant struct {
 	access *Access
-	id     ID // whose; of all objects if it is zero
+	id     ID // the object that it is for; zero: every object
 }
 
-// GrantAccess returns a context with which requests to [Host.ServeObject], and calls by
-// [Host.AuthorizeCall] and [Host.Invoke], have the Access a, and [Authorize] functions are not
-// called. It is for programs that have authorized the caller by other means, such as a listener of
-// operators. A zero Access is refused by every class.
+// GrantAccess returns a context that gives requests to [Host.ServeObject], and calls by
+// [Host.AuthorizeCall] and [Host.Invoke], the Access a; the host then calls no [Authorize]
+// functions. It is for programs that have authorized the caller by other means, such as a listener
+// for operators. Every class refuses a zero Access.
 func GrantAccess(ctx context.Context, a Access) context.Context {
 	return context.WithValue(ctx, grantKey{}, grant{access: &a})
 }
@@ -186,30 +188,29 @@ func grantFrom(ctx context.Context, id ID) *Access {
 
 type createKey struct{}
 
-// CheckCreation returns a context with which requests to [Host.ServeObject], and calls by
-// [Host.AuthorizeCall], ask check about each object that is not in memory and has nothing durable,
-// once the request is authorized and before any object is woken. An error of check is the client's
-// answer: [ErrTooManyNew] is 429.
+// CheckCreation returns a context that makes [Host.ServeObject] and [Host.AuthorizeCall] call
+// check for each object that is not in memory and has no durable data, after the request is
+// authorized and before any object is woken. An error of check is the response to the client:
+// [ErrTooManyNew] is 429.
 func CheckCreation(ctx context.Context, check func(*AccessRequest) error) context.Context {
 	return context.WithValue(ctx, createKey{}, check)
 }
 
-// SubObjects describes how a class passes requests on to objects that belong to its own, as agents
-// do to sub-agents. The functions must be pure.
+// SubObjects describes how objects of a class pass requests on to objects that belong to them, as
+// agents do to sub-agents. The functions must be pure.
 type SubObjects struct {
-	// Classes are the classes of the objects that belong to those of this one.
+	// Classes are the classes of the objects that belong to objects of this class.
 	Classes []string
-	// Path returns the objects that an object of the class belongs to, as AccessRequest.Path has
-	// them.
+	// Path returns the AccessRequest.Path of an object of the class.
 	Path func(ID) []ID
-	// Next returns the object that a request for u goes to, if the object id passes it on, and the
-	// URL that it sees.
+	// Next returns the next object for a request for u, if the object id passes the request on,
+	// and the URL that the next object sees.
 	Next func(id ID, u *url.URL) (next ID, at *url.URL, ok bool)
 }
 
-// HasSubObjects tells the host to which objects those of the class pass requests on, by
-// [State.Delegate], so that [Authorize] functions are asked about all of them before any is woken.
-// It is for packages that make classes, such as package agent.
+// HasSubObjects declares that objects of the class pass requests on to other objects, by
+// [State.Delegate]. The host calls the [Authorize] functions of all of these objects before it
+// wakes any. It is for packages that define classes, such as package agent.
 func HasSubObjects[O any](s SubObjects) Entry[O] {
 	return func(c *Class) {
 		if c.subs.Path != nil {
@@ -222,6 +223,6 @@ func HasSubObjects[O any](s SubObjects) Entry[O] {
 	}
 }
 
-// SubClasses returns the names of the classes of which [HasSubObjects] says that their objects
-// belong to those of this class.
+// SubClasses returns the names of the classes of the objects that belong to objects of this
+// class, as [HasSubObjects] declared them.
 func (c Class) SubClasses() []string { return c.subs.Classes }

@@ -12,19 +12,19 @@ import (
 	"github.com/dohost/dohost/internal/socket"
 )
 
-// hop is an object that a request reaches, and the access that it has there.
+// hop is an object on the path of a request, and the access of the request to the object.
 type hop struct {
 	id     ID
 	url    *url.URL // as the object sees it
 	access *Access  // nil: the class has no Authorize function
 }
 
-// is reports whether a request that was passed on is the one that was authorized.
+// is reports whether a request that was passed on is the request that was authorized.
 func (p hop) is(id ID, u *url.URL) bool {
 	return p.id == id && p.url.EscapedPath() == u.EscapedPath() && p.url.RawQuery == u.RawQuery
 }
 
-// hops returns the object id and those that a request for it is passed on to.
+// hops returns the object id, and the objects that a request for it is passed on to.
 func (h *Host) hops(id ID, u *url.URL) []hop {
 	all := []hop{{id: id, url: u}}
 	for len(all) < maxDelegations {
@@ -42,8 +42,8 @@ func (h *Host) hops(id ID, u *url.URL) []hop {
 	return all
 }
 
-// authorize decides about a request for an object, and for those that it is passed on to. inherited
-// is the access at the object that passes it on, or nil.
+// authorize decides about a request for an object, and for the objects that the request is passed
+// on to. inherited is the access at the object that passes the request on, or nil.
 //
 // Errors: an [*Error] with one of the errors of [Authorize], or of a check for creation.
 func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string, inherited *Access) ([]hop, error) {
@@ -90,7 +90,8 @@ func opOf(q *AccessRequest) string {
 	return opHTTP
 }
 
-// questions are what is asked about each object that a request reaches.
+// questions returns the input of the Authorize function of each object on the path of a
+// request.
 func (h *Host) questions(r *http.Request, all []hop, kind AccessKind, method string) []*AccessRequest {
 	bare := r.WithContext(r.Context())
 	bare.Body = http.NoBody
@@ -144,7 +145,7 @@ func permits(a *Access) error {
 	return nil
 }
 
-// mayCreate asks check about an object that does not exist. If the store cannot be read, the request
+// mayCreate calls check for an object that does not exist. If the store cannot be read, the request
 // goes to the object, and fails there.
 func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, q *AccessRequest) error {
 	if h.IsLive(q.ID) {
@@ -156,8 +157,8 @@ func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, 
 	return check(q)
 }
 
-// refuse answers a request that was not authorized. A WebSocket is closed with a code only if the
-// class has chosen one: the request is the client's to repeat otherwise.
+// refuse answers a request that was not authorized. It closes a WebSocket with a code only if the
+// class has chosen one. Otherwise the handshake fails, and the client may repeat it.
 func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	c, ok := errors.AsType[*CloseError](err)
 	if !ok {
@@ -182,8 +183,8 @@ func kindOf(r *http.Request) AccessKind {
 }
 
 // AuthorizeCall decides whether the sender of the request r may call an exposed method, before its
-// argument is read. The context that it returns is that of r, and lets [Host.Invoke] call methods
-// of this object with the Access that was granted.
+// argument is read. The returned context is the context of r, and lets [Host.Invoke] call methods
+// of this object with the granted Access.
 //
 // Errors: an [*Error] with [ErrNoClass], [ErrPrivate], [ErrNoMethod], [ErrReadOnly] for a method that
 // is not exposed by [ExposeRead], and the errors of [Authorize] and [CheckCreation].

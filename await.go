@@ -57,9 +57,9 @@ func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ct
 // an [Enter] of this event gets in. Durable Objects call it blockConcurrencyWhile;
 // unlike there, an error of fn is only returned. After 30 s the incarnation is fenced.
 //
-// A call from the section that leads back into it gets [ErrDeadlock]. If two objects, each
-// in a section or a constructor that another caller has begun, call each other, that is not
-// found: both wait until the first section's 30 s are over.
+// A call from the section that leads back into it gets [ErrDeadlock]. One deadlock is not
+// detected: two objects, each in a section or a constructor that another caller has begun,
+// call each other. Both wait until the 30 s of the first section are over.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
 func Exclusive(ctx context.Context, fn func(context.Context) error) error {

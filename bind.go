@@ -19,9 +19,9 @@ type Class struct {
 	http func(instance any, w http.ResponseWriter, r *http.Request)
 	// private are the names of objects that nobody outside the host may reach.
 	private func(name string) bool
-	// authorize decides about callers from outside; nil lets all of them in.
+	// authorize decides about callers from outside; nil admits all callers.
 	authorize func(context.Context, *AccessRequest) (Access, error)
-	// reads are the methods that callers who may only read can call.
+	// reads are the methods that callers with ReadOnly rights can call.
 	reads map[string]bool
 	subs  SubObjects
 	// look and operate are what OnLook and OnOperate have set.
@@ -125,9 +125,9 @@ func ExposeRead[O, In, Out any](name string, m func(*O, context.Context, In) (Ou
 	}
 }
 
-// Expose lets callers outside the process name the method m: see [Host.Invoke]. Argument and result
-// are JSON; no argument is the zero value. Callers to whom [Authorize] grants [ReadOnly] cannot call
-// it.
+// Expose lets callers outside the process call the method m by name: see [Host.Invoke]. Argument and
+// result are JSON; no argument is the zero value. Callers with [ReadOnly] rights of [Authorize]
+// cannot call it.
 func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, error)) Entry[O] {
 	return func(c *Class) {
 		switch {
@@ -162,17 +162,17 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 // have failed before.
 type AlarmInfo = alarm.Info
 
-// AlarmRuns is how often the handler of a failing alarm runs before the alarm is parked.
+// AlarmRuns is the number of times that the handler of a failing alarm runs before the
+// alarm is parked.
 const AlarmRuns = alarm.MaxRuns
 
-// OnAlarm handles the object's alarm. A handler that fails runs again after 2 s,
-// doubling, with up to 25 % of jitter, [AlarmRuns] times in all; then the alarm is parked,
-// see [State.ParkedAlarm]. An eviction repeats a run without counting it. A constructor
-// that fails before the handler counts as a failed run. A constructor that sets the alarm
-// while the alarm's delivery wakes the object moves it, and ends neither the count nor
-// the delay: the alarm is due at its new time or after the delay, whichever is later. Without an Await, a Call or a Sync in it, what a handler
-// does to its own object happens exactly once; with them each part between is
-// atomic, and a crash repeats the handler over what its earlier parts wrote.
+// OnAlarm handles the object's alarm. A handler that fails runs again after 2 s, doubling, with up to 25 % of jitter,
+// [AlarmRuns] times in all; then the alarm is parked, see [State.ParkedAlarm]. An eviction repeats a run without
+// counting it. A constructor that fails before the handler counts as a failed run. If the delivery of an alarm wakes
+// the object and the constructor sets the alarm, the count and the delay stay: the alarm is due at its new time or
+// after the delay, whichever is later. Without an Await, a Call or a Sync in it, a handler changes its own object
+// exactly once. With them, each part between two of them is atomic, and a crash repeats the handler over the writes of
+// its earlier parts.
 func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
 	return func(c *Class) {
 		switch {
@@ -195,9 +195,9 @@ func OnAlarm[O any](m func(*O, context.Context, AlarmInfo) error) Entry[O] {
 // context holds the turn. Each flushed piece of the response waits for the writes
 // before it, and flushing, like reading the request's body, is an [Await].
 //
-// The path is as the client has sent it: not cleaned, so it may have "..", and empty
-// segments. The object's name may be any valid one, "../../etc" or one with U+202E among
-// them. Check both before you use them as names of files.
+// The path is exactly as the client sent it. It is not cleaned, so it may contain ".." and
+// empty segments. The object's name may be any valid name, such as "../../etc" or a name
+// with U+202E. Check both before you use them as names of files.
 func OnHTTP[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 	return func(c *Class) {
 		switch {

@@ -18,11 +18,11 @@ const (
 	DefaultSendBudget = 256 << 20
 )
 
-// maxReserved is how much of one request's body counts against the budget: a handler that reads a longer one
-// does not keep it whole.
+// maxReserved is the largest share of the budget for the body of one request: a handler that reads a longer
+// body is assumed not to keep all of it.
 const maxReserved = 16 << 20
 
-// limits are those of the host's sockets.
+// limits returns the limits of the host's sockets.
 func (o *Options) limits() socket.Limits {
 	return socket.Limits{
 		MaxFrame:   int64(cmp.Or(o.MaxFrame, DefaultMaxFrame)),
@@ -42,8 +42,8 @@ func (o *Options) checkLimits() error {
 	return nil
 }
 
-// BudgetUsage is a budget of a host at one moment. Refused counts the requests and frames that found it
-// exhausted, or the sockets that were closed for it.
+// BudgetUsage is the usage of a budget of a host at one moment. Refused counts the requests and frames
+// that were refused, or the sockets that were closed, because the budget was exhausted.
 type BudgetUsage = budget.Usage
 
 // ReadBudget returns how much of [Options].ReadBudget is in use.
@@ -53,9 +53,9 @@ func (h *Host) ReadBudget() BudgetUsage { return h.reads.Usage() }
 func (h *Host) SendBudget() BudgetUsage { return h.sockets.SendUsage() }
 
 // ReadBody reads a request's body to its end, within [Options].ReadBudget. release returns the bytes to the
-// budget: call it when the body is not needed any more. It is never nil.
+// budget: call it when the body is no longer needed. release is never nil.
 //
-// Errors: [ErrOverloaded], when the budget stays exhausted; that of the body.
+// Errors: [ErrOverloaded] if the budget stays exhausted; the error of the read.
 func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error) {
 	share, err := h.shareOf(r)
 	if err != nil {
@@ -72,8 +72,8 @@ func (h *Host) ReadBody(r *http.Request) (body []byte, release func(), err error
 	return body, share.leave, nil
 }
 
-// bodyShare is what a request's body holds of the budget, until the last of those who use the body has left.
-// A nil *bodyShare counts nothing.
+// bodyShare is the share of the budget for a request's body, until the last user of the body has left. A nil
+// *bodyShare counts nothing.
 type bodyShare struct {
 	quit <-chan struct{} // ends a wait
 
@@ -83,8 +83,8 @@ type bodyShare struct {
 	read    int64
 }
 
-// shareOf reserves a body of which the length is known, and returns its share with one holder; nil for a
-// request without a body.
+// shareOf reserves the known length of a body, and returns its share with one holder; nil for a request
+// without a body.
 func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -118,7 +118,7 @@ func (s *bodyShare) leave() {
 	}
 }
 
-// grow counts n bytes more that were read, and waits until the budget has them.
+// grow adds n bytes that were read, and waits until the budget has room for them.
 func (s *bodyShare) grow(n int) error {
 	if s == nil {
 		return nil
@@ -129,7 +129,7 @@ func (s *bodyShare) grow(n int) error {
 	return s.reserve(s.read)
 }
 
-// countedBody counts what is read of a body.
+// countedBody counts the bytes that are read from a body.
 type countedBody struct {
 	io.Reader
 	share *bodyShare

@@ -51,8 +51,8 @@ type invocation[O, In, Out any] struct {
 	result carried[Out]
 }
 
-// minCounted is from how many bytes on a result counts for the limit of what is not durable.
-// The caller of a smaller one holds more memory itself.
+// minCounted is the smallest size in bytes of a result that counts toward the limit of
+// undurable data. The caller of a method with a smaller result uses more memory itself.
 const minCounted = 1 << 10
 
 // Handle calls the method.
@@ -72,7 +72,7 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 	if c.result, err = carry(out, c.byRef); err != nil || len(c.result.data) < minCounted {
 		return err
 	}
-	// The result waits until all that the object wrote is durable.
+	// The result waits until all writes of the object are durable.
 	return runtime.StateOf(ctx).EmitOutput(ctx, len(c.result.data), func(error) {})
 }
 

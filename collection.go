@@ -142,7 +142,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 	return w, nil
 }
 
-// badKey is the error of an index key that [KeyOf] has not made.
+// badKey is the error of an index key that was not made by [KeyOf].
 func (c *Collection[T]) badKey(index string, k Key) error {
 	return fmt.Errorf("%w: %q, index %q: the key %.64q is not made of whole KeyOf parts", ErrCollection, c.Name, index, k)
 }

@@ -23,8 +23,8 @@ type View struct {
 // ID is the object's.
 func (v *View) ID() ID { return v.id }
 
-// Alarm is when the object's alarm is due, or zero if none is set; boot says that it is delivered
-// when the host starts as well.
+// Alarm returns the time at which the object's alarm is due, or zero if none is set. boot reports
+// whether the alarm is also delivered when the host starts.
 func (v *View) Alarm() (at time.Time, boot bool) {
 	if v.slot.Parked != objectstore.NotParked {
 		return time.Time{}, false

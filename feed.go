@@ -64,12 +64,12 @@ const (
 // fields in any form, such as the JSON {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12},
 // and send them back.
 //
-// The name of the log tells histories apart. It changes with the first entry after a
+// The name of the log identifies the history. It changes with the first entry after a
 // DeleteAll, after an import of the object, and after a restored backup was opened. A
-// reader of a history that the feed does not have gets [ErrFeedReset], also when the
-// feed has become as long as that was; a reader that was not ahead of the import or the
-// backup reads on. A position without Log is good for any log, and its reader does not
-// notice any of this.
+// reader gets [ErrFeedReset] if the feed does not have the reader's history, even if the
+// feed has become as long as that history. A reader that was not ahead of the import or the
+// backup reads on. A position without Log is valid in any log, and its reader does not
+// notice a change of the history.
 type Position = objectstore.Position
 
 // Change is an entry of a [Feed].
@@ -85,11 +85,10 @@ type Change struct {
 	Value []byte
 }
 
-// These errors say that a feed cannot be read from a position. They are found in a
-// [*FeedError].
+// A [*FeedError] wraps one of these errors if a feed cannot be read from a position.
 var (
-	ErrTrimmed   = objectstore.ErrTrimmed   // entries after it are gone
-	ErrFeedReset = objectstore.ErrFeedReset // the feed does not have the history of its reader
+	ErrTrimmed   = objectstore.ErrTrimmed   // entries after the position are gone
+	ErrFeedReset = objectstore.ErrFeedReset // the feed does not have the reader's history
 )
 
 // FeedError says from where a feed can be read instead.
@@ -126,10 +125,10 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 	return changes, nil
 }
 
-// Wait returns when [Feed.Read] has an entry after a position. Until then it gives up
-// the turn, as an [Await] does. It looks at ctx in any case: if ctx has ended, Wait
-// returns its cause although there is an entry. A DeleteAll does not wake it; the next
-// entry does, with [ErrFeedReset] for a position that names its Log.
+// Wait returns when [Feed.Read] has an entry after a position. Until then it gives up the
+// turn, as an [Await] does. If ctx has ended, Wait returns the cause of ctx even if there
+// is an entry. A DeleteAll does not wake Wait. The next entry does, and Wait returns
+// [ErrFeedReset] for a position with a Log.
 //
 // Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {

@@ -58,8 +58,8 @@ type Options struct {
 	// its socket is closed with CloseBusy. Zero means DefaultReadBudget; negative is an error.
 	ReadBudget int64
 	// SendBudget bounds the bytes of frames that wait for all clients with WebSockets; a frame
-	// for many sockets counts once. Beyond it the sockets for which most bytes wait are closed
-	// with CloseBusy. Zero means DefaultSendBudget; negative is an error.
+	// for many sockets counts once. Beyond it the host closes the sockets with the most
+	// waiting bytes, with CloseBusy. Zero means DefaultSendBudget; negative is an error.
 	SendBudget int64
 	// Origins are those of pages that may connect WebSockets to objects, besides the server's
 	// own, as "https://example.com" or, for any scheme, "*.example.com".
@@ -101,7 +101,7 @@ type Host struct {
 	log     *slog.Logger // nil discards
 	// errorTexts is Options.ErrorTexts.
 	errorTexts bool
-	// authorizes says that a class has an Authorize function.
+	// authorizes reports whether a class has an Authorize function.
 	authorizes bool
 }
 

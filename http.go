@@ -28,8 +28,8 @@ import (
 // a WebSocket ([State.Accept]), the connection is the host's when ServeObject returns. If it
 // has handed the request on ([State.Delegate]), the other object answers.
 //
-// The request is first put to the [Authorize] function of the class, if it has one, and to those
-// of the objects that it is handed on to. A request that is refused wakes no object.
+// The host first calls the [Authorize] function of the class, if it has one, and the functions
+// of the objects that the request is passed on to. A refused request wakes no object.
 //
 // If the object cannot answer, the client gets an [ErrorBody], unless a part of the
 // response has left: then ServeObject panics with [http.ErrAbortHandler], which the
@@ -110,7 +110,8 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 	return nil
 }
 
-// serveObject serves the request with an access, which may be nil, unless the object hands it on.
+// serveObject serves the request with an access, which may be nil, unless the object passes the
+// request on.
 func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
 	if err := h.serves(id); err != nil {
 		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})

@@ -90,7 +90,8 @@ func DescribeError(err error) (ErrorBody, int) {
 	return b, status
 }
 
-// internals returns the message of an error whose own text callers do not get.
+// internals returns a message in place of an error's text, if callers must not get that
+// text.
 func internals(err error) (text string, ok bool) {
 	if _, ok := errors.AsType[*PanicError](err); ok {
 		return "the object's code panicked", true

@@ -19,11 +19,11 @@ import (
 // object nor prolongs its life.
 type Info struct {
 	ID      ID
-	Durable bool         // there is something on the disk
+	Durable bool         // the object has durable data
 	Alarm   time.Time    // when its alarm is due, as it is on the disk; zero if none is set
 	Attempt int          // runs of the alarm that have failed
-	Err     string       // the text of the last failure of those
-	Parked  *ParkedAlarm // the alarm, if it is parked: none is set then
+	Err     string       // the text of the last of these failures
+	Parked  *ParkedAlarm // the alarm, if it is parked; then no alarm is set
 
 	// Sockets is how many WebSockets it has, those included that are being closed. Without
 	// an incarnation they hibernate.
@@ -100,10 +100,11 @@ type SocketInfo = socket.Info
 // it does not wake the object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
-// CloseSockets closes an object's WebSockets, of one tag if that is not empty, after the frames that have
-// left the object for them; frames that still wait for the disk are not sent. A socket that is closing
-// already is cut. The code is 1008, after which clients do not come back by themselves. The object is
-// notified as of any socket that closes, which wakes it. CloseSockets returns the number of sockets.
+// CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and
+// returns their number. Frames that have left the object are sent first; frames that still wait for the
+// disk are not sent. A socket that is already closing is cut. The code is 1008, and clients do not
+// connect again by themselves. The host notifies the object of each closed socket, as always, which wakes
+// the object.
 func (h *Host) CloseSockets(id ID, tag string) int {
 	return h.sockets.CloseAll(id, tag, socket.Closing{Code: closePolicy, Reason: "closed by an operator"})
 }
@@ -193,19 +194,19 @@ func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 	})})
 }
 
-// ParkedAlarms yields the parked alarms of a class, or with an empty class of all classes, in
-// order of class and name, after an ID; the zero ID is before the first. It reads no other
-// alarms, and wakes no object.
+// ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in
+// order of class and name. It starts with the first object that follows the ID after; the
+// zero ID is before every object. It reads no other alarms, and wakes no object.
 func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	return h.rt.ParkedAlarms(ctx, class, after)
 }
 
-// ReviveAlarm makes a parked alarm of the object due now, with all its runs before it, and
-// says whether it was parked. It does not wake the object, and returns when the change is
-// durable.
+// ReviveAlarm makes the object's parked alarm due now, clears its counts of failures, and
+// reports whether the alarm was parked. It does not wake the object, and returns when the
+// change is durable.
 //
-// Errors: ctx's; an [*Error] with [ErrNoClass] or [ErrClosed], or if the object is in use and
-// did not get to it.
+// Errors: the cause of ctx; an [*Error] with [ErrNoClass] or [ErrClosed], or if the object is
+// in use and did not run the event that revives the alarm.
 func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
 	return h.rt.ReviveAlarm(ctx, id)
 }

@@ -73,7 +73,7 @@ func KeyPrefix(s string) Key { return stringPart(s) }
 // [Query]'s End it makes k the last key.
 func (k Key) Past() Key { return k + "\xff" }
 
-// wholeParts says whether k is what KeyOf makes, or several of them joined.
+// wholeParts reports whether k is a result of KeyOf, or several results joined.
 func (k Key) wholeParts() bool {
 	for len(k) > 0 {
 		n := 0

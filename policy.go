@@ -78,8 +78,8 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 }
 
 // spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that come to rest at
-// the same time. The number of the life would too, but that depends on the order in which objects wake, and
-// a run under a test's scheduler must be the same for the same seed.
+// the same time. The number of the incarnation would do so too, but it depends on the order in which
+// objects wake, and a run under a test's scheduler must be the same for the same seed.
 func spread(id ID) uint64 {
 	h := uint64(14695981039346656037)
 	for _, s := range [...]string{id.Class, id.Name} {

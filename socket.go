@@ -40,7 +40,8 @@ var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
 // event of the object.
 type Socket struct{ c *socket.Conn }
 
-// Frame is what is sent or received at once: at most [Options].MaxFrame bytes are received.
+// Frame is one message to or from a client. The host receives at most [Options].MaxFrame
+// bytes in one.
 type Frame = socket.Frame
 
 // Closing is how a socket has ended.
@@ -59,9 +60,9 @@ type SocketEvents[O any] struct {
 	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound;
 	// negative, or more than MaxSocketTimeout, is an error of [Open].
 	Timeout time.Duration
-	// Origins are those of pages that may connect, in addition to the server's own and the
-	// host's: see [Options]. A handshake of any other page is refused before the object is
-	// woken.
+	// Origins are the origins of pages that may connect, in addition to the server's own and
+	// to the host's: see [Options]. The host refuses a handshake of any other page before it
+	// wakes the object.
 	Origins []string
 }
 
@@ -234,9 +235,9 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 
 // Send sends a frame, once everything that the object has written before is durable, and
 // in order with what else leaves the object; not at all if what the event does is lost.
-// It does not wait for the client. One that takes nothing for 10 s while more than 1 MiB waits for
-// it is closed (CloseBusy), and any when more than 32 MiB does; so are, when more waits for all clients than
-// [Options].SendBudget allows, those for which most waits.
+// It does not wait for the client. The host closes a socket with CloseBusy if the client takes nothing for
+// 10 s while more than 1 MiB waits for it, or if more than 32 MiB waits. If more waits for all clients than
+// [Options].SendBudget allows, the host closes the sockets with the most waiting bytes.
 //
 // Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {
@@ -339,8 +340,8 @@ func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 // Tags returns the socket's tags.
 func (s *Socket) Tags() []string { return s.c.Tags() }
 
-// Access returns the access with which the socket's client was let in, for as long as it is
-// connected. ok is false if the class has no [Authorize] function.
+// Access returns the access that [Authorize] granted to the socket's client, for the whole
+// time of the connection. ok is false if the class has no [Authorize] function.
 func (s *Socket) Access() (a Access, ok bool) {
 	if p := s.access(); p != nil {
 		return *p, true

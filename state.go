@@ -31,10 +31,10 @@ func (s *State) Storage() *Storage { return (*Storage)(s) }
 
 // SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
 // time in the past means now: AlarmInfo.Scheduled is then the time of this call, not at.
-// The alarm is part of what the event writes; it survives restarts, fires without a
-// request, never early, and at least once: see [OnAlarm].
+// The alarm is one of the event's writes. It survives restarts, fires without a request,
+// never early, and at least once: see [OnAlarm].
 //
-// The time is one of the wall clock, and so is that of a retry. If the clock is set back,
+// The time is a wall-clock time, and so is the time of a retry. If the clock is set back,
 // the alarm fires when the clock shows its time again, however long that takes.
 //
 // Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
@@ -55,14 +55,14 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 	return s.rt().GetAlarm(ctx)
 }
 
-// ParkedAlarm returns the alarm if it is parked: nothing delivers it until it is set anew or
-// an operator revives it ([Host.ReviveAlarm]).
+// ParkedAlarm returns the alarm if it is parked: nothing delivers it until the object sets
+// an alarm or an operator revives the parked one ([Host.ReviveAlarm]).
 func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err error) {
 	return s.rt().ParkedAlarm(ctx)
 }
 
-// DeleteAlarm removes the alarm, set or parked. A handler that runs continues, and is not
-// tried again.
+// DeleteAlarm removes the alarm, set or parked. A running handler continues, and is not
+// retried.
 func (s *State) DeleteAlarm(ctx context.Context) error { return s.rt().DeleteAlarm(ctx) }
 
 // Go runs fn as an event of its own, once what this event writes is durable, and

@@ -27,8 +27,8 @@ const kv = objectstore.SpaceKV
 
 // Get returns the value of a key; ok is false if there is none.
 //
-// Errors: [ErrFormat], and one for a value that is not a T, or has a number that a T cannot
-// hold.
+// Errors: [ErrFormat], and one for a value that is not a T, or contains a number that a T
+// cannot hold.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -45,10 +45,10 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 	return v, true, nil
 }
 
-// Put writes a key. It waits, with the turn held, while more than 8 MiB that the object has
-// committed are not durable, and while all objects of the host together have 256 MiB that are
-// not durable: what their events have written so far, commits, and outputs. The wait ends with
-// ctx, with the incarnation, or after a minute.
+// Put writes a key. It waits, with the turn held, while more than 8 MiB of the object's
+// commits are not durable, and while the undurable data of all objects of the host is at 256
+// MiB: writes of running events, commits, and outputs. The wait ends with ctx, with the
+// incarnation, or after a minute.
 //
 // Errors: a [*LimitError] for the key, the value or the segment, [ErrNoSpace], one for a value
 // that cannot be encoded, and [ErrOverloaded] after a minute's wait.
@@ -116,8 +116,8 @@ func batchLimit(n int) error {
 	return nil
 }
 
-// Delete removes a key and says whether it was there. It waits as [Put] does. A full disk does
-// not refuse it.
+// Delete removes a key and reports whether it was present. It waits as [Put] does. A full disk
+// does not refuse it.
 //
 // Errors: a [*LimitError] for the segment, [ErrOverloaded].
 func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
@@ -151,8 +151,7 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 	return deleted, nil
 }
 
-// DeleteAll removes everything that the object has stored, its alarm included. It waits as
-// [Put] does.
+// DeleteAll removes all data of the object, its alarm included. It waits as [Put] does.
 //
 // Errors: [ErrInTransaction], [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }

@@ -22,24 +22,24 @@ type (
 	EndedEvent = runtime.Event
 	// AlarmRun describes a run of an alarm handler.
 	AlarmRun = runtime.Alarm
-	// ParkedAlarm is an alarm that is not delivered any more, until its object sets an alarm or
-	// an operator revives it.
+	// ParkedAlarm is an alarm that the host no longer delivers, until its object sets an alarm
+	// or an operator revives the parked one.
 	ParkedAlarm = runtime.ParkedAlarm
-	// ParkReason says why.
+	// ParkReason is the reason for parking an alarm.
 	ParkReason = objectstore.ParkReason
 	// LongTurn is a turn that was held for more than a second.
 	LongTurn = runtime.LongTurn
 	// DiskSpace is told when writes begin to be refused for want of space, and when
 	// they are taken again.
 	DiskSpace = objectstore.DiskSpace
-	// Damage describes a part of the store that cannot be read.
+	// Damage describes an unreadable part of the store.
 	Damage = objectstore.Damage
 )
 
-// The reasons for which an alarm is parked.
+// The reasons for parking an alarm.
 const (
 	ParkedFailed      = objectstore.ParkedFailed      // seven runs in a row failed
-	ParkedConstructor = objectstore.ParkedConstructor // the same, the last one in the constructor
+	ParkedConstructor = objectstore.ParkedConstructor // seven runs in a row failed, the last one in the constructor
 	ParkedDeaths      = objectstore.ParkedDeaths      // six processes ended while the handler ran alone
 	ParkedNoHandler   = objectstore.ParkedNoHandler   // the class has no OnAlarm any more
 )

@@ -60,9 +60,9 @@ func (c *core) arm(ctx context.Context, sure bool) error {
 	return c.obj.SetAlarm(ctx, next.at)
 }
 
-// ring is the alarm's handler. If the last of its runs fails, the alarm is parked: then it
-// also ends the incarnation, since the next one sets the alarm that its rows want when it wakes,
-// with the next event. Otherwise an agent that stays in memory would wait for an operator.
+// ring is the alarm's handler. If its last run fails, the alarm is parked, and ring also ends
+// the incarnation: when the next event wakes the agent, the new incarnation sets the alarm for
+// its rows. Otherwise an agent that stays in memory would have no alarm until an operator acts.
 func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
 	err := c.startDue(ctx)
 	if err == nil || errors.Is(err, dohost.ErrNoSpace) || info.Attempt+1 < dohost.AlarmRuns {

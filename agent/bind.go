@@ -71,10 +71,9 @@ type Options struct {
 	// HungAfter is how long a run of an interval may take before it is started again,
 	// although it has not ended. Zero means 30 s; negative is an error.
 	HungAfter time.Duration
-	// MaxStarts bounds how often a run of a schedule, or of an item of the queue, is started
-	// when each start is cut off by the end of the incarnation. After that the item, or the
-	// schedule if it does not recur, is a dead letter: see [DeadLetters]. Zero means 5;
-	// negative means no bound.
+	// MaxStarts bounds the starts of one run of a schedule or a queue item, if the end of the
+	// incarnation cuts off each start. After that the item, or a schedule that does not recur,
+	// becomes a dead letter: see [DeadLetters]. Zero means 5; negative means no bound.
 	MaxStarts int
 }
 

@@ -43,13 +43,13 @@ type ConnOptions struct {
 	State any
 	// Readonly refuses its changes of the agent's state: see [Conn.SetReadonly].
 	Readonly bool
-	// NoProtocol withholds the frames of the wire: identity, state and servers. Calls are
-	// answered all the same.
+	// NoProtocol withholds the frames of the protocol: identity, state and servers. The agent
+	// still answers calls.
 	NoProtocol bool
 }
 
 // OnAccept chooses the properties of a new connection, before any frame is sent to it. It does not
-// decide about the client: [Authorize] has done so before the agent was woken, and its Access is in
+// authorize the client: [Authorize] has done so before the agent was woken, and its Access is in
 // the request's context.
 func OnAccept[O any](m func(*O, *http.Request) ConnOptions) Entry[O] {
 	return func(c *class) {
@@ -58,8 +58,8 @@ func OnAccept[O any](m func(*O, *http.Request) ConnOptions) Entry[O] {
 	}
 }
 
-// OnConnect is called with a new connection, after the frames of the wire. If it fails the
-// client gets the error's text, and the connection is closed: with the code of a
+// OnConnect is called with a new connection, after the frames of the protocol. If it fails,
+// the client gets the error's text, and the agent closes the connection: with the code of a
 // [*dohost.CloseError], or 1011.
 func OnConnect[O any](m func(*O, context.Context, *Conn, *http.Request) error) Entry[O] {
 	return func(c *class) {
@@ -144,16 +144,17 @@ func (c *Conn) SetState(ctx context.Context, v any) error {
 // has no Authorize function.
 func (c *Conn) Access() (a dohost.Access, ok bool) { return c.s.Access() }
 
-// Readonly reports whether the connection's changes of the agent's state are refused: by
-// SetReadonly, or because its Access has no more than [dohost.ReadOnly] rights.
+// Readonly reports whether the agent refuses the connection's changes of its state: because
+// of SetReadonly, or because the connection's Access has no more than [dohost.ReadOnly]
+// rights.
 func (c *Conn) Readonly() bool {
 	a, ok := c.s.Access()
 	return c.flags()&readonly != 0 || ok && a.Rights != dohost.ReadWrite
 }
 
-// SetReadonly makes the agent refuse changes of its state that come from the connection: those that
-// the client sends, and those of the methods that it calls. Other effects of the methods are not
-// refused. It cannot lift a restriction of the connection's Access.
+// SetReadonly makes the agent refuse changes of its state that come from the connection: changes
+// that the client sends, and changes by the methods that it calls. Other effects of the methods are
+// not refused. SetReadonly cannot lift a restriction of the connection's Access.
 func (c *Conn) SetReadonly(ctx context.Context, on bool) error {
 	f := c.flags() &^ readonly
 	if on {

@@ -82,9 +82,9 @@ func (r *fiberRow) exhausted(more int) bool {
 	return r.Failures+r.Stalls+more > r.Retries || r.Attempt+more > max(r.Retries, maxAttempts)
 }
 
-// maxAttempts bounds the failures and interruptions of a fiber over its whole life. A method whose
-// checkpoint changes in every run, because it holds the time, makes progress by our measure and
-// could otherwise end its process for ever.
+// maxAttempts bounds the failures and interruptions of a fiber in total. If the checkpoint
+// contains the time, it changes in every run, which counts as progress. Without this bound such a
+// fiber could end its process forever.
 const maxAttempts = 10_000
 
 // lost says that a row is open, and that this life does not work on it.

@@ -316,8 +316,8 @@ func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) 
 	return c.soon(now), err
 }
 
-// wakeJobs sets the alarm to ring immediately, if the incarnation before has left something running,
-// and in time, if none is set: an alarm that has failed seven times is parked.
+// wakeJobs sets the alarm: immediately if the previous incarnation left a run unfinished, else for
+// the next due job if no alarm is set, because an alarm that has failed seven times is parked.
 func (c *core) wakeJobs(ctx context.Context) error {
 	if len(c.class.callbacks) == 0 || c.jobs.none {
 		return nil // a wake of what has no jobs reads nothing

@@ -66,7 +66,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 		case r.Tell:
 			d.Fault = unalarmed(v)
 		case r.Expires != 0 && at.IsZero():
-			d.Fault = "it is to be forgotten, and " + noAlarm(v)
+			d.Fault = "it is due to expire, and " + noAlarm(v)
 		}
 	default:
 		d.Can = []dohost.Action{dohost.Cancel}
@@ -99,7 +99,7 @@ func unalarmed(v *dohost.View) string {
 	return ""
 }
 
-// noAlarm says why an agent has no alarm that comes.
+// noAlarm describes why nothing delivers an alarm to the agent.
 func noAlarm(v *dohost.View) string {
 	if p, ok := v.ParkedAlarm(); ok {
 		return fmt.Sprintf("the agent's alarm is parked: %v", p.Reason)

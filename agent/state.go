@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrReadonly is the error of a change of the state by a client that may not make one. It is a
-// [dohost.ErrReadOnly], in the words of the Agents SDK.
+// ErrReadonly is the error of a state change by a client with read-only rights. It is a
+// [dohost.ErrReadOnly], with the text of the Agents SDK.
 var ErrReadonly error = readonlyError{}
 
 type readonlyError struct{}

@@ -12,8 +12,8 @@ type Delivery struct {
 	// From is when the delivery was due: the alarm's time or, for a delivery because the
 	// host has started, the time of that.
 	From time.Time
-	// Charge says that the run is to be charged, durably, before it begins: what is due
-	// may be what ended the host before. A suspect's run is charged in any case.
+	// Charge reports whether the run must be charged, durably, before it begins, because a due
+	// alarm may have ended the previous host. A suspect's run is charged in any case.
 	Charge bool
 }
 

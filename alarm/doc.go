@@ -1,4 +1,4 @@
-// Package alarm decides when an object's one alarm fires, and when it stops trying.
+// Package alarm decides when an object's one alarm fires, and when the host stops delivering it.
 //
 //	         SetAlarm                     due                    handler returns nil
 //	none ───────────────▶ set ──────────────────────▶ delivered ─────────────────────▶ none
@@ -45,21 +45,21 @@
 //   - After an unclean end, the runs of all alarms that are due are charged before
 //     they begin: the slot is marked, durably, with the number of this host, before
 //     the object's constructor runs. These runs go together.
-//   - A slot whose mark is of a host that has died makes its alarm a suspect. The death
+//   - A slot with the mark of a host that has died makes its alarm a suspect. The death
 //     counts as Deaths if the mark says that the handler had begun, else as Lost.
 //   - A suspect is charged before every run, in every host; a second mark, also
 //     durable, says that its handler begins. After an unclean end suspects run one at
-//     a time, after all other alarms that were due at the start. So what ends the
-//     process is found among many, and the others have run before.
-//   - Only Deaths can park an alarm. A delivery that is Lost backs off: from the second
-//     death on, the alarm is due again after a delay that doubles, up to 17 min.
+//     a time, after all other alarms that were due at the start. So the alarm that ends
+//     the process is found among many, and the others have run before it.
+//   - Only Deaths can park an alarm. From the second death on, of either kind, the alarm
+//     is due again after a delay that doubles, up to 17 min.
 //   - A run that ends without ending the process clears the mark and both counts.
-//   - A mark of this host is no death: the delivery was cut off, and is repeated. Nor is
-//     one of the host just before, if that closed. The end of older hosts is not
-//     known: it counts as a death.
-//   - An alarm that a constructor sets while the delivery of the previous one is on its
-//     way takes over that one's counts and mark, and so does one that is set while the
-//     handler runs take over the mark. Otherwise an object that sets its alarm whenever
+//   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark
+//     of the previous host is no death either, if that host closed. The end of older
+//     hosts is not known: it counts as a death.
+//   - An alarm that a constructor sets while the delivery of the previous alarm is on its
+//     way takes over the counts and the mark of that alarm. An alarm that is set while the
+//     handler runs takes over the mark. Otherwise an object that sets its alarm whenever
 //     it wakes would escape both the back-off and the count of deaths.
 //
 // # The scheduler's invariant

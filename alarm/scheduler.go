@@ -19,8 +19,8 @@ type Config struct {
 	// Boot reads the alarms of a class that are delivered when the host starts as well, in
 	// order of name, after a name. Nil if there are none.
 	Boot func(ctx context.Context, class, after string, limit int) ([]objectstore.Alarm, error)
-	// BootBefore is the first alarm generation of this host: an alarm that was set since
-	// is delivered in its time only.
+	// BootBefore is the first alarm generation of this host: an alarm with a later generation
+	// is delivered only when it is due.
 	BootBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(Delivery)
@@ -32,11 +32,11 @@ type Config struct {
 	Step func()
 	// OnError is called with the error of a failed read, which is tried again after a second.
 	OnError func(error)
-	// Limit bounds the alarms in memory; 8,192. It is divided among the classes that have
-	// alarms, but for 256 of each.
+	// Limit bounds the alarms in memory; 8,192. The classes that have alarms share it equally,
+	// but each may have at least 256.
 	Limit int
-	// Concurrency bounds the deliveries of a class that are out and not noted as waiting,
-	// and a sixteenth of all of them that are out; 256.
+	// Concurrency bounds the deliveries of a class that are out and not noted as waiting; 256.
+	// With those that wait, 16 times as many may be out.
 	Concurrency int
 	// HostConcurrency is the same for all classes together; twice Concurrency. Reserve is
 	// how many deliveries of a class may be out beyond that; an eighth of Concurrency.

@@ -124,7 +124,7 @@ func Fresh(s objectstore.Slot, generation func() uint64) objectstore.Slot {
 }
 
 // Revive returns the slot of a parked alarm that an operator revives: due now, with all
-// its runs before it.
+// counts cleared.
 func Revive(s objectstore.Slot, now time.Time, generation uint64) objectstore.Slot {
 	return objectstore.Slot{Due: now, AtBoot: s.AtBoot, Generation: generation}
 }

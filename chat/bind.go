@@ -109,13 +109,13 @@ type Options struct {
 	// MaxMessages bounds how many messages are stored: the oldest go. Zero means without bound; negative
 	// is an error. It is no bound of what a model is given.
 	MaxMessages int
-	// MaxBytes bounds the JSON of the messages stored, in bytes: what a client sends beyond it is refused with a
-	// [*dohost.LimitError]. Replies, and messages of the program, are stored all the same. Zero means 32 MiB; negative,
-	// without bound. A transcript is one frame, and most requests read all of it, so a conversation takes a small
-	// multiple of this in memory while it is used.
+	// MaxBytes bounds the JSON of the stored messages, in bytes: messages of a client beyond it are refused with a
+	// [*dohost.LimitError]. Replies, and messages of the program, are stored in any case. Zero means 32 MiB; negative
+	// means no bound. A transcript is one frame, and most requests read all of it, so a conversation in use needs a
+	// small multiple of this in memory.
 	MaxBytes int
-	// SystemFromClients lets clients store, change and delete messages of the system, which become instructions
-	// of the model. Otherwise those that clients send are left out.
+	// SystemFromClients lets clients store, change and delete system messages, which become instructions to the
+	// model. Otherwise system messages of clients are left out.
 	SystemFromClients bool
 }
 

@@ -140,10 +140,10 @@ func (m Message) PlainText() string {
 // program's own. Its members are kept as they came. The zero Part is not one.
 type Part struct{ object }
 
-// NewPart makes a part of a type, with other members as JSON: such as "text" with the member text, or "file" with
-// mediaType and url.
+// NewPart makes a part of a type, with its other members encoded as JSON, such as "text" with the member text, or
+// "file" with mediaType and url.
 //
-// Errors: one for a type that is empty, and for a member that is not JSON.
+// Errors: one for an empty type, and one for a member that cannot be encoded.
 func NewPart(kind string, members map[string]any) (Part, error) {
 	p := Part{object{}}
 	if kind == "" {
@@ -158,10 +158,10 @@ func NewPart(kind string, members map[string]any) (Part, error) {
 	return p.with("type", kind), nil
 }
 
-// Replace returns a copy of the part with a member set to a value, as JSON, or without that member if the value is nil. The
-// part stays as it is.
+// Replace returns a copy of the part with a member set to a value, encoded as JSON, or without that member if the value
+// is nil. The original part does not change.
 //
-// Errors: one for a value that is not JSON.
+// Errors: one for a value that cannot be encoded.
 func (p Part) Replace(name string, v any) (Part, error) {
 	c := p.clone()
 	if c.object == nil {

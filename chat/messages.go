@@ -122,7 +122,7 @@ func (k *conversation) putOver(
 			return false, fmt.Errorf("chat: Sanitize of message %q: %w", id, err)
 		}
 		if m.ID != id {
-			return false, fmt.Errorf("chat: Sanitize of message %q makes it %q", id, m.ID)
+			return false, fmt.Errorf("chat: Sanitize changed the id of message %q to %q", id, m.ID)
 		}
 	}
 	row := messageRow{ID: m.ID, Role: m.Role, Place: place, Calls: recordCalls(&m, old.Calls, made)}

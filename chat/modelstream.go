@@ -8,15 +8,16 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// said is what a model yields, or what it wants to be kept.
+// said is a chunk of a model, or a value that the model passes to [Prompt.Keep].
 type said struct {
 	chunk Chunk
 	err   error
 	keep  any
-	kept  chan<- error // nil unless it wants that
+	kept  chan<- error // nil for a chunk
 }
 
-// keeper is a [Prompt.Keep]: what it is given is kept behind what was yielded before.
+// keeper returns a [Prompt.Keep]: a value is saved after the chunks that were yielded
+// before it.
 func keeper(ch chan<- said) func(context.Context, any) error {
 	return func(ctx context.Context, v any) error {
 		kept := make(chan error, 1)
@@ -34,8 +35,8 @@ func keeper(ch chan<- said) func(context.Context, any) error {
 	}
 }
 
-// runModel sends what a model yields, and closes ch. A model that panics, or ends its
-// goroutine, yields a *ModelPanic as its error.
+// runModel sends the chunks that a model yields, and closes ch. If the model panics, or
+// ends its goroutine, runModel sends a *ModelPanic.
 func runModel(ctx context.Context, ch chan<- said, ask func() iter.Seq2[Chunk, error]) {
 	defer close(ch)
 	send := func(s said) bool {
@@ -60,8 +61,8 @@ func runModel(ctx context.Context, ch chan<- said, ask func() iter.Seq2[Chunk, e
 	returned = true
 }
 
-// stream sends what a model yields. The model runs on a goroutine of its own, which has ended, or is told
-// to, when stream returns.
+// stream sends the chunks that a model yields. The model runs on a goroutine of its own. When stream
+// returns, that goroutine has ended, or its context is cancelled.
 func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Context, *Prompt) iter.Seq2[Chunk, error]) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()

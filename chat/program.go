@@ -133,9 +133,9 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	return a.talk().newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }
 
-// SetMessages stores messages, in place of those of the same ids, and sends clients the conversation. A call of a tool
-// that is stored so does not run on the server, and one whose tool or input is changed so does not either: [Answer]
-// runs the calls that its model has made. Give it no messages of a client that are not checked.
+// SetMessages stores messages, replaces stored messages with the same ids, and sends clients the conversation. A tool
+// call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
+// has made. Check messages of a client before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row.
 func SetMessages(ctx context.Context, a Ref, list []Message) error {

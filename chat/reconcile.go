@@ -233,9 +233,10 @@ func writable(rows map[string]messageRow, sent []Message, system bool) (list []M
 	return list, ids
 }
 
-// deletes returns the stored messages that a request of a client removes: those that its list does not have, if the
-// list has stored messages alone. A list with a message that is not stored may come from a client that does not know
-// of others, and removes nothing; nor does an empty one. Messages of the system stay unless system is set.
+// deletes returns the stored messages that a request of a client removes: the messages missing from its list, if
+// every message of the list is stored. A list with a message that is not stored may come from a client with an old
+// copy of the conversation, and removes nothing; nor does an empty list. Messages of the system stay unless system
+// is set.
 func deletes(rows map[string]messageRow, sent map[string]bool, system bool) (ids []string) {
 	for id := range sent {
 		if rows[id].Place == 0 {

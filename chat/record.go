@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// callRecord is what the server knows of a call without a result. It is stored with the message of the call, and no
+// callRecord is the server's record of a call without a result. It is stored with the message of the call, and no
 // frame of a client changes it.
 type callRecord struct {
 	ID     string
@@ -113,8 +113,8 @@ func (a *answering) handToClient(ctx context.Context, t Tool, p Part) error {
 	return l.addAll(ctx, append(l.st.before(c), c))
 }
 
-// mark notes of a call that it has not begun to run, and whether the server or a client runs it. So a reply that is cut
-// off after it is known to wait for the client, and no client can answer a call that the server runs.
+// mark records that a call has not begun to run, and whether the server or a client runs it. So the host knows that a
+// reply that is cut off afterwards waits for the client, and no client can answer a call that the server runs.
 func (a *answering) mark(ctx context.Context, c Chunk) error {
 	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil

@@ -70,8 +70,8 @@ type alarmCmd struct {
 	Show   alarmShowCmd   `cmd:"" help:"Tell when an object's alarm is due."`
 	Set    alarmSetCmd    `cmd:"" help:"Set an object's alarm, in place of what was set. Wakes the object."`
 	Delete alarmDeleteCmd `cmd:"" help:"Remove an object's alarm. Wakes the object."`
-	Parked alarmParkedCmd `cmd:"" help:"List alarms that are not delivered any more."`
-	Revive alarmReviveCmd `cmd:"" help:"Make a parked alarm due now."`
+	Parked alarmParkedCmd `cmd:"" help:"List parked alarms, which the host no longer delivers."`
+	Revive alarmReviveCmd `cmd:"" help:"Make a parked alarm due now, and clear its counts of failures."`
 }
 
 type alarmShowCmd struct {

@@ -19,10 +19,10 @@ import (
 )
 
 type chatCmd struct {
-	At        string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where the running host serves objects: host:port or a URL (${default})."`
-	Agent     objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"With whom (${default})."`
+	At        string   `env:"DOHOST_AT" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the running host for clients: host:port or a URL (${default})."`
+	Agent     objectID `default:"assistant/me" placeholder:"CLASS/NAME" help:"The agent to talk to (${default})."`
 	TokenFile string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
-	Question  []string `arg:"" optional:"" help:"What to ask. Without it, lines are read and asked one after the other."`
+	Question  []string `arg:"" optional:"" help:"The question. Without it, each line of standard input is a question."`
 }
 
 // Run is the command.

@@ -58,19 +58,19 @@ func aFolder(flag, path string) error {
 	return nil
 }
 
-// accessFlags say who may use the listeners of a server.
+// accessFlags select which clients may use the listeners of a server.
 type accessFlags struct {
 	TokenFile      string   `env:"DOHOST_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of clients, one a line: a request to --listen must present one."`
 	AdminTokenFile string   `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Bearer tokens of operators, one a line: a request to --admin must present one."`
 	TLSCert        string   `name:"tls-cert" env:"DOHOST_TLS_CERT" placeholder:"FILE" help:"Serve HTTPS with this certificate chain, in PEM, on both listeners."`
 	TLSKey         string   `name:"tls-key" env:"DOHOST_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert, in PEM."`
-	BehindProxy    bool     `env:"DOHOST_BEHIND_PROXY" help:"A proxy in front of the listeners ends TLS: listen for it beyond loopback without --tls-cert."`
+	BehindProxy    bool     `env:"DOHOST_BEHIND_PROXY" help:"A proxy in front of the listeners terminates TLS: allow tokens beyond loopback without --tls-cert."`
 	Insecure       bool     `env:"DOHOST_INSECURE" help:"Listen beyond loopback without tokens."`
 	ErrorTexts     string   `env:"DOHOST_ERROR_TEXTS" default:"auto" enum:"auto,on,off" help:"Send the texts of all errors of methods to clients: on, off, or auto, which is on if --listen is on loopback without tokens or a proxy (${default})."`
 	Host           []string `env:"DOHOST_HOST" placeholder:"NAME" help:"Host names to answer to, in addition to localhost and IP addresses. Without it a listener with tokens, and --listen beyond loopback, answer to any name."`
 }
 
-// access is what the flags come to.
+// access is the result of reading the flags.
 type access struct{ tokens, adminTokens, hosts []string }
 
 // read reads the token files, if any are given.
@@ -83,7 +83,7 @@ func (f *accessFlags) read(listen string) (a access, err error) {
 	}
 	for _, t := range a.tokens {
 		if slices.Contains(a.adminTokens, t) {
-			return access{}, errors.New("--token-file and --admin-token-file have a token in common: a client with it would be an operator")
+			return access{}, errors.New("--token-file and --admin-token-file have a token in common: a client with that token would be an operator")
 		}
 	}
 	a.hosts = f.Host
@@ -128,7 +128,7 @@ func (f *accessFlags) allow(flag, addr, tokenFlag, tokenFile string) error {
 		return nil
 	}
 	if tokenFile != "" && f.TLSCert == "" && !f.BehindProxy {
-		return fmt.Errorf("%s %s would get tokens in clear text: give --tls-cert and --tls-key, or --behind-proxy if a proxy in front of it ends TLS", flag, addr)
+		return fmt.Errorf("%s %s would get tokens in clear text: give --tls-cert and --tls-key, or --behind-proxy if a proxy in front of the listener terminates TLS", flag, addr)
 	}
 	if tokenFile != "" || f.Insecure {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// limitFlags bound what clients can make a server hold.
+// limitFlags bound the resources of a server that clients can use.
 type limitFlags struct {
 	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Largest WebSocket frame of a client (${default})."`
 	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Largest body of a request (${default})."`
-	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Frames and bodies being read and handled, for all clients together (${default})."`
-	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Connections to --listen; 0 for as many as the process may open files, less 256."`
-	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Of these, those of one remote address other than loopback; 0 for half of them."`
-	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames waiting for clients, for all together; beyond it the slowest are disconnected (${default})."`
+	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Frames and bodies that the host reads or handles, for all clients together (${default})."`
+	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Connections to --listen; 0 for the number of files that the process may open, less 256."`
+	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Connections to --listen of one remote address other than loopback; 0 for half of --max-conns."`
+	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames waiting for clients, for all together; beyond it the host disconnects those with the most waiting bytes (${default})."`
 }
 
 // conns returns the bounds of the connections of clients.

@@ -29,7 +29,7 @@ type commands struct {
 	Clear   clearCmd   `cmd:"" help:"Remove something that has ended or failed: a fiber, a dead letter."`
 	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
 	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
-	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive those that were parked."`
+	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`
 	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`
 	Import  importCmd  `cmd:"" help:"Make an object out of an export."`
 	Backup  backupCmd  `cmd:"" help:"Copy the store of a running host, as of one moment."`
@@ -41,7 +41,8 @@ type commands struct {
 type App struct {
 	Classes []dohost.Class
 	// Serve are the names of the classes that the public listener of dohost serve serves. Nil means
-	// all but those that are used as sub-agents only: see [web.Roots]. The admin listener serves all.
+	// all classes except those that are used only as sub-agents: see [web.Roots]. The admin listener
+	// serves all.
 	Serve    []string
 	Commands []Command
 	// Questions are what the page of dohost serve suggests to ask the agents of a class, by its name.

@@ -19,7 +19,7 @@ import (
 type alarmParkedCmd struct {
 	hostFlags
 	Class string `arg:"" optional:"" help:"Only alarms of objects of this class."`
-	Page  int    `hidden:"" default:"1000" help:"How many to ask for at a time."`
+	Page  int    `hidden:"" default:"1000" help:"Alarms per request."`
 }
 
 // Run is the command.
@@ -34,7 +34,7 @@ func (c *alarmParkedCmd) Run(ctx context.Context, out io.Writer) error {
 	return table.Flush()
 }
 
-// parked asks for the parked alarms of a class or, if that is empty, of all classes.
+// parked requests the parked alarms of a class, or of all classes if class is empty.
 func (f *hostFlags) parked(ctx context.Context, class string, page int) iter.Seq2[web.Parked, error] {
 	return func(yield func(web.Parked, error) bool) {
 		query := url.Values{"limit": {strconv.Itoa(page)}}
@@ -67,7 +67,7 @@ func parkedText(p web.Parked) string {
 		n    int
 		text string
 	}{
-		{p.Attempts, "%d failed runs"}, {p.Deaths, "%d processes ended in the handler"}, {p.Lost, "%d ended before it"},
+		{p.Attempts, "%d failed runs"}, {p.Deaths, "%d processes ended in the handler"}, {p.Lost, "%d processes ended before the handler"},
 	} {
 		if count.n > 0 {
 			parts = append(parts, fmt.Sprintf(count.text, count.n))
@@ -83,7 +83,7 @@ type alarmReviveCmd struct {
 	hostFlags
 	ID    objectID `arg:"" optional:"" name:"class/name" help:"The object."`
 	All   bool     `help:"All parked alarms, of one class with --class."`
-	Class string   `help:"With --all: only those of objects of this class."`
+	Class string   `help:"With --all: only alarms of objects of this class."`
 }
 
 // Run is the command.
@@ -93,7 +93,7 @@ func (c *alarmReviveCmd) Run(ctx context.Context, out io.Writer) error {
 	case one == c.All:
 		return errors.New("want an object, or --all")
 	case c.Class != "" && !c.All:
-		return errors.New("--class is for --all")
+		return errors.New("--class needs --all")
 	case one:
 		r, err := c.revive(ctx, c.ID.ID)
 		if err == nil && !r.Revived {

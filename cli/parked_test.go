@@ -35,7 +35,7 @@ func TestAlarmParkedAndRevive(t *testing.T) {
 	}))
 	defer s.Close()
 	const listed = `a/1  handler failed, due 2026-01-02T03:04:05Z, 7 failed runs, "no\x1b"
-a/2  process ended in handler, due 2026-01-02T03:04:05Z, 6 processes ended in the handler, 1 ended before it
+a/2  process ended in handler, due 2026-01-02T03:04:05Z, 6 processes ended in the handler, 1 processes ended before the handler
 b/3  no handler, due 2026-01-02T03:04:05Z
 `
 	for _, c := range []struct{ args, asked, printed string }{
@@ -47,7 +47,7 @@ b/3  no handler, due 2026-01-02T03:04:05Z
 			"GET /v1/parked?after=a%2F2&class=a&limit=1000 POST /v1/objects/b/3/alarm/revive", "revived 2 alarms\n0"},
 		{"alarm revive", "", "dohost: want an object, or --all\n1"},
 		{"alarm revive a/1 --all", "", "dohost: want an object, or --all\n1"},
-		{"alarm revive a/1 --class a", "", "dohost: --class is for --all\n1"},
+		{"alarm revive a/1 --class a", "", "dohost: --class needs --all\n1"},
 		{"show a/1", "GET /v1/objects/a/1 GET /v1/objects/a/1/details?limit=100",
 			"object   a/1\ndurable  no\nalarm    parked: no handler, due 2026-01-02T03:04:05Z\nlive     no\n0"},
 	} {

@@ -24,11 +24,11 @@ import (
 type serveCmd struct {
 	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
 	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
-	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Where operators are served (${default}): host:port, unix:PATH, or off."`
+	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
 	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
-	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents alone: nothing under /objects/."`
-	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Let the clients of one address create so many objects a minute; 0 for 1000, negative for no bound."`
+	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
+	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
 	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s; with WebSockets 10s)."`
 	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
 	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
@@ -159,7 +159,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	}))
 	if s.adminAt != nil {
 		if len(allowed.tokens) > 0 && len(allowed.adminTokens) == 0 && !isUnix(c.Admin) {
-			s.log.Warn("the admin listener wants no token: every user of this machine is an operator", "flag", "--admin-token-file")
+			s.log.Warn("the admin listener needs no token: every user of this machine is an operator", "flag", "--admin-token-file")
 		}
 		s.admin = s.newServer(web.Admin(s.host, &web.AdminOptions{
 			Metrics: metrics, Ready: s.ready, Logger: s.log, Tokens: allowed.adminTokens, Hosts: c.Host,

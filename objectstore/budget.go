@@ -9,7 +9,7 @@ import (
 
 // ErrFull says that a write would take more memory than Options allow for what is not
 // durable. Nothing was written. [Segment.WaitRoom] waits until the write may be repeated.
-var ErrFull = errors.New("objectstore: too much waits to be committed")
+var ErrFull = errors.New("objectstore: too many bytes wait to be committed")
 
 // MaxOvercommit is how many bytes the one segment may hold that may exceed
 // Options.MaxHostBytes. A segment of MaxSegment fits, with the undo of a savepoint.
@@ -72,8 +72,8 @@ func (b *budget) give(n int64) {
 	}
 }
 
-// serve lets those go on for which there is room, in order. A segment whose object waits for
-// its own writes holds up no other.
+// serve grants bytes to the waiting segments, in order, as far as there is room. A segment
+// that waits for the limit of its own object does not block others.
 func (b *budget) serve() {
 	if b.waiting.Load() == 0 {
 		return
@@ -148,7 +148,7 @@ func (b *budget) wait(ctx context.Context, s *Segment, n int64) (int64, error) {
 	return w.need, nil // it came at the last moment
 }
 
-// close lets all go who wait, and will.
+// close ends all waits, also later ones.
 func (b *budget) close() {
 	b.mu.Lock()
 	b.shut = true

@@ -14,8 +14,8 @@ import (
 // it continues the log before it. So a name and an offset stand for one entry, in all
 // copies of the store.
 //
-// Without Log a position is good for any log: its reader does not notice that the
-// entries up to it have become others.
+// A position without Log is valid in any log: its reader does not notice that the entries
+// up to the position have been replaced.
 //
 // Its fields are all of it: a client may keep them in any form, such as the JSON
 // {"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12}, and send them back.
@@ -28,9 +28,9 @@ type Position struct {
 var (
 	// ErrTrimmed says that entries after a position are no longer there.
 	ErrTrimmed = errors.New("objectstore: feed is trimmed")
-	// ErrFeedReset says that the feed never was at a position, or is no longer: its log
-	// is another one, or ends before the position. The entries that the reader has seen
-	// may not be in the feed.
+	// ErrFeedReset means that the feed was never at the position, or no longer is: its log is
+	// another one, or ends before the position. The entries that the reader has read may not
+	// be in the feed.
 	ErrFeedReset = errors.New("objectstore: feed was reset")
 )
 

@@ -33,8 +33,8 @@ type Options struct {
 	Cache int64
 	// MemTable is the size of a memtable in bytes. Zero means 64 MiB.
 	MemTable int64
-	// MaxObjectBytes bounds the bytes of one object that were handed over and are not
-	// durable. A write returns ErrFull while there are more. Zero means 8 MiB.
+	// MaxObjectBytes bounds the committed bytes of one object that are not durable. A write
+	// returns ErrFull while there are more. Zero means 8 MiB.
 	MaxObjectBytes int64
 	// MaxHostBytes bounds the bytes of all objects that are not durable: those of segments
 	// under way, those that were handed over, and the payloads of outputs. A write that would
@@ -50,15 +50,15 @@ type Options struct {
 	// OnFail is called once, on a goroutine of its own, when the store has
 	// failed. The store refuses everything by then. A panic is logged.
 	OnFail func(error)
-	// OnTakenBack is called, on a goroutine of its own, when the writes that an object has
-	// handed over cannot be committed, since the engine could not read what they replace.
-	// They are dropped, and the epoch does not own the range any more.
+	// OnTakenBack is called, on a goroutine of its own, when the store drops the commits of an
+	// object that are not durable, because the engine could not read the alarm slot that they
+	// replace. The epoch then no longer owns the range.
 	OnTakenBack func(id ID, epoch Epoch, cause error)
 	// OnSpace is called when the store begins to refuse writes for want of space, and
 	// when it takes them again, by whoever noticed. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)
-	// OnDamage is called the first time that a part of the store cannot be read, by the
-	// goroutine that reads or by one of the engine's. It must not block or use the store.
+	// OnDamage is called the first time that a part of the store cannot be read, on the
+	// goroutine of the read or on one of the engine's. It must not block or use the store.
 	OnDamage func(Damage)
 	// OnAlarms gets the changes of slots in the order in which they became
 	// durable: after the sync, before the outputs of the same record are

@@ -42,7 +42,7 @@ type Charge struct {
 	Deaths, Lost uint16
 }
 
-// ParkReason says why an alarm is not delivered any more.
+// ParkReason is the reason why the host no longer delivers an alarm.
 type ParkReason uint8
 
 // The reasons. NotParked is the zero value.
@@ -71,8 +71,8 @@ func (r ParkReason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Suspect says that a process has ended during a run of the alarm, or may end during the
-// one that is charged.
+// Suspect reports whether a process has ended during a run of the alarm, or may end during
+// the charged run.
 func (s Slot) Suspect() bool { return s.Charge != Charge{} }
 
 // rounded returns the slot as it will be read back.

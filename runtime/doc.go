@@ -34,12 +34,12 @@
 //
 // # Functions of users
 //
-// No function that users supply runs on the committer, and none runs with a lock held but
-// LimitedHandler.Limit. Those of the host's Options run on goroutines of
-// their own (hostFunc), but for the ones that are called at each event. A function of an
-// object's runs on its event's goroutine, or, in Emit, on its own (callback). docs/guarantees.md
-// has the table: which function runs where, and the effect of a panic, of runtime.Goexit and
-// of a hang.
+// No function that users supply runs on the committer, and none runs with a lock held except
+// LimitedHandler.Limit. Functions of the host's Options run on goroutines of their own
+// (hostFunc), except the functions that are called at each event. A function of an object runs
+// on its event's goroutine or, in Emit, on its own (callback). docs/guarantees.md has the table
+// of functions, with their goroutines, and the effects of a panic, of runtime.Goexit and of a
+// hang.
 //
 // # Locks
 //

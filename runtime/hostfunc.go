@@ -51,7 +51,7 @@ func (c *hostFunc) call(f func()) {
 			c.hung.Store(false)
 			return
 		}
-		c.host.misbehaved(c.name, fmt.Errorf("it has not returned after %v, and is not called again until then", patience), nil)
+		c.host.misbehaved(c.name, fmt.Errorf("the function has not returned after %v, and is not called again until it returns", patience), nil)
 	}
 }
 

@@ -10,12 +10,13 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// ReviveAlarm makes a parked alarm of the object due now, with all its runs before it,
-// and says whether it was parked. It returns when that is durable. An object that is out
-// of memory is not woken for it: its constructor may be why the alarm is parked.
+// ReviveAlarm makes a parked alarm of the object due now, clears its counts of failures,
+// and reports whether it was parked. It returns when the change is durable. It does not
+// wake an object that is out of memory: the constructor may be the reason why the alarm is
+// parked.
 //
-// Errors: ctx's; an *Error with ErrNoClass or ErrClosed, or if the object is in use and did
-// not get to it.
+// Errors: the cause of ctx; an *Error with ErrNoClass or ErrClosed, or if the object is in
+// use and did not run the event that revives the alarm.
 func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
 	const op = "revive alarm"
 	c := h.classes[id.Class]

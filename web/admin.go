@@ -24,8 +24,8 @@ type AdminOptions struct {
 	// Hosts are the host names that the listener answers to, in addition to localhost and IP addresses. With
 	// Tokens an empty list means any name: a page that reaches the listener by DNS rebinding has no token.
 	Hosts []string
-	// Tokens are those of which a caller must present one. None: no caller has to. They belong to operators
-	// alone, so they are others than those of [Options].
+	// A caller must present one of Tokens. If there are none, no caller needs a token. Tokens are for
+	// operators only, so use other ones than in [Options].
 	Tokens []string
 	// Kill ends the process as a power cut would, for the page's button. Nil: nobody can.
 	Kill func() error
@@ -33,8 +33,8 @@ type AdminOptions struct {
 	Supervised bool
 	// Questions are what the page suggests to ask agents.
 	Questions Questions
-	// Logger gets a line, with the remote address, for each request that changes something or reads
-	// what objects have stored. Nil discards them.
+	// Logger gets a line, with the remote address, for each request that changes something, exports
+	// an object, profiles the process or reaches an agent. Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -61,7 +61,8 @@ type AdminOptions struct {
 // Looking neither wakes an object nor prolongs its life; setting an alarm and
 // operating on what it has wake it.
 // It can do anything to any object, so it answers only to localhost, to IP addresses and to
-// AdminOptions.Hosts, and no page of another origin.
+// AdminOptions.Hosts (without Hosts but with Tokens: to any name), and it refuses pages of
+// other origins.
 func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	a := &admin{host: h}
 	if o != nil {

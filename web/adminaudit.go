@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// audited logs the requests of operators that change something or that read what objects have stored, before
-// they are carried out: a line each, with the remote address.
+// audited logs each request of an operator that changes something, exports an object or profiles the
+// process, before it passes the request on: one line, with the remote address.
 func (a *admin) audited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
@@ -18,14 +18,14 @@ func (a *admin) audited(next http.Handler) http.Handler {
 	})
 }
 
-// conversations passes the requests to agents that the page makes, WebSockets and transcripts, and logs them. The
-// pages that agents serve would have the origin of the operators' listener here, and so its rights.
+// conversations passes the page's requests to agents, WebSockets and transcripts, and logs them. It refuses other
+// requests: the pages that agents serve would have the origin of the admin listener, and so its rights.
 func (a *admin) conversations(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
 		transcript := r.Method == http.MethodGet && strings.HasSuffix(path, "/get-messages")
 		if !transcript && !isHandshake(r) {
-			refuse(w, http.StatusForbidden, "not_here", "this listener passes WebSockets and get-messages to agents; the rest is served by the other, --listen")
+			refuse(w, http.StatusForbidden, "not_here", "this listener passes only WebSockets and get-messages to agents; --listen serves other requests")
 			return
 		}
 		a.opts.Logger.Info("operator", "remote", r.RemoteAddr, "method", r.Method, "path", path)
@@ -33,7 +33,7 @@ func (a *admin) conversations(next http.Handler) http.Handler {
 	})
 }
 
-// sandboxed keeps what an object answers from being a page of this origin.
+// sandboxed prevents the response of an object from being a page of this origin.
 type sandboxed struct{ http.ResponseWriter }
 
 // Unwrap is for http.ResponseController.

@@ -16,16 +16,17 @@ const (
 	ipv6Network  = 64 // bits that one client has for itself, usually
 )
 
-// createLimit bounds how many objects each remote address creates, as one token bucket for each.
+// createLimit bounds the number of objects that each remote address creates, with one token
+// bucket for each address.
 type createLimit struct {
-	perMinute float64 // and how many at once; negative: no bound
+	perMinute float64 // also the size of a bucket; negative: no bound
 
 	mu      sync.Mutex
 	buckets map[netip.Prefix]bucket
-	rest    bucket // of the addresses that have none
+	rest    bucket // shared by the addresses without a bucket
 }
 
-// bucket has spent some of a budget, which comes back with time.
+// bucket is a token bucket, which refills with time.
 type bucket struct {
 	spent float64
 	at    time.Time
@@ -35,7 +36,7 @@ func newCreateLimit(perMinute int) *createLimit {
 	return &createLimit{perMinute: float64(perMinute), buckets: map[netip.Prefix]bucket{}}
 }
 
-// watch makes the host ask about the objects that a request would create.
+// watch makes the host check the limit for each object that a request would create.
 func (l *createLimit) watch(r *http.Request) *http.Request {
 	if l.perMinute < 0 {
 		return r
@@ -64,7 +65,7 @@ func (l *createLimit) allow(addr netip.Prefix, now time.Time) bool {
 	return ok
 }
 
-// sweepLocked drops the buckets from which nothing is spent.
+// sweepLocked drops the full buckets.
 func (l *createLimit) sweepLocked(now time.Time) {
 	for addr, b := range l.buckets {
 		if b.left(l.perMinute, now) >= l.perMinute {
@@ -86,8 +87,8 @@ func (b *bucket) spend(perMinute float64, now time.Time) bool {
 	return true
 }
 
-// networkOf is the network of a remote address that counts as one client. Addresses that are none, such
-// as those of Unix sockets, are one client together.
+// networkOf returns the network of a remote address, which counts as one client. Other addresses, such
+// as those of Unix sockets, count as one client together.
 func networkOf(remote string) netip.Prefix {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

@@ -52,9 +52,9 @@ type Options struct {
 	// StepTimeout bounds each read of a body and each write of a response, so that
 	// streams may last but not stall. Zero means 30 s; negative, no bound.
 	StepTimeout time.Duration
-	// BodyTimeout bounds the time for which a body is waited for, in all its reads together, plus a second
-	// for each 16 KiB that have come, so that a client cannot send one byte at a time for ever. Zero means
-	// 60 s; negative, no bound.
+	// BodyTimeout bounds the total time that the handler waits for a body, in all its reads, plus a second
+	// for each 16 KiB received, so that a client cannot send one byte at a time forever. Zero means 60 s;
+	// negative, no bound.
 	BodyTimeout time.Duration
 	// Hosts are the host names that the handler answers to, in addition to localhost and IP addresses. Empty
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
@@ -181,8 +181,8 @@ func classesOf(h *dohost.Host, names []string) []dohost.Class {
 	return slices.DeleteFunc(h.Classes(), func(c dohost.Class) bool { return !slices.Contains(names, c.Name()) })
 }
 
-// Roots returns the names of the classes that are not used as sub-agents only: those whose objects do
-// not belong to objects of another class. It is a list for Options.Classes.
+// Roots returns the names of the classes that are used as roots: their objects do not belong to
+// objects of another class. Use the result for Options.Classes.
 func Roots(classes []dohost.Class) []string {
 	owned := map[string]bool{}
 	for _, c := range classes {

@@ -36,7 +36,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 			log(a.Err, "alarm ended", "object", text{a.ID}, "scheduled", a.Scheduled, "late", a.Late, "attempt", a.Attempt)
 		},
 		AlarmParked: func(p dohost.ParkedAlarm) {
-			l.Warn("alarm parked: it is not delivered any more, until it is set or revived", "object", text{p.ID}, "reason", text{p.Reason},
+			l.Warn("alarm parked: the host does not deliver it until it is set or revived", "object", text{p.ID}, "reason", text{p.Reason},
 				"scheduled", p.Scheduled, "attempts", p.Attempts, "deaths", p.Deaths, "lost", p.Lost, "err", p.Err)
 		},
 		AlarmStale: func(id dohost.ID) { l.Debug("alarm overtaken", "object", text{id}) },

@@ -43,7 +43,7 @@ func NewMetrics() *Metrics {
 		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
 		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
-		parkedAlarms: counter("dohost_parked_alarms_total", "Alarms that were parked: they are not delivered any more.", "class", "reason"),
+		parkedAlarms: counter("dohost_parked_alarms_total", "Alarms that were parked: the host no longer delivers them.", "class", "reason"),
 		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
 		service:      counter("dohost_service_events_total", "What services report, as agents do of their fibers, schedules and queues.", "class", "event", "outcome"),
@@ -139,10 +139,10 @@ var (
 	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
 	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
 	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that are read and handled.", nil, nil)
-	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that found the read budget exhausted.", nil, nil)
+	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that were refused because the read budget was exhausted.", nil, nil)
 	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames that wait for clients.", nil, nil)
 	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed because their clients did not read.", nil, nil)
-	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, by events that still run too.", nil, nil)
+	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
 )
 
 // Describe names what Collect yields.

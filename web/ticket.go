@@ -56,8 +56,8 @@ func (t *tickets) issue(path string, now time.Time) string {
 	return text
 }
 
-// use takes the ticket off the query of a WebSocket handshake, and reports whether it is valid. Whatever it
-// reports, the ticket is not valid any more.
+// use removes the ticket from the query of a WebSocket handshake, and reports whether it is valid. In any
+// case the ticket is invalid afterwards.
 func (t *tickets) use(r *http.Request, now time.Time) bool {
 	if !isHandshake(r) {
 		return false
@@ -81,8 +81,8 @@ func hashPath(path string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(strings.Join(pathSegments(path), "/")))
 }
 
-// isHandshake reports whether a request opens a WebSocket, by all that RFC 6455 wants of one: a single header
-// does not turn another request into one.
+// isHandshake reports whether a request opens a WebSocket. It checks all requirements of RFC 6455: one header
+// alone does not make a request a handshake.
 func isHandshake(r *http.Request) bool {
 	if r.Method != http.MethodGet || !isUpgrade(r) || r.Header.Get("Sec-WebSocket-Key") == "" {
 		return false

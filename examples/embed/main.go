@@ -1,5 +1,5 @@
-// Command embed serves agents from an http.Server of its own, at URLs of its own. docs/embedding.md
-// explains it.
+// Command embed serves agents from its own http.Server, at its own URLs. docs/embedding.md explains
+// it.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// Notes is the class's name. A note is named after its user.
+// Notes is the name of the class. A note has the name of its user.
 const Notes dohost.Namespace[Note] = "note"
 
 // Note is an agent for each user, whose state is a text.
@@ -35,7 +35,7 @@ func Class() dohost.Class {
 		}))
 }
 
-// authorize lets each user reach the note of that name.
+// authorize lets each user reach only the note of that user's name.
 func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 	user, ok := userOf(r.Request)
 	switch {
@@ -47,7 +47,7 @@ func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error
 	return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
 }
 
-// userOf stands for the authentication that the server has.
+// userOf takes the place of the authentication that a real server has.
 func userOf(r *http.Request) (user string, ok bool) {
 	cookie, err := r.Cookie("user")
 	if err != nil || cookie.Value == "" {
@@ -61,7 +61,7 @@ func Handler(h *dohost.Host) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "home") })
 
-	// A URL of one's own: the session chooses the agent, which sees the path after /me.
+	// A URL of your own: the session selects the agent, which sees the path after /me.
 	mux.Handle("/me/", http.StripPrefix("/me", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, ok := userOf(r)
 		if !ok {
@@ -71,8 +71,8 @@ func Handler(h *dohost.Host) http.Handler {
 		h.ServeObject(w, r, Notes.Get(h, user).ID())
 	})))
 
-	// The URLs of the Agents SDK, /agents/{class}/{name}. They go past the mux, which redirects paths
-	// with an empty segment: clients with a basePath that begins with a slash send such.
+	// The URLs of the Agents SDK, /agents/{class}/{name}, bypass the mux: it redirects paths with an empty
+	// segment, and clients send such a path if their basePath begins with a slash.
 	agents := web.Handler(h, &web.Options{Classes: []string{string(Notes)}, NoObjects: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(strings.TrimLeft(r.URL.Path, "/"), "agents/") {
@@ -89,9 +89,9 @@ func main() {
 	}
 }
 
-// run serves until the process is interrupted. The host is closed first: it refuses new requests, lets
-// handlers finish, and closes the WebSockets, which the server does not know any more. Then the server
-// sends the last answers.
+// run serves until the process is interrupted. Then it closes the host first: the host refuses new requests,
+// lets handlers finish, and closes the WebSockets, which the server no longer tracks. After that the server
+// sends the last responses.
 func run(ctx context.Context, addr, dir string) error {
 	h, err := dohost.Open(dir, nil, Class())
 	if err != nil {

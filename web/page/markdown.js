@@ -4,9 +4,9 @@
 // is not decided. So, of a text that grows, what is painted only grows: it never shrinks and never changes.
 // A mark that opens something opens it for good: if nobody closes it, it ends with its block.
 
-// What the last line of a text may still become: a mark at its beginning. It is matched without the blanks around it.
+// Matches a last line that may still become a mark, such as the beginning of a heading. The line is trimmed first.
 const undecided = /^(?:#{1,6}|[-*+]|\d{1,3}[.)]?|`{1,2}|```.*)?$/s
-// After a blank these take anything, so that no match is tried twice: a line may be long, and of blanks.
+// After one blank these patterns accept any text, so that no match backtracks: a line may be long and blank.
 const heading = /^\s{0,3}#{1,6}\s(.*)$/s
 const bullet = /^\s*[-*+]\s(.*)$/s
 const numbered = /^\s*(\d{1,3})[.)]\s(.*)$/s

@@ -33,7 +33,7 @@ export class Host {
     throw Object.assign(new Error(message || res.statusText), { status: res.status })
   }
 
-  // facts describe the host. With the path of a socket they have a ticket for it, if the host wants tokens.
+  // facts fetches a description of the host. With the path of a socket it includes a ticket for that socket, if the host needs tokens.
   facts(path) {
     const query = path ? '?' + new URLSearchParams({ socket: new URL(path, location.origin).pathname }) : ''
     return this.ask('GET', '/page/host.json' + query, 4000)
