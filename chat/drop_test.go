@@ -109,6 +109,7 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 
 // What was said vanishes, and is said anew; the tool does not run again whose outcome is there.
 func TestDropAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
 		if end := asker.ended["one"]; end.Outcome != "completed" {
 			return fmt.Errorf("%+v", end)
@@ -127,6 +128,7 @@ func TestDropAtEveryPoint(t *testing.T) {
 
 // What was said vanishes, and nothing follows.
 func TestDropAllAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true, Stop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
 		if end := asker.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {
 			return fmt.Errorf("%+v, %q", end, last.PlainText())

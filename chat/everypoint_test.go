@@ -119,6 +119,7 @@ func places() []string {
 }
 
 func TestReplyAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 3}
 	all := &crowd{cage: c}
 	s := scenario(c, all, parrotClass(c, nil))
@@ -137,6 +138,7 @@ func TestReplyAtEveryPoint(t *testing.T) {
 }
 
 func TestQueueOfThreeAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 2}
 	all := &crowd{cage: c}
 	s := scenario(c, all, parrotClass(c, nil))
@@ -150,6 +152,7 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 // A reply that is stopped in mid-sentence has said what was seen of it, and nothing follows; the next one
 // is answered whole.
 func TestCancelAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 4}
 	all := &crowd{cage: c}
 	s := scenario(c, all, parrotClass(c, nil))
@@ -200,6 +203,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 
 // A reply that takes the place of another is there alone, and whole.
 func TestRegenerateAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 2}
 	all := &crowd{cage: c}
 	s := scenario(c, all, parrotClass(c, nil))
@@ -225,6 +229,7 @@ func TestRegenerateAtEveryPoint(t *testing.T) {
 
 // What a second run of the handler leaves behind, wherever that is ended.
 func TestSecondRunAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 3}
 	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
 		if i == 1 && c.calls.Load() == 1 {
@@ -241,6 +246,7 @@ func TestSecondRunAtEveryPoint(t *testing.T) {
 
 // A reply that fails ends for those too who were not there then.
 func TestFailureAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 {

@@ -199,6 +199,7 @@ func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.
 
 // Calls of an answer that is cut off run if they are whole, and none is told to have run that has not.
 func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	m := &author{cage: &cage{words: 3}}
 	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
 }
@@ -206,6 +207,7 @@ func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 // Of an answer that is retrieved all calls are made, and nothing is asked for again: unless two endings interrupted both
 // of its calls, since an author that has no output calls again.
 func TestRetrievedCallsAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	m := &author{cage: &cage{words: 3}}
 	m.atEveryPoint(t, archive{m}, func(calls []chat.Part) error {
 		var first string

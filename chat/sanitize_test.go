@@ -87,6 +87,7 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 
 // TestAGuardedMessageFits has messages that are too large in each way.
 func TestAGuardedMessageFits(t *testing.T) {
+	t.Parallel()
 	big := strings.Repeat("é<", maxMessage/3) // three bytes, two units
 	output := func(id, json string) string {
 		return fmt.Sprintf(`{"type":"tool-f","toolCallId":%q,"state":"output-available","input":{},"output":%s}`, id, json)

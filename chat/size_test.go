@@ -27,6 +27,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 
 // A conversation that is larger than a response may be unflushed is read in pieces.
 func TestGetMessagesOfLongConversation(t *testing.T) {
+	t.Parallel()
 	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		const n, size = 2_000, 10_000
 		for from := 0; from < n; from += 500 { // as many as an event can write

@@ -117,6 +117,7 @@ func (m *clerk) scenario(all *crowd, class dohost.Class) dohosttest.Scenario {
 }
 
 func TestServerToolAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
 	s := m.scenario(all, clerkClass(m, false))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
@@ -165,6 +166,7 @@ func (r *reader) answers(ctx context.Context, state string, words int, ask map[s
 }
 
 func TestClientToolAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	m, all := &clerk{cage: &cage{words: 2}, tool: "ask"}, &crowd{}
 	s := m.scenario(all, clerkClass(m, false))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
@@ -269,6 +271,7 @@ func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
 }
 
 func TestApprovalAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	m, all := &clerk{cage: &cage{words: 2}, tool: "stamp"}, &crowd{}
 	s := m.scenario(all, clerkClass(m, true))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {

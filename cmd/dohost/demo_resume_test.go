@@ -89,7 +89,7 @@ func longText(t *testing.T) string {
 // began with.
 func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
 	t.Parallel()
-	bin, data := build(t), filepath.Join(t.TempDir(), "data")
+	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
 	first := startDemo(t, bin, nil, "--dir", longText(t), "--data", data, "--kills", "0", "--chaos-at", "release", "--chaos-style", "crash")
 	first.until(`steps \d`)
 	before, err := os.ReadFile(filepath.Join(data, planFile))
@@ -116,38 +116,6 @@ func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
 	}
 	if _, err := os.Stat(data); err == nil {
 		t.Errorf("%s is still there", data)
-	}
-}
-
-// fullWhile makes the store believe that the disk is full while a file exists.
-var fullWhile = []edit{
-	{"objectstore/space.go", "import (\n", "import (\n\t\"os\"\n"},
-	{"objectstore/space.go", "	cause := g.flush()\n", "	cause := g.flush()\n	if _, err := os.Stat(os.Getenv(\"FULL\")); err == nil {\n		refusal = ErrNoSpace\n		g.refusal.Store(&refusal)\n		return\n	}\n"},
-}
-
-func TestDemoSaysThatTheDiskIsFullAndGoesOn(t *testing.T) {
-	t.Parallel()
-	bin, data, full := build(t, fullWhile...), filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "full")
-	s := startDemo(t, bin, []string{"FULL=" + full}, "--dir", longText(t), "--data", data, "--kills", "0")
-	s.until(`steps \d`)
-	if err := os.WriteFile(full, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const says = "The store in %/store refuses writes, because the disk is almost full; make room, and it goes on"
-	want := strings.ReplaceAll(says, "%", data)
-	s.until("(?m)^" + regexp.QuoteMeta(want) + "$")
-	if err := os.Remove(full); err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.end()
-	if err != nil || !strings.Contains(out, "agree to the last one") || strings.Count(out, want) != 1 {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if err := os.WriteFile(full, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, status := runDemoWith(t, []string{"FULL=" + full}, bin, "--data", data); status != 1 || !strings.Contains(out, "The store in "+data+"/store refuses writes, because the disk is almost full: ") {
-		t.Errorf("full from the beginning: status %d\n%s", status, out)
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,11 +26,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // most tests wait for other processes
 	testscript.Main(m, map[string]func(){
-		"dohost": main,
-		"lab":    func() { cli.Main(lab(), quarry(), probing()) },
-		"forum":  func() { cli.Main(speaking()...) },
-		"req":    req,
+		"dohost":  main,
+		"lab":     func() { cli.Main(lab(), quarry(), probing()) },
+		"forum":   func() { cli.Main(speaking()...) },
+		"req":     req,
+		"ringing": func() { cli.Main(ringing()) },
 	})
 }
 

@@ -39,7 +39,8 @@ func as(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(self, program); err != nil {
+	// A hard link, since the demo starts its own executable again: a symbolic link would be resolved.
+	if err := os.Link(self, program); err != nil {
 		t.Fatal(err)
 	}
 	return program

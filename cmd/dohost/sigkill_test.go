@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,17 +24,26 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// bells gives the built-in class a handler for its alarm, which rings once.
-var bells = edit{
-	"examples/counter/counter.go",
-	"dohost.Expose(\"add\", (*Counter).Add))\n}",
-	`dohost.Expose("add", (*Counter).Add), dohost.OnAlarm((*Counter).ring))
+// ringing serves a counter that adds 1 when its alarm is due.
+func ringing() dohost.Class {
+	const counters dohost.Namespace[ringer] = "counter"
+	return dohost.Bind(counters, func(_ context.Context, st *dohost.State) (*ringer, error) { return &ringer{st}, nil },
+		dohost.Expose("add", (*ringer).add),
+		dohost.OnAlarm(func(r *ringer, ctx context.Context, _ dohost.AlarmInfo) error {
+			_, err := r.add(ctx, 1)
+			return err
+		}))
 }
 
-func (c *Counter) ring(ctx context.Context, _ dohost.AlarmInfo) error {
-	_, err := c.Add(ctx, 1)
-	return err
-}`,
+type ringer struct{ st *dohost.State }
+
+// add adds n and returns the sum.
+func (r *ringer) add(ctx context.Context, n int) (int, error) {
+	sum, _, err := dohost.Get[int](ctx, r.st.Storage(), "n")
+	if err != nil {
+		return 0, err
+	}
+	return sum + n, dohost.Put(ctx, r.st.Storage(), "n", sum+n)
 }
 
 const (
@@ -54,7 +64,7 @@ func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	seed := rand.Uint64() % 1_000_000
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	bin, data := build(t, bells), filepath.Join(t.TempDir(), "data")
+	bin, data := as(t, "ringing"), filepath.Join(t.TempDir(), "data")
 	book := newLedger(t)
 	late := 0
 	for round := range killRounds {
