@@ -311,6 +311,35 @@ func (h *pageHost) visit(t *testing.T, c *chrome, s screen, agent string, public
 	return v
 }
 
+// TestPageAsksForApproval clicks the buttons under a call that waits for an approval, on a page that is served with a
+// class whose model makes such calls.
+func TestPageAsksForApproval(t *testing.T) {
+	h, c := serveHost(t, buildServer(t)), startChrome(t, tool(t, "chromium", "chromium-browser", "google-chrome"))
+	for i, s := range []screen{desktop, phone} {
+		t.Run(s.name, func(t *testing.T) { // the browser ends with the test, the tab before it
+			approveAndDeny(t, &visit{h, c, s, visitors[i], "http://" + h.admin + "/#Teller/" + visitors[i], nil})
+		})
+	}
+}
+
+func approveAndDeny(t *testing.T, v *visit) {
+	v.open(t)
+	stored := `const parts = async () => (await (await fetch("/agents/teller/` + v.agent + `/get-messages")).json()).flatMap((m) => m.parts);
+		const has = async (state, output) => { const of = (await parts()).filter((p) => p.type === "tool-stamp");
+			if (of.at(-1).state !== state || of.at(-1).output !== output) throw new Error(JSON.stringify(of)); };`
+	v.do(t, connected+`type("stamp 5"); await until("it asks", () => the('.tool[data-state="approval-requested"] button'));`)
+	v.picture(t, "approval")
+	v.do(t, stored+`await has("approval-requested", undefined);
+		the('.tool[data-state="approval-requested"] button').click();
+		await until("the call has run", () => the('.tool[data-state="output-available"]'));
+		await until("it speaks", () => words() >= 5); await idle(); await has("output-available", "stamped");`)
+	v.do(t, stored+`type("stamp 3"); await until("it asks again", () => the('.tool[data-state="approval-requested"] button.quiet'));
+		the('.tool[data-state="approval-requested"] button.quiet').click();
+		await until("the call was refused", () => the('.tool[data-state="output-denied"]')); await idle(); await has("output-denied", undefined);
+		if (the('.tool[data-state="approval-requested"]')) throw new Error("it still asks");`)
+	v.picture(t, "approved and denied")
+}
+
 // again opens the page once more.
 func (v *visit) again(t *testing.T) *visit {
 	t.Helper()

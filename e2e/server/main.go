@@ -13,10 +13,15 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/cli"
 	"github.com/dohost/dohost/web"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" { // dohost serve, with its page
+		cli.Main(tellerClass())
+		return
+	}
 	data := flag.String("data", "", "where the store lives")
 	idle := flag.Duration("idle", time.Minute, "evict agents that were idle for this long")
 	flag.Parse()
