@@ -1,0 +1,231 @@
+package archtest
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// The style of the project bans some phrases (see docs/glossary.md). The tree had thousands of them when the ban began, so
+// testdata/prose.txt has a ceiling for each phrase in each package and document. A count above its ceiling is a
+// failure, and so is a count below it: the change that removes a phrase lowers the ceiling with -lower.
+
+var lower = flag.Bool("lower", false, "write the present counts of banned phrases to testdata/prose.txt")
+
+// A phrase is banned from comments and documents.
+type phrase struct {
+	name string
+	re   *regexp.Regexp
+}
+
+var phrases = []phrase{
+	{"what", regexp.MustCompile(`(?i)\bwhat(ever)?\b`)},
+	{"who", regexp.MustCompile(`(?i)\bwho(m|ever)?\b`)},
+	{"of-which", regexp.MustCompile(`(?i)\b(of|by|for|in|with|from|to|at|than) which\b|\bwhose\b`)},
+	{"somebody", regexp.MustCompile(`(?i)\b(some|no|any)body\b`)},
+	{"go-on", regexp.MustCompile(`(?i)\b(go|goes|going|gone|went) on\b`)},
+	{"is-told", regexp.MustCompile(`(?i)\b(is|are|was|were|be|been|being) (told|shown)\b`)},
+	{"behind", regexp.MustCompile(`(?i)\bbehind\b`)},
+	{"beside", regexp.MustCompile(`(?i)\bbesides?\b`)},
+	{"meanwhile", regexp.MustCompile(`(?i)\bmeanwhile\b`)},
+	{"at-once", regexp.MustCompile(`(?i)\bat once\b`)},
+}
+
+// passage is a comment or a document.
+type passage struct {
+	place string // a package, a package and " tests", or the path of a document
+	at    string
+	text  string
+}
+
+// passages returns the comments of the packages and the documents of a repository.
+func passages(fsys fs.FS) (all []passage, err error) {
+	t, err := load(fsys)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range t.files {
+		place := f.dir
+		if f.test {
+			place += " tests"
+		}
+		for _, group := range f.syntax.Comments {
+			pos := t.fset.Position(group.Pos())
+			all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), quoted.ReplaceAllString(group.Text(), "")})
+		}
+	}
+	err = fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if p != "." && ignored(fsys, p) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(p) != ".md" || p == glossary {
+			return nil
+		}
+		text, err := fs.ReadFile(fsys, p)
+		all = append(all, passage{p, p, quoted.ReplaceAllString(fenced.ReplaceAllString(string(text), ""), "")})
+		return err
+	})
+	return all, err
+}
+
+// glossary is the document that lists the phrases.
+const glossary = "docs/glossary.md"
+
+var (
+	quoted = regexp.MustCompile("`[^`\n]*`")
+	fenced = regexp.MustCompile("(?ms)^```.*?^```$|^    .*?$")
+)
+
+// counts is the number of phrases in each place, and where they are.
+type counts map[string]map[string][]string
+
+func countPhrases(all []passage) (found counts, words map[string]int) {
+	found, words = counts{}, map[string]int{}
+	for _, p := range all {
+		words[p.place] += len(strings.Fields(p.text))
+		for _, ph := range phrases {
+			for range ph.re.FindAllStringIndex(p.text, -1) {
+				if found[p.place] == nil {
+					found[p.place] = map[string][]string{}
+				}
+				found[p.place][ph.name] = append(found[p.place][ph.name], p.at)
+			}
+		}
+	}
+	return found, words
+}
+
+// String returns the lines of a file of ceilings.
+func (c counts) String() string {
+	var b strings.Builder
+	for _, place := range slices.Sorted(maps.Keys(c)) {
+		for _, name := range slices.Sorted(maps.Keys(c[place])) {
+			fmt.Fprintf(&b, "%s\t%s\t%d\n", place, name, len(c[place][name]))
+		}
+	}
+	return b.String()
+}
+
+// against compares counts with the ceilings of a file.
+func (c counts) against(ceilings string) (problems []string, err error) {
+	allowed := map[[2]string]int{}
+	for line := range strings.Lines(ceilings) {
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		n, err := strconv.Atoi(columns[len(columns)-1])
+		if err != nil || len(columns) != 3 {
+			return nil, fmt.Errorf("%q: want a place, a phrase and a number", line)
+		}
+		allowed[[2]string{columns[0], columns[1]}] = n
+	}
+	for place, names := range c {
+		for name, at := range names {
+			key := [2]string{place, name}
+			if n := allowed[key]; len(at) > n {
+				problems = append(problems, fmt.Sprintf("%s has %d times %q, the ceiling is %d: %s", place, len(at), name, n, strings.Join(slices.Compact(at), ", ")))
+			} else if len(at) == n {
+				delete(allowed, key)
+			}
+		}
+	}
+	for key, n := range allowed {
+		if len(c[key[0]][key[1]]) < n {
+			problems = append(problems, fmt.Sprintf("%s has fewer than %d times %q: go test ./internal/archtest -run Phrases -lower", key[0], n, key[1]))
+		}
+	}
+	slices.Sort(problems)
+	return problems, nil
+}
+
+// TestBannedPhrases compares the tree with testdata/prose.txt, and logs the rates of the whole tree.
+func TestBannedPhrases(t *testing.T) {
+	all, err := passages(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, words := countPhrases(all)
+	const file = "testdata/prose.txt"
+	if *lower {
+		if err := os.WriteFile(file, []byte(found.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ceilings, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := found.against(string(ceilings))
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v\n%s", err, lines(problems))
+	}
+	logRates(t, found, words)
+}
+
+// logRates logs the phrases in a thousand words of the product's comments, of tests' comments, and of documents.
+func logRates(t *testing.T, found counts, words map[string]int) {
+	kind := func(place string) string {
+		switch {
+		case strings.HasSuffix(place, ".md"):
+			return "documents"
+		case strings.HasSuffix(place, " tests"):
+			return "tests"
+		}
+		return "comments"
+	}
+	sums, phrasesOf := map[string]int{}, map[string]map[string]int{"documents": {}, "tests": {}, "comments": {}}
+	for place, n := range words {
+		sums[kind(place)] += n
+		for name, at := range found[place] {
+			phrasesOf[kind(place)][name] += len(at)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(sums)) {
+		line := fmt.Sprintf("%s: %d words; in a thousand:", k, sums[k])
+		for _, p := range phrases {
+			line += fmt.Sprintf(" %s %.2f", p.name, 1000*float64(phrasesOf[k][p.name])/float64(sums[k]))
+		}
+		t.Log(line)
+	}
+}
+
+func TestBannedPhrasesArePlanted(t *testing.T) {
+	all, err := passages(fstest.MapFS{
+		"go.mod":          {Data: []byte("module " + modulePath)},
+		"alarm/a.go":      {Data: []byte("// Package alarm says what it is, `what` it was.\npackage alarm\n\n// Whoever goes on, besides, is told at once\n// by somebody behind it, of which meanwhile.\nvar what = \"who\"\n")},
+		"alarm/a_test.go": {Data: []byte("package alarm\n\n/* What. */\n")},
+		"docs/a.md":       {Data: []byte("What is at\nonce?\n```go\nwhat\n```\n    what\n")},
+		glossary:          {Data: []byte("what")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, words := countPhrases(all)
+	const want = "alarm\tat-once\t1\nalarm\tbehind\t1\nalarm\tbeside\t1\nalarm\tgo-on\t1\nalarm\tis-told\t1\nalarm\tmeanwhile\t1\n" +
+		"alarm\tof-which\t1\nalarm\tsomebody\t1\nalarm\twhat\t1\nalarm\twho\t1\nalarm tests\twhat\t1\ndocs/a.md\twhat\t1\n"
+	if found.String() != want || words["alarm"] != 23 {
+		t.Errorf("%v\nfound\n%swant\n%s", words, found, want)
+	}
+	got, err := found.against("alarm\tat-once\t2\nalarm\twhat\t0\nagent\twho\t1\n" + strings.ReplaceAll(strings.ReplaceAll(want, "alarm\tat-once\t1\n", ""), "alarm\twhat\t1\n", ""))
+	problems := []string{
+		`agent has fewer than 1 times "who": go test ./internal/archtest -run Phrases -lower`,
+		`alarm has 1 times "what", the ceiling is 0: alarm/a.go:1`,
+		`alarm has fewer than 2 times "at-once": go test ./internal/archtest -run Phrases -lower`,
+	}
+	if err != nil || !slices.Equal(got, problems) {
+		t.Errorf("%v\n%s", err, lines(got))
+	}
+}
