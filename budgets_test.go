@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +96,89 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 			t.Errorf("in the end: %+v", u)
 		}
 	})
+}
+
+// TestReadBudgetCountsAFrameThatIsDropped has a frame wait too long for the turn.
+func TestReadBudgetCountsAFrameThatIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := openDoor(t, echoHall(), &dohost.Options{MaxAge: 5 * time.Second})
+		ws, _ := d.dial(t, "a")
+		quit, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error {
+				<-quit
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if err := ws.Write(t.Context(), websocket.MessageBinary, make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if u := d.ReadBudget(); u.Used < 1<<20-4<<10 {
+			t.Errorf("a frame waits: %+v", u)
+		}
+		pass(10 * time.Second)
+		if u := d.ReadBudget(); u.Used != 0 {
+			t.Errorf("it was dropped: %+v", u)
+		}
+		close(quit)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReadBudgetCountsTheFramesOfWaitingHandlers has one client send frames of 1 MiB to handlers that wait. Small
+// frames of the same socket pass. The bytes return to the budget when the handlers end, also with their incarnation.
+func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(t *testing.T, d *door, quit chan struct{})
+	}{
+		{"the handlers return", func(_ *testing.T, _ *door, quit chan struct{}) { close(quit) }},
+		{"the incarnation ends", func(t *testing.T, d *door, _ chan struct{}) {
+			if !d.Evict(halls.Get(d, "a").ID(), dohost.Fence) {
+				t.Error("not evicted")
+			}
+		}},
+		{"a handler panics", func(t *testing.T, d *door, _ chan struct{}) {
+			_ = halls.Get(d, "a").Do(t.Context(), func(context.Context, *hall) error { panic("enough") })
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			quit := make(chan struct{})
+			var begun, small atomic.Int64
+			e := &hallEvents{message: func(_ *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
+				if len(f.Data) < 100 {
+					small.Add(1)
+					return nil
+				}
+				begun.Add(1)
+				_, _, err := dohost.Recv(ctx, quit)
+				return err
+			}}
+			d := openDoor(t, e, &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 5 << 19, Grace: -1})
+			ws, _ := d.dial(t, "a")
+			go func() { _, _, _ = ws.Read(t.Context()) }()
+			for i := range 2 {
+				if err := ws.Write(t.Context(), websocket.MessageBinary, make([]byte, 1<<20)); err != nil {
+					t.Fatal(err)
+				}
+				say(t, ws, "small")
+				synctest.Wait()
+				want := int64(i+1) * (1<<20 + 1 - 4<<10)
+				if u := d.ReadBudget(); begun.Load() != int64(i+1) || small.Load() != begun.Load() || u.Used != want {
+					t.Errorf("%s: %d handlers wait, %d small frames, %+v, want %d used", tt.name, begun.Load(), small.Load(), u, want)
+				}
+			}
+			tt.end(t, d, quit)
+			synctest.Wait()
+			if u := d.ReadBudget(); u.Used != 0 {
+				t.Errorf("%s: in the end %+v", tt.name, u)
+			}
+		})
+	}
 }
 
 func TestLargeFrameHasToArriveInTime(t *testing.T) {

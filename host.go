@@ -53,9 +53,10 @@ type Options struct {
 	// DefaultMaxFrame; negative is an error.
 	MaxFrame int
 	// ReadBudget bounds the bytes of request bodies and frames that the host reads and handles at
-	// one time, for all clients together. The first 4 KiB of each do not count, nor do those of a
-	// body beyond 16 MiB. A client that finds the budget exhausted for 10 s gets status 503, or
-	// its socket is closed with CloseBusy. Zero means DefaultReadBudget; negative is an error.
+	// one time, for all clients together. They count until their handler has returned, also while it
+	// awaits. The first 4 KiB of each do not count, nor do those of a body beyond 16 MiB. A client
+	// that finds the budget exhausted for 10 s gets status 503, or its socket is closed with
+	// CloseBusy. Zero means DefaultReadBudget; negative is an error.
 	ReadBudget int64
 	// SendBudget bounds the bytes of frames that wait for all clients with WebSockets; a frame
 	// for many sockets counts once. Beyond it the host closes the sockets with the most

@@ -134,6 +134,16 @@ func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {
 	return nil
 }
 
+// Move moves all bytes of the lease to a new one, which it returns; nil if there are none.
+func (l *Lease) Move() *Lease {
+	if l == nil || l.held == 0 {
+		return nil
+	}
+	moved := *l
+	l.held = 0
+	return &moved
+}
+
 // Release returns all bytes of the lease, which can be used again.
 func (l *Lease) Release() {
 	if l != nil && l.held > 0 {

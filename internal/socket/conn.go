@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -164,7 +165,7 @@ func (c *Conn) read() Closing {
 			return closingOf(err)
 		}
 		if err == nil && !refused && !c.orphaned() && !c.answersItself(f) {
-			err = c.deliver(f)
+			err = c.deliver(f, lease.Move())
 		}
 		if err != nil {
 			c.refuse(err)
@@ -202,17 +203,21 @@ func (c *Conn) answersItself(f Frame) bool {
 }
 
 // deliver gives a frame to the object, and returns when the handler has returned or has
-// given up the turn. An error says that it did not run.
-func (c *Conn) deliver(f Frame) error {
+// given up the turn. An error says that it did not run. The lease, which covers the frame, is
+// released when the handler has returned or will not run.
+func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 	ev := &socketEvent{c: c, frame: f, away: make(chan struct{})}
+	ev.lease.Store(lease)
 	sent, err := c.table.host.Send(c.ctx, c.id, runtime.Call{Op: "socket message", Size: len(f.Data), Handler: ev})
 	if err != nil {
+		lease.Release()
 		return err
 	}
 	select {
 	case <-ev.away:
 		return nil
 	case err := <-sent.Done():
+		ev.lease.Swap(nil).Release() // unless a handler has it
 		if e, ok := errors.AsType[*runtime.Error](err); ok && e.Ran == runtime.RanNo {
 			return err
 		}
@@ -238,12 +243,14 @@ func (c *Conn) refuse(err error) {
 type socketEvent struct {
 	c     *Conn
 	frame Frame
-	away  chan struct{} // closed when the handler has given up the turn
+	lease atomic.Pointer[budget.Lease] // of the frame; the one that swaps it for nil releases it
+	away  chan struct{}                // closed when the handler has given up the turn
 	how   *Closing
 }
 
 // Handle calls the object's handler.
 func (e *socketEvent) Handle(ctx context.Context, instance any) error {
+	defer e.lease.Swap(nil).Release()
 	if e.c.orphaned() {
 		return nil // it was queued for an incarnation that has ended, and its sockets with it
 	}
