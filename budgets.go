@@ -18,9 +18,13 @@ const (
 	DefaultSendBudget = 256 << 20
 )
 
-// maxReserved is the largest share of the budget for the body of one request: a handler that reads a longer
-// body is assumed not to keep all of it.
-const maxReserved = 16 << 20
+// The share of the budget for the body of one request.
+const (
+	// maxReserved is the largest share: a handler that reads a longer body is assumed not to keep all of it.
+	maxReserved = 16 << 20
+	// maxAnnounced is the largest share that a request gets for its Content-Length, before any byte arrives.
+	maxAnnounced = 64 << 10
+)
 
 // limits returns the limits of the host's sockets.
 func (o *Options) limits() socket.Limits {
@@ -83,14 +87,14 @@ type bodyShare struct {
 	read    int64
 }
 
-// shareOf reserves the known length of a body, and returns its share with one holder; nil for a request
-// without a body.
+// shareOf returns the share of a request's body, with one holder; nil for a request without a body. It reserves
+// the length that the client announces, up to maxAnnounced: a long body gets its bytes as they arrive.
 func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	s := &bodyShare{quit: r.Context().Done(), lease: h.reads.Lease(), holders: 1}
-	return s, s.reserve(r.ContentLength)
+	return s, s.reserve(min(r.ContentLength, maxAnnounced))
 }
 
 func (s *bodyShare) reserve(n int64) error {

@@ -258,6 +258,50 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	}
 }
 
+// silentBody is a body of which no byte arrives before quit is closed.
+type silentBody struct{ quit chan struct{} }
+
+func (s silentBody) Read([]byte) (int, error) {
+	<-s.quit
+	return 0, io.EOF
+}
+
+func (s silentBody) Close() error { return nil }
+
+// TestReadBudgetIsNotForAnnouncedBytes has requests that announce more than the budget together, and send nothing.
+func TestReadBudgetIsNotForAnnouncedBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, nil)
+		quit := make(chan struct{})
+		for range 17 {
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/", silentBody{quit})
+			r.ContentLength = 16 << 20
+			go func() {
+				if _, release, err := h.ReadBody(r); err != nil {
+					t.Error(err)
+				} else {
+					release()
+				}
+			}()
+		}
+		synctest.Wait()
+		if u := h.ReadBudget(); u.Used > 17*64<<10 || u.Refused != 0 {
+			t.Errorf("%+v", u)
+		}
+		large := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(strings.Repeat("x", 16<<20)))
+		if body, release, err := h.ReadBody(large); err != nil || len(body) != 16<<20 {
+			t.Errorf("%d bytes, %v", len(body), err)
+		} else {
+			release()
+		}
+		close(quit)
+		synctest.Wait()
+		if u := h.ReadBudget(); u.Used != 0 {
+			t.Errorf("in the end: %+v", u)
+		}
+	})
+}
+
 // TestReadBudgetOfAHandlerThatOutlivesItsRequest counts the body until the handler has returned.
 func TestReadBudgetOfAHandlerThatOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
