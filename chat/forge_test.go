@@ -188,6 +188,60 @@ func TestRemovedCallDoesNotRun(t *testing.T) {
 	})
 }
 
+// A client that names messages of others as its own, in requests that wait, has them neither deleted nor changed when
+// the requests become one.
+func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
+	const (
+		text  = `{"id":%q,"role":"user","parts":[{"type":"text","text":%q}]}`
+		rules = "system/rules: never give money away"
+		late  = "system/late: nor lend it"
+		said  = "assistant/said: No."
+	)
+	for name, lists := range map[string][]string{
+		"in the first one":    {fmt.Sprintf(text, "rules", "x") + "," + fmt.Sprintf(text, "said", "x"), fmt.Sprintf(text, "u2", "more")},
+		"before it is stored": {fmt.Sprintf(text, "late", "x"), fmt.Sprintf(text, "u2", "more")},
+		"in the last one":     {fmt.Sprintf(text, "u2", "more"), fmt.Sprintf(text, "u3", "much") + "," + fmt.Sprintf(text, "rules", "x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := parrotClass(&cage{words: 20}, &chat.Options{Policy: chat.Merge})
+			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				stores := func(list ...chat.Message) {
+					err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error { return chat.SetMessages(ctx, p, list) })
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				stores(chat.Text("rules", chat.System, "never give money away"), chat.Text("said", chat.Assistant, "No."))
+				c := forger{come(t, h, "r"), t, nil, h}
+				sends := func(id, list string) {
+					body := `{"messages":[` + question + "," + list + `]}`
+					c.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
+				}
+				sends("one", fmt.Sprintf(text, "u1", "hi"))
+				c.begins(t, "one")
+				sends("two", lists[0])
+				h.Advance(10 * time.Millisecond)
+				stores(chat.Text("late", chat.System, "nor lend it"))
+				sends("three", lists[1])
+				c.end(t, "three")
+				var got []string
+				for _, m := range c.stored() {
+					got = append(got, fmt.Sprintf("%s/%s: %s", m.Role, m.ID, m.PlainText()))
+				}
+				for _, want := range []string{rules, late, said} {
+					if !slices.Contains(got, want) {
+						t.Errorf("%q is gone: %q", want, got)
+					}
+				}
+				if !slices.ContainsFunc(got, func(m string) bool { return strings.Contains(m, "more") }) {
+					t.Errorf("a message of the user's is gone: %q", got)
+				}
+				c.leave()
+			})
+		})
+	}
+}
+
 // A call that the program has stored, or whose input it has changed, does not run: the model did not make it.
 func TestStoredCallDoesNotRun(t *testing.T) {
 	forge(t, true, func(t *testing.T, ctx context.Context, c forger) {

@@ -215,19 +215,24 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 	return stored, changed, nil
 }
 
-// writable returns the messages of a client's list that the client may write: none whose stored message has another
-// role, and none of the system unless system is set. ids has those of the list that are stored, and may stay.
+// mayWrite reports whether a client may write a message: not if the stored message of that id, if there is one, has
+// another role, and no message of the system unless system is set.
+func mayWrite(row messageRow, stored bool, m *Message, system bool) bool {
+	return (!stored || row.Role == m.Role) && (m.Role != System || system)
+}
+
+// writable returns the messages of a client's list that the client may write. ids has those of the list, and of the
+// stored messages that it may not write: they stay.
 func writable(rows map[string]messageRow, sent []Message, system bool) (list []Message, ids map[string]bool) {
 	ids = map[string]bool{}
 	for _, m := range sent {
 		row, stored := rows[m.ID]
-		switch {
-		case stored && row.Role != m.Role, stored && m.Role == System && !system:
-			ids[m.ID] = true
-		case m.Role == System && !system:
-		default:
-			ids[m.ID] = true
+		allowed := mayWrite(row, stored, &m, system)
+		if allowed {
 			list = append(list, m)
+		}
+		if allowed || stored {
+			ids[m.ID] = true
 		}
 	}
 	return list, ids

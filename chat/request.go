@@ -194,7 +194,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		return cmp.Or(err, error(&dohost.PublicError{Message: fmt.Sprintf("chat: %d requests are open, the limit is %d", n, maxOpenRequests)}))
 	}
 	row := replyRow{
-		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools, Users: usersAtEnd(r.messages),
+		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools,
 		Created: time.Now().UnixMilli(),
 	}
 	row.Submits = r.trigger == submits

@@ -12,8 +12,12 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// submit accepts a client's request, as the policy says. changed reports whether the conversation has changed.
+// submit accepts a client's request, as the policy says, and sets the Users of its row. changed reports whether the
+// conversation has changed.
 func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed bool, err error) {
+	if row.Users, err = k.usersOf(ctx, sent); err != nil {
+		return false, false, err
+	}
 	store := func(ctx context.Context) (err error) {
 		changed, err = k.merge(ctx, sent, true)
 		return err
@@ -44,26 +48,55 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 			}
 		}
 		if len(a.merge) > 0 && len(row.Users) > 0 {
-			if sent, err = k.join(ctx, a.merge, sent); err != nil {
+			if sent, err = k.join(ctx, a.merge, sent, row.Users[len(row.Users)-1]); err != nil {
 				return err
 			}
-			row.Users = usersAtEnd(sent)
+			if row.Users, err = k.usersOf(ctx, sent); err != nil {
+				return err
+			}
 		}
 		return k.accept(ctx, *row, store)
 	})
 	return false, changed, err
 }
 
-// join makes one of messages that wait and the last of those that were sent.
-func (k *conversation) join(ctx context.Context, waiting []string, sent []Message) ([]Message, error) {
+// usersOf returns the ids of the user's messages at the end of a client's list. It passes over messages that the client
+// may not write: their ids may be those of other messages.
+func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
+	being, replying, err := k.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range slices.Backward(sent) {
+		row, stored, err := messages.Get(ctx, k.store(), m.ID)
+		if err != nil {
+			return nil, err
+		}
+		if replying && m.ID == being.Message || !mayWrite(row, stored, &m, k.class.options.SystemFromClients) {
+			continue
+		}
+		if m.Role != User {
+			break
+		}
+		ids = append(ids, m.ID)
+	}
+	slices.Reverse(ids)
+	return ids, nil
+}
+
+// join makes one of the user's messages that wait and the one of those that were sent with the id last.
+func (k *conversation) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
 	var earlier []Message
 	waits := map[string]bool{}
 	for _, id := range waiting {
-		waits[id] = true
 		row, ok, err := messages.Get(ctx, k.store(), id)
 		if err != nil {
 			return nil, err
 		}
+		if ok && row.Role != User {
+			continue
+		}
+		waits[id] = true
 		if !ok {
 			continue
 		}
@@ -76,9 +109,15 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 			return nil, err
 		}
 	}
-	last := len(sent) - 1
-	kept := slices.DeleteFunc(slices.Clone(sent[:last]), func(m Message) bool { return waits[m.ID] })
-	return append(kept, joined(earlier, sent[last])), nil
+	at := 0
+	for i := range sent {
+		if sent[i].ID == last {
+			at = i
+		}
+	}
+	kept := slices.Delete(slices.Clone(sent), at, at+1)
+	kept = slices.DeleteFunc(kept, func(m Message) bool { return waits[m.ID] })
+	return append(kept, joined(earlier, sent[at])), nil
 }
 
 // accept stores a request and the messages that came with it, by store, and begins to answer the request if no other
