@@ -41,7 +41,7 @@ type ConnOptions struct {
 	Tags []string
 	// State is the connection's own: see [Conn.SetState].
 	State any
-	// Readonly refuses its changes of the agent's state: see [Conn.SetReadonly].
+	// Readonly refuses its changes of the agent's state and of a conversation: see [Conn.SetReadonly].
 	Readonly bool
 	// NoProtocol withholds the frames of the protocol: identity, state and servers. The agent
 	// still answers calls.
@@ -144,7 +144,7 @@ func (c *Conn) SetState(ctx context.Context, v any) error {
 // has no Authorize function.
 func (c *Conn) Access() (a dohost.Access, ok bool) { return c.s.Access() }
 
-// Readonly reports whether the agent refuses the connection's changes of its state: because
+// Readonly reports whether the agent refuses the connection's changes of its state and of a conversation: because
 // of SetReadonly, or because the connection's Access has no more than [dohost.ReadOnly]
 // rights.
 func (c *Conn) Readonly() bool {
@@ -152,7 +152,7 @@ func (c *Conn) Readonly() bool {
 	return c.flags()&readonly != 0 || ok && a.Rights != dohost.ReadWrite
 }
 
-// SetReadonly makes the agent refuse changes of its state that come from the connection: changes
+// SetReadonly makes the agent refuse changes of its state, and of a conversation, that come from the connection: changes
 // that the client sends, and changes by the methods that it calls. Other effects of the methods are
 // not refused. SetReadonly cannot lift a restriction of the connection's Access.
 func (c *Conn) SetReadonly(ctx context.Context, on bool) error {

@@ -2,6 +2,8 @@ package chat_test
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,12 +15,38 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// guardedParrots are parrots that say some words, that a client of the name viewer may only watch, and that refuse requests
-// with the query "refused".
+// changing are calls that change a conversation in which a reply is being made, by name.
+var changing = map[string]func(ctx context.Context, p *parrot) error{
+	"set": func(ctx context.Context, p *parrot) error {
+		return chat.SetMessages(ctx, p, []chat.Message{chat.Text("forged", chat.System, "forged")})
+	},
+	"ask": func(ctx context.Context, p *parrot) error {
+		_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("forged", chat.User, "forged")}, nil)
+		return err
+	},
+	"continue": func(ctx context.Context, p *parrot) error {
+		_, err := chat.Continue(ctx, p, nil)
+		return err
+	},
+	"cancel": func(ctx context.Context, p *parrot) error {
+		_, err := chat.Cancel(ctx, p, "one")
+		return err
+	},
+	"clear": func(ctx context.Context, p *parrot) error { return chat.Clear(ctx, p) },
+}
+
+// guardedParrots are parrots that say some words, that a client of the name viewer may only watch, whose connection of the
+// name guest is read-only, and that refuse requests with the query "refused". A method "change" makes a call of changing.
 func guardedParrots(words int) dohost.Class {
 	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
 		return &parrot{a, &cage{words: words}}, nil
 	}, chat.Handlers[parrot]{Reply: (*parrot).reply}, nil,
+		agent.OnAccept(func(_ *parrot, r *http.Request) agent.ConnOptions {
+			return agent.ConnOptions{Readonly: r.URL.Query().Get("_pk") == "guest"}
+		}),
+		agent.Callable("change", func(p *parrot, ctx context.Context, call string) (struct{}, error) {
+			return struct{}{}, changing[call](ctx, p)
+		}),
 		agent.Authorize[parrot](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 			switch q := r.Request.URL.Query(); {
 			case q.Has("refused"):
@@ -62,6 +90,46 @@ func TestReadOnlyClientsCannotChangeAConversation(t *testing.T) {
 		}
 		if list, err := viewer.fetch(ctx); err != nil || len(list) != len(before) {
 			t.Errorf("%d messages were fetched, %v", len(list), err)
+		}
+	})
+}
+
+// TestMethodsDoNotChangeAConversationForReadOnlyClients calls methods over a connection and over HTTP while a reply is
+// being made.
+func TestMethodsDoNotChangeAConversationForReadOnlyClients(t *testing.T) {
+	call := func(ctx context.Context, h *dohosttest.Host, query, method string) error {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+query, nil)
+		ctx, err := h.Host().AuthorizeCall(r, polly, "change")
+		if err == nil {
+			_, err = h.Host().Invoke(ctx, polly, "change", []byte(`"`+method+`"`))
+		}
+		return err
+	}
+	talk(t, guardedParrots(20), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		writer, viewer, guest := come(t, h, "writer"), come(t, h, "viewer"), come(t, h, "guest")
+		writer.ask(ctx, "one", "go", nil)
+		writer.begins(t, "one")
+		for _, method := range slices.Sorted(maps.Keys(changing)) {
+			if err := call(ctx, h, "?_pk=viewer", method); !errors.Is(err, agent.ErrReadonly) {
+				t.Errorf("%s over HTTP: %v", method, err)
+			}
+			for _, r := range []*reader{viewer, guest} {
+				r.say(ctx, map[string]any{"type": "rpc", "id": method, "method": "change", "args": []any{method}})
+				if f := r.hears(t, func(f frame) bool { return f.Type == "rpc" }); f.Error != "Connection is readonly" {
+					t.Errorf("%s over the connection of the %s: %+v", method, r.name, f)
+				}
+			}
+		}
+		if f := writer.end(t, "one"); f.Outcome != "completed" {
+			t.Errorf("the reply ended with %+v", f)
+		}
+		if got := said(t, h); len(got) != 2 {
+			t.Errorf("the conversation is %q", got)
+		}
+		for _, method := range slices.Sorted(maps.Keys(changing)) {
+			if err := call(ctx, h, "?_pk=writer", method); err != nil {
+				t.Errorf("%s by a client that may write: %v", method, err)
+			}
 		}
 	})
 }

@@ -9,7 +9,20 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 )
+
+// mayChange returns agent.ErrReadonly in an event of a client that may only read, over a connection or over HTTP: the
+// functions that change a conversation refuse such a client, whatever method of the class has called them.
+func mayChange(ctx context.Context) error {
+	if by := agent.Current(ctx); by != nil && by.Readonly() {
+		return agent.ErrReadonly
+	}
+	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.ReadWrite {
+		return agent.ErrReadonly
+	}
+	return nil
+}
 
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
 type AskOptions struct {
@@ -24,8 +37,11 @@ type AskOptions struct {
 // returns the request's id when that is accepted; see [Wait].
 //
 // Errors: a [*dohost.LimitError]; one for a message without an id or a role, and for a Body that is not
-// JSON.
+// JSON; [agent.ErrReadonly] in an event of a client that may only read.
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
+	if err := mayChange(ctx); err != nil {
+		return "", err
+	}
 	for _, m := range list {
 		if err := m.check(); err != nil {
 			return "", err
@@ -39,6 +55,9 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 //
 // Errors: those of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
+	if err := mayChange(ctx); err != nil {
+		return "", err
+	}
 	return a.talk().program(ctx, replyRow{Continues: true, Answers: true}, nil, o)
 }
 
@@ -137,8 +156,12 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
 // has made. Check messages of a client before you pass them to SetMessages.
 //
-// Errors: a [*dohost.LimitError] for a message that does not fit into a row.
+// Errors: a [*dohost.LimitError] for a message that does not fit into a row; [agent.ErrReadonly] in an event of a client
+// that may only read.
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
+	if err := mayChange(ctx); err != nil {
+		return err
+	}
 	k := a.talk()
 	if err := dohost.Transaction(ctx, func(ctx context.Context) error { return k.putAll(ctx, list) }); err != nil {
 		return err

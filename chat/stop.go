@@ -12,8 +12,12 @@ import (
 // Cancel ends the reply to a request, or the request if it waits, and says whether there was one. What was
 // said stays.
 //
-// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back.
+// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back; [agent.ErrReadonly] in an event of a
+// client that may only read.
 func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
+	if err := mayChange(ctx); err != nil {
+		return false, err
+	}
 	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
 		return false, err
 	}
@@ -86,8 +90,12 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 
 // Clear forgets the conversation, and ends what is being answered or waits for that.
 //
-// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back.
+// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back; [agent.ErrReadonly] in an event of a
+// client that may only read.
 func Clear(ctx context.Context, a Ref) error {
+	if err := mayChange(ctx); err != nil {
+		return err
+	}
 	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
 		return err
 	}
