@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // safe is an object behind an Authorize function, with one of each way in.
@@ -380,6 +382,49 @@ func TestCheckCreationIsAskedAboutAbsentObjects(t *testing.T) {
 	same(t, "durable", status("c"), 200)
 	same(t, "asked about", strings.Join(asked, " "), "a b b")
 	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
+}
+
+// TestCheckCreationDoesNotWaitForTheDisk asks about an object on the disk, and one that is on its way to it, while a sync
+// takes long.
+func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		h := open(t, &dohost.Options{FS: fs}, safeClass(func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+			return dohost.Access{Rights: dohost.ReadWrite}, nil
+		}))
+		operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})
+		var asked []string
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r = r.WithContext(dohost.CheckCreation(r.Context(), func(q *dohost.AccessRequest) error {
+			asked = append(asked, q.ID.Name)
+			return nil
+		}))
+		write := func(name string) {
+			if _, err := h.Invoke(operator, safes.Get(h, name).ID(), "put", []byte(`"v"`)); err != nil {
+				t.Error(err)
+			}
+		}
+		write("a")
+		h.Evict(safes.Get(h, "a").ID(), dohost.Fence)
+		release := fs.HoldSyncs()
+		go write("b")
+		synctest.Wait()
+		h.Evict(safes.Get(h, "b").ID(), dohost.Fence)
+		answered := 0
+		go func() {
+			for _, name := range []string{"a", "b", "c"} {
+				if _, err := h.AuthorizeCall(r, safes.Get(h, name).ID(), "put"); err != nil {
+					t.Error(err)
+				}
+				answered++
+			}
+		}()
+		synctest.Wait()
+		if answered != 3 || strings.Join(asked, " ") != "c" {
+			t.Errorf("%d answers, asked about %q", answered, asked)
+		}
+		release()
+	})
 }
 
 func same[T comparable](t *testing.T, what string, got, want T) {

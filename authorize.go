@@ -76,7 +76,7 @@ func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string,
 		return all, nil
 	}
 	for _, q := range questions {
-		if err := h.mayCreate(ctx, check, q); err != nil {
+		if err := h.mayCreate(check, q); err != nil {
 			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Ran: RanNo}
 		}
 	}
@@ -145,13 +145,14 @@ func permits(a *Access) error {
 	return nil
 }
 
-// mayCreate calls check for an object that does not exist. If the store cannot be read, the request
-// goes to the object, and fails there.
-func (h *Host) mayCreate(ctx context.Context, check func(*AccessRequest) error, q *AccessRequest) error {
+// mayCreate calls check for an object that does not exist. It does not wait for the disk: an object whose
+// first write is not durable yet exists. If the store cannot be read, the request goes to the object, and
+// fails there.
+func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) error {
 	if h.IsLive(q.ID) {
 		return nil
 	}
-	if there, err := q.Exists(ctx); err != nil || there {
+	if there, err := h.rt.Store().HasRows(q.ID); err != nil || there {
 		return nil
 	}
 	return check(q)

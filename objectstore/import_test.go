@@ -252,6 +252,9 @@ func crashDuringImport(t *testing.T, stream []byte) {
 	if ok, err := sn.Exists(id); err != nil || ok {
 		t.Errorf("half an object exists: %v", err)
 	}
+	if ok, err := s.HasRows(id); err != nil || ok {
+		t.Errorf("half an object has rows: %v", err)
+	}
 	for id := range sn.Objects("c", "") {
 		t.Errorf("half an object is listed: %v", id)
 	}

@@ -128,6 +128,11 @@ func TestStalled(t *testing.T) {
 		if d := s.Stalled(); d != 31*time.Second {
 			t.Errorf("stalled for %v, want 31s", d)
 		}
+		for name, want := range map[string]bool{"a": true, "b": false} { // without a wait for the record in flight
+			if ok, err := s.HasRows(ID{Class: "c", Name: name}); err != nil || ok != want {
+				t.Errorf("HasRows of %s = %v, %v", name, ok, err)
+			}
+		}
 		release()
 		synctest.Wait()
 		if d := s.Stalled(); d != 0 {

@@ -144,6 +144,22 @@ func (sn *Snapshot) hasRows(id ID) (bool, error) {
 	return w.first()
 }
 
+// HasRows reports whether the database has a row or an alarm of the object, and no half of an import. Other than
+// [Snapshot.Exists] it does not wait for the record in flight, and counts rows of that record that may still be lost.
+func (s *Store) HasRows(id ID) (bool, error) {
+	if err := s.refusal(); err != nil || s.Importing(id) {
+		return false, err
+	}
+	upper := pastObject(id)
+	c, err := s.cursor(s.db, appendObject(nil, id), upper)
+	if err != nil {
+		return false, err
+	}
+	w := &walker{cursor: c, upper: upper}
+	defer w.close()
+	return w.first()
+}
+
 // Slot returns the object's alarm.
 func (sn *Snapshot) Slot(id ID) (Slot, bool, error) {
 	v, ok, err := sn.get(slotKey(id))

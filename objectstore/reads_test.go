@@ -82,6 +82,7 @@ func TestReadsFollowWhatIsFound(t *testing.T) {
 		{"a page of a class", func() (int, error) { return sn.page("class0", "", 20) }, 20, 0, 20},
 		{"a page after one", func() (int, error) { return sn.page("class0", "0500", 20) }, 20, 0, 20},
 		{"whether an object exists", func() (int, error) { return found(sn.Exists(first)) }, 1, 0, 1},
+		{"whether an object has rows", func() (int, error) { return found(s.HasRows(first)) }, 1, 0, 1},
 		{"an object's alarm", func() (int, error) { _, ok, err := sn.Slot(first); return found(ok, err) }, 1, 1, 0},
 		{"rows", func() (int, error) { return s.rows(RowQuery{Start: []byte("0900"), Limit: 20}) }, 20, 0, 20},
 		{"rows by an index", func() (int, error) {

@@ -117,6 +117,9 @@ func TestObjects(t *testing.T) {
 		if got, err := sn.Exists(id); err != nil || got != want {
 			t.Errorf("Exists(%v) = %v, %v", id, got, err)
 		}
+		if got, err := s.HasRows(id); err != nil || got != want {
+			t.Errorf("HasRows(%v) = %v, %v", id, got, err)
+		}
 	}
 	for range sn.Objects("b", "") {
 		break // leaves no iterator behind: the store closes without a leak
@@ -128,6 +131,9 @@ func TestObjects(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+	if _, err := s.HasRows(ID{"b", "1"}); !errors.Is(err, ErrFenced) {
+		t.Errorf("closed store: %v", err)
 	}
 }
 
