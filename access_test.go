@@ -228,6 +228,52 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 	}
 }
 
+// TestAuthorizeClosesSocketsOfPagesOfTheClass connects from pages that only a class allows: to an object that is refused,
+// and to one that delegates the request to that object.
+func TestAuthorizeClosesSocketsOfPagesOfTheClass(t *testing.T) {
+	const outers dohost.Namespace[safe] = "outer"
+	build := func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil }
+	from := func(origin string) dohost.Entry[safe] {
+		return dohost.OnSocket(dohost.SocketEvents[safe]{
+			Message: func(*safe, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
+			Origins: []string{origin},
+		})
+	}
+	h := open(t, nil,
+		dohost.Bind(safes, build, dohost.OnHTTP((*safe).serve), from("https://inner.example"),
+			dohost.Authorize[safe](func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+				return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
+			})),
+		dohost.Bind(outers, build, from("https://outer.example"), dohost.OnHTTP(func(s *safe, w http.ResponseWriter, r *http.Request) {
+			if err := s.st.Delegate(w, r, safes.Get(s.st, "a").ID()); err != nil {
+				t.Error(err)
+			}
+		})))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeObject(w, r, dohost.ID{Class: strings.TrimPrefix(r.URL.Path, "/"), Name: "a"})
+	}))
+	defer server.Close()
+	for _, tt := range []struct {
+		class, origin string
+		status        int
+	}{
+		{"safe", "https://inner.example", http.StatusSwitchingProtocols},
+		{"safe", "https://outer.example", http.StatusForbidden},
+		{"outer", "https://outer.example", http.StatusSwitchingProtocols},
+	} {
+		ws, res, err := websocket.Dial(t.Context(), server.URL+"/"+tt.class, &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {tt.origin}}})
+		if res.StatusCode != tt.status {
+			t.Errorf("%s from %s: %d, %v", tt.class, tt.origin, res.StatusCode, err)
+		}
+		if err != nil {
+			continue
+		}
+		if _, _, err = ws.Read(t.Context()); websocket.CloseStatus(err) != 4001 {
+			t.Errorf("%s from %s: %v", tt.class, tt.origin, err)
+		}
+	}
+}
+
 func TestAuthorizeSeesTheRequest(t *testing.T) {
 	asked := make(chan string, 1)
 	v := openVault(t, func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {

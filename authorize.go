@@ -158,9 +158,10 @@ func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) err
 	return check(q)
 }
 
-// refuse answers a request that was not authorized. It closes a WebSocket with a code only if the
-// class has chosen one. Otherwise the handshake fails, and the client may repeat it.
-func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// refuse answers a request that was not authorized, to pages that may connect to the class. It closes a
+// WebSocket with a code only if the class has chosen one. Otherwise the handshake fails, and the client
+// may repeat it.
+func (h *Host) refuse(w http.ResponseWriter, r *http.Request, class string, err error) {
 	c, ok := errors.AsType[*CloseError](err)
 	if !ok {
 		h.WriteError(w, err)
@@ -170,7 +171,11 @@ func (h *Host) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if !sendable(c.Code) || len(c.Reason) > maxReason {
 		how = Closing{Code: closePolicy, Reason: "access denied"}
 	}
-	socket.Refuse(w, r, h.origins, how)
+	origins := h.origins
+	if c := h.classes[class]; c.sockets != nil {
+		origins = h.originsOf(c.sockets)
+	}
+	socket.Refuse(w, r, origins, how)
 }
 
 // isSocket reports whether a request asks for a WebSocket.

@@ -51,7 +51,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	}
 	hops, err := h.authorize(r, id, kindOf(r), "", nil)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.refuse(w, r, id.Class, err)
 		return
 	}
 	for range maxDelegations {
@@ -60,13 +60,14 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		if next == nil {
 			return
 		}
+		from := id
 		r, id = next.request(r), next.id
 		if hops = hops[1:]; len(hops) > 0 && hops[0].is(id, r.URL) {
 			continue
 		}
 		// The object has chosen another than the one that the request's path names.
 		if hops, err = h.authorize(r, id, kindOf(r), "", access); err != nil {
-			h.refuse(w, r, err)
+			h.refuse(w, r, from.Class, err) // whose handshake was checked
 			return
 		}
 	}
