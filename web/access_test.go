@@ -2,9 +2,12 @@ package web_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -51,6 +54,56 @@ func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
 		t.Errorf("%d objects were woken, exists: %v, %v", woken.Load(), there, err)
 	}
 	adm.want("GET", "/agents/locked/a/get-messages", "", 200, "web.Operator true")
+}
+
+// TestAuthorizeGetsTheIdentityOfTheToken presents the second of two tokens in each way, and no token to a listener without
+// tokens.
+func TestAuthorizeGetsTheIdentityOfTheToken(t *testing.T) {
+	var got string
+	h := openClasses(t, dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
+		dohost.Authorize[locked](func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+			identity, ok := web.TokenIdentity(ctx)
+			got = fmt.Sprint(identity, " ", ok, " ", r.Request.Header.Get("Authorization"), r.Request.URL.RawQuery)
+			return dohost.Access{}, dohost.ErrForbidden
+		}),
+		dohost.OnHTTP(func(*locked, http.ResponseWriter, *http.Request) {})))
+	tokens := []string{"one", "two"}
+	sum := sha256.Sum256([]byte("two"))
+	want := fmt.Sprintf("%x true ", sum[:8])
+	s := start(t, handler(h, &web.Options{Page: true, Tokens: tokens}))
+	asks := func(s *server, header http.Header, method, path, want string) {
+		t.Helper()
+		got = ""
+		s.header = header
+		if res := s.do(method, path, ""); res.StatusCode != 403 || got != want {
+			t.Errorf("%s %s: %s, the function got %q, want %q", method, path, res.Status, got, want)
+		}
+	}
+	bearer := http.Header{"Authorization": {"Bearer two"}}
+	for path, method := range map[string]string{"/objects/locked/a/put": "POST", "/objects/locked/a/http/x": "GET", "/agents/locked/a": "GET"} {
+		asks(s, bearer, method, path, want)
+	}
+	s.header = bearer
+	ticket := getJSON[facts](s, "GET", "/page/host.json?socket=/agents/locked/a", "").Ticket
+	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Version": {"13"}}
+	asks(s, upgrade, "GET", "/agents/locked/a?ticket="+ticket, want)
+	asks(start(t, handler(h, nil)), http.Header{}, "GET", "/agents/locked/a", " false ")
+}
+
+func TestTheDocumentsShowTheExampleOfTokens(t *testing.T) {
+	text, err := os.ReadFile("../docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_token_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "// byTokenFile authorizes")
+	code, _, _ = strings.Cut(code, "// Two users have")
+	if !strings.Contains(string(text), strings.TrimSpace(code)) {
+		t.Error("docs/agents.md shows another function than example_token_test.go")
+	}
 }
 
 func TestHandlerServesTheListedClassesAlone(t *testing.T) {

@@ -60,7 +60,7 @@ type Options struct {
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
 	// any web page that is open on the machine reaches it by DNS rebinding.
 	Hosts []string
-	// Tokens are those of which a caller must present one, as a bearer token. None
+	// Tokens are those of which a caller must present one, as a bearer token: see [TokenIdentity]. None
 	// means that nobody has to.
 	Tokens []string
 	// Origins are those that may call from a browser, besides the server's own, as

@@ -129,7 +129,8 @@ const socketParam = "socket"
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	facts := p.facts
 	if path := r.URL.Query().Get(socketParam); path != "" && p.tickets != nil {
-		facts.Ticket = p.tickets.issue(path, time.Now())
+		token, _ := TokenIdentity(r.Context())
+		facts.Ticket = p.tickets.issue(path, token, time.Now())
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusOK, facts)

@@ -32,14 +32,15 @@ type tickets struct {
 }
 
 type ticket struct {
-	path [sha256.Size]byte // its hash, so that a ticket has one size
-	end  time.Time
+	path  [sha256.Size]byte // its hash, so that a ticket has one size
+	token string            // identity of the token that it was issued for
+	end   time.Time
 }
 
 func newTickets() *tickets { return &tickets{issued: map[string]ticket{}} }
 
-// issue returns a ticket for a path as it stands in a URL.
-func (t *tickets) issue(path string, now time.Time) string {
+// issue returns a ticket for a path as it stands in a URL, and for the identity of a token.
+func (t *tickets) issue(path, token string, now time.Time) string {
 	text := rand.Text()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,16 +52,16 @@ func (t *tickets) issue(path string, now time.Time) string {
 		delete(t.issued, t.order[0])
 		t.order = t.order[1:]
 	}
-	t.issued[text] = ticket{hashPath(path), now.Add(ticketTime)}
+	t.issued[text] = ticket{hashPath(path), token, now.Add(ticketTime)}
 	t.order = append(t.order, text)
 	return text
 }
 
-// use removes the ticket from the query of a WebSocket handshake, and reports whether it is valid. In any
-// case the ticket is invalid afterwards.
-func (t *tickets) use(r *http.Request, now time.Time) bool {
+// use removes the ticket from the query of a WebSocket handshake, and returns the identity of its token. ok reports
+// whether the ticket is valid. In any case the ticket is invalid afterwards.
+func (t *tickets) use(r *http.Request, now time.Time) (token string, ok bool) {
 	if !isHandshake(r) {
-		return false
+		return "", false
 	}
 	q := r.URL.Query()
 	text := q.Get(ticketParam)
@@ -69,11 +70,11 @@ func (t *tickets) use(r *http.Request, now time.Time) bool {
 	delete(t.issued, text)
 	t.mu.Unlock()
 	if !ok || now.After(issued.end) || issued.path != hashPath(r.URL.EscapedPath()) {
-		return false
+		return "", false
 	}
 	q.Del(ticketParam) // it is this server's, not the object's
 	r.URL.RawQuery = q.Encode()
-	return true
+	return issued.token, true
 }
 
 // hashPath hashes an agents path without its empty segments.

@@ -19,9 +19,9 @@ func TestTicketEndsAfterAMinute(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for after, valid := range map[time.Duration]bool{0: true, ticketTime: true, ticketTime + time.Second: false} {
 		tk := newTickets()
-		r := handshake(t, "GET", "/agents/a/b", tk.issue("/agents/a/b", made))
-		if got := tk.use(r, made.Add(after)); got != valid {
-			t.Errorf("after %v: %t", after, got)
+		r := handshake(t, "GET", "/agents/a/b", tk.issue("/agents/a/b", "token", made))
+		if token, got := tk.use(r, made.Add(after)); got != valid || got != (token == "token") {
+			t.Errorf("after %v: %q, %t", after, token, got)
 		}
 		if after == 0 && r.URL.RawQuery != "" {
 			t.Errorf("the object sees %q", r.URL.RawQuery)
@@ -46,18 +46,18 @@ func TestTicketIsForOneHandshakeAtItsPath(t *testing.T) {
 		"no key":               {path: "/agents/a/b", change: func(r *http.Request) { r.Header.Del("Sec-WebSocket-Key") }},
 	} {
 		tk := newTickets()
-		ticket := tk.issue("/agents/a/b", now)
+		ticket := tk.issue("/agents/a/b", "token", now)
 		r := handshake(t, "GET", tt.path, ticket)
 		if tt.change != nil {
 			tt.change(r)
 		}
-		if got := tk.use(r, now); got != tt.valid {
+		if _, got := tk.use(r, now); got != tt.valid {
 			t.Errorf("%s: %t", name, got)
 		}
-		if tt.valid && tk.use(handshake(t, "GET", tt.path, ticket), now) {
+		if _, again := tk.use(handshake(t, "GET", tt.path, ticket), now); tt.valid && again {
 			t.Errorf("%s: used twice", name)
 		}
-		if other := newTickets(); other.use(handshake(t, "GET", "/agents/a/b", tk.issue("/agents/a/b", now)), now) {
+		if _, ok := newTickets().use(handshake(t, "GET", "/agents/a/b", tk.issue("/agents/a/b", "token", now)), now); ok {
 			t.Errorf("%s: valid on another listener", name)
 		}
 	}
@@ -66,18 +66,19 @@ func TestTicketIsForOneHandshakeAtItsPath(t *testing.T) {
 func TestTicketsAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	tk := newTickets()
-	first := tk.issue("/agents/a/b", now)
+	first := tk.issue("/agents/a/b", "token", now)
 	var last string
 	for range maxTickets {
-		last = tk.issue("/agents/a/b", now)
+		last = tk.issue("/agents/a/b", "token", now)
 	}
 	if len(tk.issued) != maxTickets || len(tk.order) != maxTickets {
 		t.Errorf("%d issued, %d in order, want %d", len(tk.issued), len(tk.order), maxTickets)
 	}
-	if tk.use(handshake(t, "GET", "/agents/a/b", first), now) || !tk.use(handshake(t, "GET", "/agents/a/b", last), now) {
+	_, oldest := tk.use(handshake(t, "GET", "/agents/a/b", first), now)
+	if _, newest := tk.use(handshake(t, "GET", "/agents/a/b", last), now); oldest || !newest {
 		t.Error("want the oldest to be invalid, and the newest valid")
 	}
-	tk.issue("/agents/a/b", now.Add(ticketTime+time.Second))
+	tk.issue("/agents/a/b", "token", now.Add(ticketTime+time.Second))
 	if len(tk.issued) != 1 || len(tk.order) != 1 {
 		t.Errorf("%d issued, %d in order after a minute", len(tk.issued), len(tk.order))
 	}

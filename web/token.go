@@ -2,8 +2,10 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,8 +37,23 @@ func ReadTokens(path string) ([]string, error) {
 	return tokens, nil
 }
 
-// authorize passes requests that present one of tokens, or a valid ticket if tk is not nil. Without tokens it
-// passes all.
+type tokenKey struct{}
+
+// TokenIdentity returns the identity of the token that a request has presented to a [Handler] with tokens, or that
+// its ticket was issued for: the first 8 bytes of the token's SHA-256, in hexadecimal digits. It does not change with
+// the order of the tokens. ctx is the context of the request, which an Authorize function gets. ok is false if the
+// listener has no tokens.
+func TokenIdentity(ctx context.Context) (identity string, ok bool) {
+	identity, ok = ctx.Value(tokenKey{}).(string)
+	return identity, ok
+}
+
+func withToken(r *http.Request, identity string) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), tokenKey{}, identity))
+}
+
+// authorize passes requests that present one of tokens, or a valid ticket if tk is not nil, with the identity of the
+// token. Without tokens it passes all.
 func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 	if len(tokens) == 0 {
 		return next
@@ -46,9 +63,11 @@ func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 		sums = append(sums, sha256.Sum256([]byte(t)))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if tk != nil && tk.use(r, time.Now()) {
-			next.ServeHTTP(w, r)
-			return
+		if tk != nil {
+			if identity, ok := tk.use(r, time.Now()); ok {
+				next.ServeHTTP(w, withToken(r, identity))
+				return
+			}
 		}
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
@@ -63,6 +82,6 @@ func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 			return
 		}
 		r.Header.Del("Authorization") // it is this server's, not the object's
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, withToken(r, hex.EncodeToString(got[:8])))
 	})
 }
