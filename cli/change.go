@@ -40,7 +40,7 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 	case err != nil:
 		return err
 	case closed.Closed == 0 && !c.All:
-		return fmt.Errorf("%v has no WebSocket with tag %q", c.ID, c.Tag)
+		return fmt.Errorf("%v has no WebSocket with tag %q", shown(c.ID.String()), c.Tag)
 	}
 	_, err = fmt.Fprintf(out, "closed %d WebSockets of %v\n", closed.Closed, shown(c.ID.String()))
 	return err

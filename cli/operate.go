@@ -77,7 +77,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	case !c.All:
 		done, err := c.one(ctx, a, c.ID)
 		if err == nil && !done {
-			err = fmt.Errorf("%v has no %s %s to %s", c.Object, c.Kind, c.ID, a)
+			err = fmt.Errorf("%v has no %s %s to %s", shown(c.Object.String()), shown(c.Kind), shown(c.ID), a)
 		}
 		if err == nil {
 			_, err = fmt.Fprintf(out, "%s %s %s of %v\n", told, shown(c.Kind), shown(c.ID), shown(c.Object.String()))

@@ -29,7 +29,7 @@ func (c *alarmParkedCmd) Run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return errors.Join(table.Flush(), err)
 		}
-		fmt.Fprintf(table, "%s\t%s\n", p.Object, parkedText(p))
+		fmt.Fprintf(table, "%s\t%s\n", shown(p.Object), parkedText(p))
 	}
 	return table.Flush()
 }
@@ -97,32 +97,42 @@ func (c *alarmReviveCmd) Run(ctx context.Context, out io.Writer) error {
 	case one:
 		r, err := c.revive(ctx, c.ID.ID)
 		if err == nil && !r.Revived {
-			err = fmt.Errorf("%v has no parked alarm", c.ID)
+			err = fmt.Errorf("%v has no parked alarm", shown(c.ID.String()))
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(out, "revived the alarm of %v\n", c.ID)
+			_, err = fmt.Fprintf(out, "revived the alarm of %v\n", shown(c.ID.String()))
 		}
 		return err
 	}
-	n := 0
+	return c.reviveAll(ctx, out)
+}
+
+// reviveAll revives alarms until the list cannot be read. It reports the alarms that it could not revive.
+func (c *alarmReviveCmd) reviveAll(ctx context.Context, out io.Writer) error {
+	n, failed := 0, []error(nil)
 	for p, err := range c.parked(ctx, c.Class, 1000) {
-		var id dohost.ID
 		if err == nil {
-			id, err = dohost.ParseID(p.Object)
-		}
-		var r web.Revived
-		if err == nil {
-			r, err = c.revive(ctx, id)
+			var id dohost.ID
+			var r web.Revived
+			if id, err = dohost.ParseID(p.Object); err == nil {
+				r, err = c.revive(ctx, id)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s: %w", shown(p.Object), err)
+			}
+			if r.Revived {
+				n++
+			}
 		}
 		if err != nil {
-			return fmt.Errorf("after %d revived alarms: %w", n, err)
+			failed = append(failed, err)
 		}
-		if r.Revived {
-			n++
+		if ctx.Err() != nil {
+			break // each further request fails
 		}
 	}
 	_, err := fmt.Fprintf(out, "revived %d alarms\n", n)
-	return err
+	return errors.Join(append(failed, err)...)
 }
 
 func (c *alarmReviveCmd) revive(ctx context.Context, id dohost.ID) (web.Revived, error) {

@@ -24,6 +24,15 @@ func TestAlarmParkedAndRevive(t *testing.T) {
 		switch {
 		case r.URL.Query().Get("after") != "":
 			answer = `{"parked": [{"object": "b/3", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"}]}`
+		case r.URL.Query().Get("class") == "gone":
+			answer = `{"parked": [
+				{"object": "gone/\u202e2J", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"},
+				{"object": "a/1", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"},
+				{"object": "gone/2", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"}
+			]}`
+		case strings.HasPrefix(r.URL.Path, "/v1/objects/gone/") && strings.HasSuffix(r.URL.Path, "/alarm/revive") && !strings.Contains(r.URL.Path, "well"):
+			w.WriteHeader(http.StatusNotFound)
+			answer = `{"message": "no such class", "code": "no_class", "ran": "no"}`
 		case strings.HasSuffix(r.URL.Path, "/alarm/revive"):
 			answer = fmt.Sprintf(`{"revived": %v}`, !strings.Contains(r.URL.Path, "/a/2/"))
 		case r.URL.Path == "/v1/objects/a/1":
@@ -45,6 +54,12 @@ b/3  no handler, due 2026-01-02T03:04:05Z
 		{"alarm revive a/2", "POST /v1/objects/a/2/alarm/revive", "dohost: a/2 has no parked alarm\n1"},
 		{"alarm revive --all --class a", "GET /v1/parked?class=a&limit=1000 POST /v1/objects/a/1/alarm/revive POST /v1/objects/a/2/alarm/revive " +
 			"GET /v1/parked?after=a%2F2&class=a&limit=1000 POST /v1/objects/b/3/alarm/revive", "revived 2 alarms\n0"},
+		{"alarm parked gone", "GET /v1/parked?class=gone&limit=1000", strings.Join([]string{
+			`"gone/\u202e2J"  no handler, due 2026-01-02T03:04:05Z`, `a/1              no handler, due 2026-01-02T03:04:05Z`,
+			`gone/2           no handler, due 2026-01-02T03:04:05Z`, "0"}, "\n")},
+		{"alarm revive gone/well\u202e", "POST /v1/objects/gone/well%E2%80%AE/alarm/revive", "revived the alarm of \"gone/well\\u202e\"\n0"},
+		{"alarm revive --all --class gone", "GET /v1/parked?class=gone&limit=1000 POST /v1/objects/gone/%E2%80%AE2J/alarm/revive " +
+			"POST /v1/objects/a/1/alarm/revive POST /v1/objects/gone/2/alarm/revive", "revived 1 alarms\ndohost: \"gone/\\u202e2J\": no such class\ngone/2: no such class\n1"},
 		{"alarm revive", "", "dohost: want an object, or --all\n1"},
 		{"alarm revive a/1 --all", "", "dohost: want an object, or --all\n1"},
 		{"alarm revive a/1 --class a", "", "dohost: --class needs --all\n1"},
