@@ -34,7 +34,7 @@ type AdminOptions struct {
 	// Questions are what the page suggests to ask agents.
 	Questions Questions
 	// Logger gets a line, with the remote address, for each request that changes something, exports
-	// an object, profiles the process or reaches an agent. Nil discards them.
+	// an object, reads its details, profiles the process or reaches an agent. Nil discards them.
 	Logger *slog.Logger
 }
 

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// audited logs each request of an operator that changes something, exports an object or profiles the
-// process, before it passes the request on: one line, with the remote address.
+// audited logs each request of an operator that changes something, exports an object, reads its details or
+// profiles the process, before it passes the request on: one line, with the remote address.
 func (a *admin) audited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if !reads || strings.HasSuffix(path, "/export") || strings.HasPrefix(path, "/debug/pprof/") {
+		content := strings.HasSuffix(path, "/export") || strings.HasSuffix(path, "/details")
+		if !reads || content || strings.HasPrefix(path, "/debug/pprof/") {
 			a.opts.Logger.Info("operator", "remote", r.RemoteAddr, "method", r.Method, "path", path, "query", r.URL.RawQuery)
 		}
 		next.ServeHTTP(w, r)

@@ -18,6 +18,7 @@ func TestOperatorsAreLogged(t *testing.T) {
 		{"GET", "/v1/objects/thing/a", ""},
 		{"GET", "/metrics", ""},
 		{"GET", "/v1/objects/thing/a/export", "method=GET path=/v1/objects/thing/a/export"},
+		{"GET", "/v1/objects/thing/a/details?kind=fiber", "method=GET path=/v1/objects/thing/a/details query=\"kind=fiber\""},
 		{"POST", "/v1/objects/thing/a/evict?style=crash", "method=POST path=/v1/objects/thing/a/evict query=\"style=crash\""},
 		{"DELETE", "/v1/objects/thing/a/alarm", "method=DELETE path=/v1/objects/thing/a/alarm"},
 		{"POST", "/v1/backup", "method=POST path=/v1/backup"},
