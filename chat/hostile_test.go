@@ -185,12 +185,39 @@ func TestFiberCancelledBeforeItBegins(t *testing.T) {
 }
 
 // What is no message is not stored, whoever has made it.
+// A client gets an error for a request with a message whose id is out of bounds. The same list as a frame of messages
+// changes nothing.
+func TestIDsOfMessagesOfClientsAreBounded(t *testing.T) {
+	for id, want := range map[string]string{
+		"a\x1b]0;b":              `messages of request "one": chat: id of a message: "a\x1b]0;b" contains a control character`,
+		strings.Repeat("a", 513): `messages of request "one": chat: id of a message: it has 513 bytes, the limit is 512`,
+	} {
+		talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			r := come(t, h, "r")
+			list := []any{map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": "hi"}}}}
+			r.say(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": list})
+			body, err := json.Marshal(map[string]any{"messages": list})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": "one", "init": map[string]any{"method": "POST", "body": string(body)}})
+			if f := r.end(t, "one"); f.Outcome != "error" || !strings.Contains(f.Body, want) {
+				t.Errorf("%+v, want %q", f, want)
+			}
+			if got := said(t, h); len(got) > 0 {
+				t.Errorf("%q is stored", got)
+			}
+			r.leave()
+		})
+	}
+}
+
 func TestMessagesThatAreNone(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		bad := chat.Text("x", chat.User, "x")
 		bad.Metadata = json.RawMessage("{")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-			for _, m := range []chat.Message{{ID: "x"}, {ID: "x", Role: "robot"}, {Role: chat.User},
+			for _, m := range []chat.Message{{ID: "x"}, {ID: "x", Role: "robot"}, {Role: chat.User}, {ID: "\x1b]0;x", Role: chat.User},
 				{ID: "x", Role: chat.User, Parts: []chat.Part{{}}}, bad} {
 				if err := chat.SetMessages(ctx, p, []chat.Message{m}); err == nil {
 					t.Errorf("%+v is stored", m)

@@ -37,7 +37,8 @@ func Text(id string, r Role, text string) Message {
 
 // UnmarshalJSON implements json.Unmarshaler.
 //
-// Errors: one for what is no message: without an id, one of the three roles, or an array of parts.
+// Errors: one for what is no message: without an id, one of the three roles, or an array of parts. The bounds of an id
+// are checked where a message comes from a client or is stored: stored messages stay readable if the bounds change.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -54,8 +55,8 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 		delete(all, f.name)
 	}
 	switch {
-	case checkID(got.ID) != nil:
-		return fmt.Errorf("chat: id of a message: %w", checkID(got.ID))
+	case got.ID == "":
+		return errors.New("chat: a message has no id")
 	case !slices.Contains([]Role{System, User, Assistant}, got.Role):
 		return fmt.Errorf("chat: message %q: role %q: want system, user or assistant", got.ID, got.Role)
 	case got.Parts == nil:
@@ -70,6 +71,19 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	}
 	*m = got
 	return nil
+}
+
+// parseSent decodes the list of messages that a client has sent.
+func parseSent(raw json.RawMessage) (list []Message, err error) {
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	for _, m := range list {
+		if err := checkID(m.ID); err != nil {
+			return nil, fmt.Errorf("chat: id of a message: %w", err)
+		}
+	}
+	return list, nil
 }
 
 // check says what is wrong with a message that a program has made.

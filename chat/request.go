@@ -52,14 +52,18 @@ func parseRequest(f requestFrame) (r request, err error) {
 	if err := json.Unmarshal([]byte(f.Init.Body), &all); err != nil {
 		return r, fmt.Errorf("chat: request %q: %w", f.ID, err)
 	}
-	for name, into := range map[string]any{"messages": &r.messages, "trigger": &r.trigger} {
-		if raw, ok := all[name]; ok {
-			if err := json.Unmarshal(raw, into); err != nil {
-				return r, fmt.Errorf("chat: %s of request %q: %w", name, f.ID, err)
-			}
-			delete(all, name)
+	if raw, ok := all["messages"]; ok {
+		if r.messages, err = parseSent(raw); err != nil {
+			return r, fmt.Errorf("chat: messages of request %q: %w", f.ID, err)
 		}
 	}
+	if raw, ok := all["trigger"]; ok {
+		if err := json.Unmarshal(raw, &r.trigger); err != nil {
+			return r, fmt.Errorf("chat: trigger of request %q: %w", f.ID, err)
+		}
+	}
+	delete(all, "messages")
+	delete(all, "trigger")
 	if tools, ok := all["clientTools"]; ok && string(tools) != "null" && string(tools) != "[]" {
 		var list []json.RawMessage
 		if err := json.Unmarshal(tools, &list); err != nil {

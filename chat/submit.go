@@ -215,7 +215,7 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 	var list []Message
 	err := json.Unmarshal(data, &f)
 	if err == nil {
-		err = json.Unmarshal(orNull(f["messages"]), &list)
+		list, err = parseSent(orNull(f["messages"]))
 	}
 	if err != nil {
 		k.report(ctx, "chat:refused", "", slog.Any("err", err))
