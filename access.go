@@ -28,7 +28,8 @@ const (
 // [Authorize] function has granted them. The zero value is a refusal.
 type Access struct {
 	// Identity is a value of the application, such as a user's id or a struct. All events of a
-	// socket share it, so the application must not change it.
+	// socket share it, so the application must not change it. Other code grants accesses too, as
+	// the admin page of package web does: do not assume that the type is the application's.
 	Identity any
 	Rights   Rights
 }

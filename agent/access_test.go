@@ -30,6 +30,19 @@ const (
 
 type authorize = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
 
+// TestTheNotebookAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
+func TestTheNotebookAcceptsOperators(t *testing.T) {
+	h, err := dohost.Open(t.TempDir(), nil, notebook(bySession(nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	ctx := dohost.GrantAccess(t.Context(), dohost.Access{Identity: struct{}{}, Rights: dohost.ReadWrite})
+	if out, err := h.Invoke(ctx, Notebooks.Get(h, "ada").ID(), "write", []byte(`"a line"`)); err != nil || string(out) != `"operator wrote"` {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
 // grounds is a host of estates, and a record of what it has woken.
 type grounds struct {
 	*site

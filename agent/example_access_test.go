@@ -34,10 +34,14 @@ func notebook(authorize func(context.Context, *dohost.AccessRequest) (dohost.Acc
 		agent.Callable("write", (*Notebook).Write))
 }
 
-// Write adds a line. A caller with ReadOnly rights gets the error of UpdateState.
+// Write adds a line. A caller with ReadOnly rights gets the error of UpdateState. An operator, on the admin page, has
+// another identity than the users: web.Operator.
 func (n *Notebook) Write(ctx context.Context, line string) (string, error) {
 	access, _ := dohost.AccessFrom(ctx)
-	user := access.Identity.(User)
+	user, ok := access.Identity.(User)
+	if !ok {
+		user.Name = "operator"
+	}
 	return user.Name + " wrote", n.UpdateState(ctx, func(lines *[]string) error {
 		*lines = append(*lines, line)
 		return nil
