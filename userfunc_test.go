@@ -19,17 +19,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/runtime"
 )
 
 // trap is a function of a user's that does not return, at one place.
 type trap struct {
-	armed  atomic.Bool
-	sprung atomic.Bool
-	place  string
-	end    func(quit <-chan struct{})
-	quit   chan struct{}
+	armed   atomic.Bool
+	sprung  atomic.Bool
+	failing atomic.Bool // the constructor returns an error
+	place   string
+	end     func(quit <-chan struct{})
+	quit    chan struct{}
 }
 
 // at is called by all functions of the test; that of the trap's place does not return.
@@ -56,10 +60,23 @@ func (c coded) MarshalMsgpack() ([]byte, error) {
 	return []byte{0xc0}, nil
 }
 
+const errorMethods = "Error, Is, As, Unwrap of errors"
+
+// trapError is an error with methods.
+type trapError struct{ tr *trap }
+
+func (e trapError) Error() string { e.tr.at(errorMethods); return "bad" }
+func (e trapError) Is(error) bool { e.tr.at(errorMethods); return false }
+func (e trapError) As(any) bool   { e.tr.at(errorMethods); return false }
+func (e trapError) Unwrap() error { e.tr.at(errorMethods); return nil }
+
 func (tr *trap) class() dohost.Class {
 	return dohost.Bind(trappeds, func(_ context.Context, st *dohost.State) (*trapped, error) {
 		if st.ID().Name == "a" {
 			tr.at("constructor")
+			if tr.failing.Load() && tr.armed.Load() {
+				return nil, trapError{tr}
+			}
 		}
 		return &trapped{st, tr}, nil
 	},
@@ -168,6 +185,16 @@ var springs = map[string]func(context.Context, *dohost.Host){
 		x.tr.at("method, call, OnOperate")
 		return nil
 	}),
+	errorMethods: func(ctx context.Context, h *dohost.Host) {
+		inTrap(func(ctx context.Context, x *trapped) error {
+			return x.st.SetAlarm(ctx, time.Now().Add(time.Second))
+		})(ctx, h)
+		inTrap(func(ctx context.Context, x *trapped) error {
+			x.tr.failing.Store(true)
+			return x.st.Abort(ctx, trapError{x.tr}, nil)
+		})(ctx, h)
+		inTrap(nothing)(ctx, h)
+	},
 	"alarm handler": inTrap(func(ctx context.Context, x *trapped) error { return x.st.SetAlarm(ctx, time.Now()) }),
 	"HTTP handler":  serveTrap(func(*http.Request) {}),
 	"socket handlers": serveTrap(func(r *http.Request) {
@@ -310,4 +337,29 @@ func spring(t *testing.T, tr *trap) {
 	if err := h.Close(); err != nil && !errors.Is(err, dohost.ErrFenced) {
 		t.Errorf("Close: %v", err)
 	}
+}
+
+func TestSocketIsClosedAfterAConstructorsErrorWhoseMethodsPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &trap{place: errorMethods, end: func(<-chan struct{}) { panic("bad") }}
+		h := open(t, &dohost.Options{IdleAfter: time.Second}, tr.class())
+		id := trappeds.Get(h, "a").ID()
+		ws, _, err := sockettest.Dial(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeObject(w, r, id)
+		}), "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.CloseNow()
+		pass(5 * time.Second)
+		if h.IsLive(id) {
+			t.Fatal("the object is still in memory")
+		}
+		tr.armed.Store(true)
+		tr.failing.Store(true)
+		say(t, ws, "hello")
+		if _, _, err := ws.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusServiceRestart {
+			t.Errorf("the socket ended with %v, want code %d", err, websocket.StatusServiceRestart)
+		}
+	})
 }

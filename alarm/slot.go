@@ -73,7 +73,7 @@ type Failure struct {
 	Now        time.Time
 	Generation uint64  // of the next slot
 	Jitter     float64 // from 0 to 0.25
-	Err        error
+	Error      string  // the text of its error
 	// Constructor says that the object's constructor failed, before the handler.
 	Constructor bool
 	// Moved says that the constructor has set the alarm for another time: it is not due
@@ -86,7 +86,7 @@ type Failure struct {
 func Failed(s objectstore.Slot, f Failure) objectstore.Slot {
 	s.Attempt++
 	s.Charge = objectstore.Charge{}
-	s.Error = f.Err.Error()
+	s.Error = f.Error
 	switch {
 	case s.Attempt >= MaxRuns && f.Constructor:
 		return park(s, objectstore.ParkedConstructor, f.Generation)

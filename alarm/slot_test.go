@@ -1,7 +1,6 @@
 package alarm
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -63,11 +62,10 @@ func TestCharge(t *testing.T) {
 }
 
 func TestFailed(t *testing.T) {
-	no := errors.New("no")
 	s := charged(objectstore.Charge{Host: 9, Begun: true, Lost: 1, Deaths: 2})
 	s.AtBoot = true
 	for attempt := 1; attempt < MaxRuns; attempt++ {
-		s = Failed(s, Failure{Now: slotNow, Generation: uint64(attempt), Err: no})
+		s = Failed(s, Failure{Now: slotNow, Generation: uint64(attempt), Error: "no"})
 		want := objectstore.Slot{
 			Due: slotNow.Add(2 * time.Second << (attempt - 1)), Generation: uint64(attempt), Attempt: attempt, AtBoot: true, Error: "no",
 		}
@@ -76,7 +74,7 @@ func TestFailed(t *testing.T) {
 		}
 	}
 	for constructor, why := range map[bool]objectstore.ParkReason{false: objectstore.ParkedFailed, true: objectstore.ParkedConstructor} {
-		last := Failed(s, Failure{Now: slotNow, Generation: 7, Err: no, Constructor: constructor})
+		last := Failed(s, Failure{Now: slotNow, Generation: 7, Error: "no", Constructor: constructor})
 		want := s
 		if want.Attempt, want.Generation, want.Parked = 7, 7, why; last != want {
 			t.Errorf("the last run: %+v, want %+v", last, want)
@@ -87,7 +85,7 @@ func TestFailed(t *testing.T) {
 	}
 	for moved, due := range map[time.Duration]time.Duration{time.Second: 2 * time.Second, time.Hour: time.Hour} {
 		m := objectstore.Slot{Due: slotNow.Add(moved), Generation: 1}
-		if got := Failed(m, Failure{Now: slotNow, Generation: 2, Err: no, Moved: true}); !got.Due.Equal(slotNow.Add(due)) {
+		if got := Failed(m, Failure{Now: slotNow, Generation: 2, Error: "no", Moved: true}); !got.Due.Equal(slotNow.Add(due)) {
 			t.Errorf("moved by %v: due in %v, want %v", moved, got.Due.Sub(slotNow), due)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -87,10 +88,10 @@ func (o *object) settleRun(ev *event) {
 		// What the handler did must not happen without the alarm's end.
 		ev.err = err
 		o.fence(l, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
-	case own && errors.Is(ev.err, objectstore.ErrNoSpace):
+	case own && ev.err != nil && guard.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
 	case own && ev.err != nil:
-		o.failRun(l.segment, slot, ev.delivery, ev.err, false)
+		o.failRun(l.segment, slot, ev.delivery, guard.Text(ev.err), false)
 	case ok && slot.Generation == ev.alarm.Generation:
 		l.segment.ClearSlot()
 	case ok:
@@ -114,11 +115,7 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 		return
 	}
 	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
-		e := &slotEdit{delivery: ev.delivery, drop: ev.dropAlarm, err: why.Err}
-		if e.err == nil {
-			e.err = why
-		}
-		o.spoil(e)
+		o.spoil(&slotEdit{delivery: ev.delivery, drop: ev.dropAlarm, text: guard.Text(why.cause())})
 	}
 }
 

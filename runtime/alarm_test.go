@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -468,6 +470,60 @@ func TestFailingConstructorCountsForTheAlarm(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// badError is an error whose methods do not return.
+type badError struct{ end func() }
+
+func (e badError) Error() string   { e.end(); return "bad" }
+func (e badError) Is(error) bool   { e.end(); return true }
+func (e badError) As(any) bool     { e.end(); return true }
+func (e badError) Unwrap() []error { e.end(); return nil }
+
+// An error whose methods do not return fails the run as any other, and ends nothing else.
+func TestAlarmFailsWithAnErrorWhoseMethodsDoNotReturn(t *testing.T) {
+	for how, end := range map[string]func(){
+		"panic": func() { panic("bad") }, "goexit": goruntime.Goexit, "hang": func() { time.Sleep(2 * time.Second) },
+	} {
+		for _, where := range []string{"constructor", "abort", "handler"} {
+			t.Run(how+" in the "+where, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					log, bad := newRunLog(), badError{end}
+					var broken atomic.Bool
+					class := log.class(func(ctx context.Context, c *counter, _ alarm.Info) error {
+						if where == "abort" {
+							return c.s.Abort(ctx, bad, false)
+						}
+						return bad
+					})
+					class.New = func(_ context.Context, s *State) (any, error) {
+						if where == "constructor" && broken.Load() {
+							return nil, bad
+						}
+						return &counter{s: s}, nil
+					}
+					h := open(t, objectstore.NewMemFS(), Options{}, class)
+					setAlarm(t, h, "a", time.Second)
+					h.Evict(id("a"), StyleFence)
+					broken.Store(true)
+					time.Sleep(time.Hour)
+					synctest.Wait()
+					broken.Store(false)
+					time.Sleep(time.Minute) // the constructor's delay
+					var parked ParkedAlarm
+					if err := do(t.Context(), h, "a", "parked", func(ctx context.Context, c *counter) (err error) {
+						parked, _, err = c.s.ParkedAlarm(ctx)
+						return err
+					}); err != nil {
+						t.Fatal(err)
+					}
+					if parked.Attempts != alarm.MaxRuns || !strings.Contains(parked.Err, "runtime.badError, whose text cannot be read: ") {
+						t.Errorf("the parked alarm: %+v", parked)
+					}
+				})
+			})
+		}
 	}
 }
 

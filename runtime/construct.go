@@ -1,11 +1,11 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
 
+	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -78,22 +78,20 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 // failConstructor ends a life whose constructor failed, or took too long, unless
 // it has ended already.
 func (o *object) failConstructor(l *life, why *Fenced) {
+	cause := why.cause()
+	text, full := guard.Text(cause), guard.Is(cause, objectstore.ErrNoSpace)
 	o.mu.Lock()
 	if l.dead.Load() {
 		o.mu.Unlock()
 		return
 	}
-	cause := why.Err
-	if cause == nil {
-		cause = why
-	}
-	failed := o.failLocked(l, cause)
+	failed := o.failLocked(l, cause, text)
 	err := o.backOff.err
 	for _, f := range failed {
 		// A full disk is no fault of the alarm. Else its run has failed, and the next life
 		// begins after that is noted.
-		if f.kind == kindAlarm && !errors.Is(cause, objectstore.ErrNoSpace) && f.ended.CompareAndSwap(false, true) {
-			o.repairs = &slotEdit{delivery: f.delivery, constructor: true, err: cause, next: o.repairs}
+		if f.kind == kindAlarm && !full && f.ended.CompareAndSwap(false, true) {
+			o.repairs = &slotEdit{delivery: f.delivery, constructor: true, text: text, next: o.repairs}
 		}
 	}
 	o.mu.Unlock()
@@ -104,13 +102,13 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 }
 
 // failLocked notes a failed constructor and returns the events that fail with it.
-func (o *object) failLocked(l *life, err error) []*event {
+func (o *object) failLocked(l *life, cause error, text string) []*event {
 	invariants.Held(&o.mu)
 	wait := backoffFirst
 	if b := o.backOff; b != nil {
 		wait = min(2*b.wait, backoffMost)
 	}
-	o.backOff = &backOff{wait, o.host().now() + wait, fmt.Errorf("%w (next try in %v): %w", ErrConstructor, wait, err)}
+	o.backOff = &backOff{wait, o.host().now() + wait, &constructorError{wait, cause, text}}
 	return l.lane.takeFreshLocked()
 }
 
@@ -120,3 +118,18 @@ type backOff struct {
 	until time.Duration // on the host's clock
 	err   error         // what they get
 }
+
+// constructorError is the error of calls to an object whose constructor has failed.
+type constructorError struct {
+	wait  time.Duration // until the next try
+	cause error
+	text  string // of cause
+}
+
+// Error names the cause.
+func (e *constructorError) Error() string {
+	return fmt.Sprintf("%v (next try in %v): %s", ErrConstructor, e.wait, e.text)
+}
+
+// Unwrap returns ErrConstructor and the cause.
+func (e *constructorError) Unwrap() []error { return []error{ErrConstructor, e.cause} }

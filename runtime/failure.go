@@ -138,9 +138,17 @@ func (f *Fenced) Error() string {
 	case f.Err == nil:
 		return what + string(f.Reason)
 	case f.Reason == ReasonPanic || f.Reason == ReasonStore: // the cause says so
-		return what + f.Err.Error()
+		return what + fmt.Sprint(f.Err)
 	}
-	return what + string(f.Reason) + ": " + f.Err.Error()
+	return what + string(f.Reason) + ": " + fmt.Sprint(f.Err)
+}
+
+// cause is what led to the end: the error of the object's code if there is one.
+func (f *Fenced) cause() error {
+	if f.Err != nil {
+		return f.Err
+	}
+	return f
 }
 
 // Unwrap returns ErrFenced and the cause.
@@ -188,16 +196,30 @@ func (ev *event) failure(err error, ran Ran) error {
 // refusal is the error of a call that never entered a queue.
 func refusal(id ID, op string, err error) error { return failure(id, op, err, RanNo) }
 
+// failure describes err. It calls no method of an error of the object's code, which is the cause
+// of a Fenced or of a constructorError: the committer may be the caller, or a lock be held.
 func failure(id ID, op string, err error, ran Ran) error {
 	e := &Error{Op: op, ID: id, Err: err, Ran: ran}
-	switch {
-	case ran == RanYes:
+	if ran == RanYes {
 		e.Remote = true
-	case errors.Is(err, ErrConstructor), errors.Is(err, ErrFenced): // whatever their cause is
+		return e
+	}
+	switch cause := err.(type) {
+	case *Fenced:
 		e.Reset = true
-		f, ok := errors.AsType[*Fenced](err)
+		e.Overloaded = cause.Reason == ReasonExclusive
+		e.Retryable = ran == RanNo
+		return e
+	case *constructorError:
+		e.Reset = true
+		f, ok := cause.cause.(*Fenced)
 		e.Overloaded = ok && f.Reason == ReasonExclusive
-		e.Retryable = ran == RanNo && !errors.Is(err, ErrConstructor)
+		return e
+	}
+	switch {
+	case errors.Is(err, ErrFenced):
+		e.Reset = true
+		e.Retryable = ran == RanNo
 	case errors.Is(err, ErrOverloaded):
 		e.Overloaded = true
 	case errors.Is(err, ErrDeadlock), errors.Is(err, ErrNoClass), isName(err):

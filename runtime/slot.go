@@ -63,9 +63,9 @@ func (o *object) noteSlot(l *life) {
 // outcome of a delivery whose life ended by its own fault.
 type slotEdit struct {
 	delivery    *delivery
-	drop        bool // the alarm is to be removed
-	constructor bool // that failed, and the handler did not begin
-	err         error
+	drop        bool   // the alarm is to be removed
+	constructor bool   // that failed, and the handler did not begin
+	text        string // of the error
 	next        *slotEdit
 }
 
@@ -97,7 +97,7 @@ func (o *object) repair(e *slotEdit) {
 		case e.drop && slot.Generation == e.delivery.alarm.Generation:
 			seg.ClearSlot()
 		case !e.drop && e.delivery.isFor(slot, ok):
-			o.failRun(seg, slot, e.delivery, e.err, e.constructor)
+			o.failRun(seg, slot, e.delivery, e.text, e.constructor)
 		default:
 			o.freshen(seg, slot)
 		}
@@ -134,10 +134,11 @@ func (o *object) between(out objectstore.Output, write func(*objectstore.Segment
 	}
 }
 
-// failRun writes a failed run into the slot: the next attempt, or the end of it.
-func (o *object) failRun(seg *objectstore.Segment, slot objectstore.Slot, d *delivery, err error, constructor bool) {
+// failRun writes a failed run into the slot: the next attempt, or the end of it. text is that
+// of the error.
+func (o *object) failRun(seg *objectstore.Segment, slot objectstore.Slot, d *delivery, text string, constructor bool) {
 	o.setSlot(seg, alarm.Failed(slot, alarm.Failure{
-		Now: time.Now(), Generation: o.host().store.NewAlarmGeneration(), Jitter: jitter(o.id(), slot), Err: err,
+		Now: time.Now(), Generation: o.host().store.NewAlarmGeneration(), Jitter: jitter(o.id(), slot), Error: text,
 		Constructor: constructor, Moved: slot.Generation != d.alarm.Generation,
 	}))
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestCallRecoversAPanic(t *testing.T) {
@@ -50,6 +52,37 @@ func TestHandlerSurvivesPanicAndGoexit(t *testing.T) {
 			if err := h.Handle(t.Context(), slog.Record{}); err == nil {
 				t.Error("Handle returned nil")
 			}
+		})
+	}
+}
+
+// brokenError is an error whose methods end by end.
+type brokenError struct{ end func() }
+
+func (e brokenError) Error() string { e.end(); return "no" }
+func (e brokenError) Is(error) bool { e.end(); return true }
+
+func TestErrorsSurvivePanicAndGoexitAndHang(t *testing.T) {
+	target := errors.New("target")
+	for end, want := range map[string]struct {
+		end  func()
+		text string
+	}{
+		"panic":  {func() { panic("bad") }, "an error of type guard.brokenError, whose text cannot be read: panic: bad"},
+		"goexit": {runtime.Goexit, "an error of type guard.brokenError, whose text cannot be read: the function called runtime.Goexit"},
+		"hang": {func() { time.Sleep(2 * patience) },
+			"an error of type guard.brokenError, whose text cannot be read: the function has not returned after 1s"},
+		"return": {func() {}, "no"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			err := brokenError{want.end}
+			if got := Text(err); got != want.text {
+				t.Errorf("%s: text %q, want %q", end, got, want.text)
+			}
+			if got := Is(err, target); got != (end == "return") {
+				t.Errorf("%s: Is returned %v", end, got)
+			}
+			time.Sleep(4 * patience) // until the last call has returned
 		})
 	}
 }

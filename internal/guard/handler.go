@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// patience is how long a log record may take.
+// patience is how long a log record, or a method of an error, may take.
 const patience = time.Second
 
 var errSlow = errors.New("the log handler has not returned")

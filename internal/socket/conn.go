@@ -228,13 +228,14 @@ func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 // refuse closes a socket whose frame could not be delivered.
 func (c *Conn) refuse(err error) {
 	how := Closing{Code: Failed, Reason: "the message could not be delivered"}
-	switch {
-	case errors.Is(err, runtime.ErrClosed):
+	// errors.Is could call methods of an error of the object's code, and end this goroutine.
+	switch e, refused := err.(*runtime.Error); {
+	case refused && e.Err == runtime.ErrClosed:
 		how = Closing{Code: Restart, Reason: "the host is closing"}
-	case errors.Is(err, budget.ErrExhausted):
-		how = Closing{Code: Busy, Reason: "the host has too much to read"}
-	case errors.Is(err, runtime.ErrOverloaded):
+	case refused && e.Err == runtime.ErrOverloaded:
 		how = Closing{Code: Busy, Reason: "the object has too much to do"}
+	case !refused && errors.Is(err, budget.ErrExhausted):
+		how = Closing{Code: Busy, Reason: "the host has too much to read"}
 	}
 	c.HangUp(how)
 }
