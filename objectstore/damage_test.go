@@ -323,9 +323,57 @@ func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
 	}
 }
 
-// Damage in the properties of a table makes the whole table unreadable.
+// The block of the first objects is next to the host record, and a search for marks of imports ends in it.
+func TestStoreOpensWithDamageAtTheFirstObjects(t *testing.T) {
+	fs := damagedStore(t, false)
+	flip(t, fs, damagedAt(t, noise(1000, 0)[:100]))
+	var found []Damage
+	s := open(t, fs, Options{OnDamage: func(d Damage) { found = append(found, d) }})
+	if len(found) != 1 {
+		t.Errorf("Open reported %v, want one damaged block", found)
+	}
+	if bad := readAll(t, s); len(bad) == 0 || len(bad) > 100 {
+		t.Errorf("%d objects cannot be read", len(bad))
+	}
+}
+
+// A mark of an import is known although the block before it is damaged.
+func TestMarkOfAnImportAfterDamageIsRead(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	b := s.db.NewBatch()
+	for i := range 300 { // many blocks
+		if err := b.Set(importingKey(ID{"c", fmt.Sprintf("n%03d%x", i, noise(100, uint64(i)))}), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Apply(b, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, fs, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, fs, third)
+	s = open(t, fs, Options{})
+	if n := len(s.importing.ids); n < 200 || n == 300 {
+		t.Errorf("%d of 300 marks are known", n)
+	}
+	if last := (ID{"c", fmt.Sprintf("n299%x", noise(100, 299))}); !s.Importing(last) {
+		t.Error("the last mark is not known")
+	}
+}
+
+// Damage in the properties of a table makes the whole table unreadable. This one has the host record.
 func TestCheckOfAStoreThatCannotBeServed(t *testing.T) {
 	fs := damagedStore(t, true)
+	s := open(t, fs, Options{})
+	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+	s.Abandon()
 	flip(t, fs, func(table []byte) int { return len(table) - 400 })
 	if s, err := Open(dir, &Options{FS: fs}); s != nil || !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "carrier") {
 		t.Fatalf("Open: %v", err)

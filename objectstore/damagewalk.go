@@ -54,6 +54,9 @@ func (w *walker) pastDamage(after []byte) (bool, error) {
 		middle := new(big.Int).Add(low, high)
 		middle.Rsh(middle, 1)
 		if middle.Cmp(low) == 0 {
+			if bytes.Equal(good, w.upper) {
+				return false, nil // a seek to the bound would need the block, if the block reaches beyond it
+			}
 			return w.seek(good)
 		}
 		at := append(bytes.Clone(good[:n]), middle.FillBytes(make([]byte, searchBytes))...)

@@ -2,8 +2,6 @@ package objectstore
 
 import (
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Importing says whether an import of the object has begun and not been
@@ -16,27 +14,26 @@ type importSet struct {
 	ids map[ID]bool // whether an import is running
 }
 
-// load reads the marks that earlier hosts left.
+// load reads the marks that earlier hosts left. It skips marks in a damaged block: the
+// block may hold rows of objects and no mark, and must not keep the store closed.
 func (m *importSet) load(s *Store) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ids = make(map[ID]bool)
-	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{keyImporting},
-		UpperBound: []byte{keyImporting + 1},
-	})
+	lower, upper := []byte{keyImporting}, []byte{keyImporting + 1}
+	c, err := s.cursor(s.db, lower, upper)
 	if err != nil {
 		return err
 	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if id, _, ok := splitID(it.Key()[1:]); ok {
+	defer c.close()
+	w := &walker{cursor: c, upper: upper, onDamage: func(*DamageError, []byte, []byte) {}}
+	ok, err := w.first()
+	for ; ok; ok, err = w.next() {
+		if id, _, ok := splitID(w.key[1:]); ok {
 			m.ids[id] = false
 		}
 	}
-	if err := it.Close(); err != nil {
-		return readError(nil, err)
-	}
-	return nil
+	return err
 }
 
 func (m *importSet) has(id ID) bool {

@@ -29,7 +29,14 @@ func (w *walker) first() (bool, error) { return w.move((*pebble.Iterator).First)
 func (w *walker) next() (bool, error) { return w.move(nextRow) }
 
 func (w *walker) seek(key []byte) (bool, error) {
-	return w.step(func(it *pebble.Iterator) bool { return it.SeekGE(key) }, w)
+	seek := func(it *pebble.Iterator) bool { return it.SeekGE(key) }
+	ok, err := w.step(seek, w)
+	if errors.Is(err, ErrDamaged) {
+		// It may be the error of the seek before this one: the engine returns that again if this
+		// one leaves the table. A second seek to the same key returns its own.
+		ok, err = w.step(seek, w)
+	}
+	return ok, err
 }
 
 func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
