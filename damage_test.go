@@ -2,12 +2,14 @@ package dohost_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/dohost/dohost"
 )
@@ -36,7 +38,7 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	if err := errors.Join(h.Close(), openLedgers(t, dir).Close()); err != nil { // the second flushes the log
 		t.Fatal(err)
 	}
-	flipBit(t, dir)
+	flipBit(t, dir, func(table []byte) int { return len(table) / 3 })
 
 	h = openLedgers(t, dir)
 	bad := 0
@@ -79,6 +81,63 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	}
 }
 
+// TestBootAlarmsOfAllClassesOutliveDamage flips one bit in the first block of the alarm index. The
+// block has the only entry of the first class, which is also in the boot index.
+func TestBootAlarmsOfAllClassesOutliveDamage(t *testing.T) {
+	const alarms = 100
+	const one, many dohost.Namespace[chime] = "one-chime", "two-chimes"
+	ran := make(chan dohost.ID, 2*alarms)
+	dir := t.TempDir()
+	openChimes := func() *dohost.Host {
+		var classes []dohost.Class
+		for _, class := range []dohost.Namespace[chime]{one, many} {
+			classes = append(classes, dohost.Bind(class, func(_ context.Context, s *dohost.State) (*chime, error) {
+				return &chime{s}, nil
+			}, dohost.OnAlarm(func(c *chime, _ context.Context, _ dohost.AlarmInfo) error { ran <- c.st.ID(); return nil })))
+		}
+		h, err := dohost.Open(dir, nil, classes...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		return h
+	}
+	h := openChimes()
+	set := func(ctx context.Context, c *chime) error { return c.st.SetBootAlarm(ctx, time.Now().Add(time.Hour)) }
+	err := one.Get(h, "a").Do(t.Context(), set)
+	for i := range alarms {
+		err = errors.Join(err, many.Get(h, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))).Do(t.Context(), set))
+	}
+	if err := errors.Join(err, h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h, err = dohost.Open(dir, nil) // flushes the log, and delivers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flipBit(t, dir, func(table []byte) int { return 100 })
+
+	h = openChimes()
+	seen := map[dohost.ID]bool{}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for len(seen) < alarms+1 && ctx.Err() == nil {
+		select {
+		case id := <-ran:
+			seen[id] = true
+		case <-ctx.Done():
+		}
+	}
+	if len(seen) != alarms+1 || h.Stats().Damaged != 1 {
+		t.Errorf("%d alarms ran, that of the first class: %v; %d damaged blocks", len(seen), seen[one.Get(h, "a").ID()], h.Stats().Damaged)
+	}
+}
+
+type chime struct{ st *dohost.State }
+
 func openLedgers(t *testing.T, dir string) *dohost.Host {
 	t.Helper()
 	h, err := dohost.Open(dir, nil, ledgerClass)
@@ -89,8 +148,8 @@ func openLedgers(t *testing.T, dir string) *dohost.Host {
 	return h
 }
 
-// flipBit flips a bit of the only table of a store.
-func flipBit(t *testing.T, dir string) {
+// flipBit flips a bit of the only table of a store: of the byte that of chooses.
+func flipBit(t *testing.T, dir string, of func(table []byte) int) {
 	t.Helper()
 	tables, err := filepath.Glob(filepath.Join(dir, "db", "*.sst"))
 	if err != nil || len(tables) != 1 {
@@ -100,7 +159,7 @@ func flipBit(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[len(b)/3] ^= 1
+	b[of(b)] ^= 1
 	if err := os.WriteFile(tables[0], b, 0o644); err != nil {
 		t.Fatal(err)
 	}

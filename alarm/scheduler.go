@@ -10,7 +10,8 @@ import (
 
 // Config is what a Scheduler needs of the world. Zero numbers mean the defaults.
 type Config struct {
-	// Classes reads which classes have alarms in the durable index.
+	// Classes reads which classes have alarms in the durable index. It may return a class twice,
+	// and classes without alarms.
 	Classes func(ctx context.Context) ([]string, error)
 	// Window reads the durable index of a class, or with an empty class that of the
 	// suspects, in order of due time and object, after a position; fewer than limit mean

@@ -2,6 +2,7 @@ package objectstore
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 	"time"
 )
@@ -33,18 +34,24 @@ func (sn *Snapshot) Alarms(class string, after AlarmPos, limit int) ([]Alarm, Al
 }
 
 // AlarmClasses returns the classes that have an alarm which is neither parked nor a
-// suspect, in order. It seeks once per class.
+// suspect, in order. It seeks once per class. With ErrDamaged, the classes are those that have
+// an entry outside the damaged blocks.
 func (sn *Snapshot) AlarmClasses() (classes []string, err error) {
 	w, err := sn.walk([]byte{keyAlarm}, []byte{keyAlarm + 1})
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
+	var damage error
 	start := []byte{keyAlarm}
 	for {
 		ok, err := w.seek(start)
+		if errors.Is(err, ErrDamaged) {
+			damage = err
+			ok, err = w.pastDamage(start)
+		}
 		if !ok || err != nil {
-			return classes, err
+			return classes, errors.Join(damage, err)
 		}
 		class, _, isAlarm := bytes.Cut(w.key[1:], []byte{nameEnd})
 		if !isAlarm {

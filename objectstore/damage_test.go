@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -277,6 +278,41 @@ func TestAlarmsAfterDamageAreRead(t *testing.T) {
 	}
 	if s.Stats().Damaged != 1 {
 		t.Errorf("%d damaged blocks", s.Stats().Damaged)
+	}
+}
+
+func TestClassesWithAlarmsAfterDamageAreRead(t *testing.T) {
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	name := func(class string, i int) string {
+		return fmt.Sprintf("n%03d%x", i, noise(60, uint64(i)+1000*uint64(class[0])))
+	}
+	for _, class := range []string{"c", "d", "e"} {
+		for i := range 100 {
+			o := s.live(class, name(class, i))
+			o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: s.NewAlarmGeneration()})
+			o.commit(t)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, fs, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []string{"c", "d"} {
+		damaged := fs.Crash(0, 0)
+		flip(t, damaged, damagedAt(t, name(first, 0)[10:60])) // the index is the first of the table's keys
+		s := open(t, damaged, Options{})
+		sn, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		classes, err := sn.AlarmClasses()
+		if !slices.Equal(classes, []string{"c", "d", "e"}) || !errors.Is(err, ErrDamaged) {
+			t.Errorf("damage at the first alarm of %s: classes %v, %v", first, classes, err)
+		}
+		sn.Close()
 	}
 }
 

@@ -127,14 +127,22 @@ func jitter(id ID, s objectstore.Slot) float64 {
 	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
 }
 
-// alarmClasses reads which classes have alarms, for the scheduler.
+// alarmClasses reads which classes have alarms, for the scheduler. If a damaged block may hide a
+// class, they are all bound ones as well: the block does not have all indexes.
 func (h *Host) alarmClasses(ctx context.Context) ([]string, error) {
 	sn, err := h.store.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer sn.Close()
-	return sn.AlarmClasses()
+	classes, err := sn.AlarmClasses()
+	if errors.Is(err, objectstore.ErrDamaged) {
+		for _, c := range h.bound {
+			classes = append(classes, c.Name)
+		}
+		return classes, nil
+	}
+	return classes, err
 }
 
 // alarmWindow reads the durable index of a class, or of the suspects, for the scheduler.
