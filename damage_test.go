@@ -81,6 +81,39 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	}
 }
 
+// A read that finds a damaged block does not wait for a Listener that hangs.
+func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
+	dir := t.TempDir()
+	h := openLedgers(t, dir)
+	put := func(ctx context.Context, l *ledger) error { return dohost.Put(ctx, l.storage, "k", "v") }
+	if err := errors.Join(ledgers.Get(h, "a").Do(t.Context(), put), h.Close(), openLedgers(t, dir).Close()); err != nil {
+		t.Fatal(err)
+	}
+	flipBit(t, dir, func([]byte) int { return 20 })
+
+	begun := time.Now()
+	called, quit := make(chan dohost.Damage, 1), make(chan struct{})
+	h, err := dohost.Open(dir, &dohost.Options{Listener: dohost.Listener{Damaged: func(d dohost.Damage) {
+		called <- d
+		<-quit
+	}}}, ledgerClass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	defer close(quit)
+	err = ledgers.Get(h, "a").Do(t.Context(), func(ctx context.Context, l *ledger) error {
+		_, _, err := dohost.Get[string](ctx, l.storage, "k")
+		return err
+	})
+	if took := time.Since(begun); took > 9*time.Second || !errors.Is(err, dohost.ErrDamaged) {
+		t.Errorf("Open and the read took %v: %v", took, err)
+	}
+	if d := <-called; d.File == "" {
+		t.Errorf("reported: %+v", d)
+	}
+}
+
 // TestBootAlarmsOfAllClassesOutliveDamage flips one bit in the first block of the alarm index. The
 // block has the only entry of the first class, which is also in the boot index.
 func TestBootAlarmsOfAllClassesOutliveDamage(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/sockettest"
+	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -34,6 +35,7 @@ type trap struct {
 	place   string
 	end     func(quit <-chan struct{})
 	quit    chan struct{}
+	disk    *objectstore.FS
 }
 
 // at is called by all functions of the test; that of the trap's place does not return.
@@ -80,7 +82,12 @@ func (tr *trap) class() dohost.Class {
 		}
 		return &trapped{st, tr}, nil
 	},
-		dohost.OnAlarm(func(*trapped, context.Context, dohost.AlarmInfo) error { tr.at("alarm handler"); return nil }),
+		dohost.OnAlarm(func(*trapped, context.Context, dohost.AlarmInfo) error {
+			if tr.at("alarm handler"); tr.place == "Listener.AlarmParked" {
+				return errors.New("bad")
+			}
+			return nil
+		}),
 		dohost.OnHTTP(func(x *trapped, w http.ResponseWriter, r *http.Request) {
 			tr.at("HTTP handler")
 			if r.Header.Get("Upgrade") != "" {
@@ -109,14 +116,18 @@ func (tr *trap) class() dohost.Class {
 // options are those of a host whose own functions may not return.
 func (tr *trap) options() *dohost.Options {
 	lis := func() { tr.at("Listener functions") }
+	tr.disk = objectstore.NewMemFS()
 	return &dohost.Options{
-		Grace: time.Second, IdleAfter: time.Minute,
+		FS: tr.disk, Grace: time.Second, IdleAfter: time.Minute,
 		Logger: slog.New(trapHandler{tr}),
 		Listener: dohost.Listener{
 			Waking: func(dohost.ID, dohost.Epoch) { lis() }, Live: func(dohost.ID, dohost.Epoch) { lis() },
 			Fenced: func(dohost.Ended) { lis() }, Refused: func(dohost.ID, dohost.Epoch) { lis() },
 			AlarmEnded: func(dohost.AlarmRun) { lis() }, AlarmStale: func(dohost.ID) { lis() },
-			TurnHeld: func(dohost.LongTurn) { lis() }, StoreFailed: func(error) { lis() }, Failed: func(error) { lis() },
+			AlarmParked: func(dohost.ParkedAlarm) { lis(); tr.at("Listener.AlarmParked") },
+			Space:       func(dohost.DiskSpace) { lis(); tr.at("Listener.Space, Listener.Damaged") },
+			Damaged:     func(dohost.Damage) { lis(); tr.at("Listener.Space, Listener.Damaged") },
+			TurnHeld:    func(dohost.LongTurn) { lis() }, StoreFailed: func(error) { lis() }, Failed: func(error) { lis() },
 			EventEnded: func(e dohost.EndedEvent) {
 				if e.ID.Name == "a" {
 					tr.at("Listener.EventEnded")
@@ -130,6 +141,7 @@ func (tr *trap) options() *dohost.Options {
 			},
 		},
 		Tune: func(o *runtime.Options) {
+			o.Store.ReserveBytes = 1000
 			idle := o.Policy.Idle
 			o.Policy.Idle = func(id dohost.ID, life, events uint64) time.Duration {
 				if id.Name == "a" {
@@ -243,9 +255,18 @@ var springs = map[string]func(context.Context, *dohost.Host){
 			break
 		}
 	},
-	"Authorize, Private":  serveTrap(func(*http.Request) {}),
-	"Listener functions":  inTrap(nothing),
-	"Listener.EventEnded": inTrap(nothing),
+	"Authorize, Private":   serveTrap(func(*http.Request) {}),
+	"Listener functions":   inTrap(nothing),
+	"Listener.EventEnded":  inTrap(nothing),
+	"Listener.AlarmParked": inTrap(func(ctx context.Context, x *trapped) error { return x.st.SetAlarm(ctx, time.Now()) }),
+	"Listener.Space, Listener.Damaged": inTrap(func(ctx context.Context, x *trapped) error {
+		for _, free := range []uint64{999, 1000} {
+			x.tr.disk.SetFree(free)
+			time.Sleep(1100 * time.Millisecond)
+			_ = dohost.Put(ctx, x.st.Storage(), "k", 1) // looks at the disk
+		}
+		return nil
+	}),
 	"Listener.Service": inTrap(func(_ context.Context, x *trapped) error {
 		x.st.Runtime().Report(x.st.ID(), "test")
 		return nil
@@ -310,7 +331,9 @@ func spring(t *testing.T, tr *trap) {
 		defer close(done)
 		springs[tr.place](ctx, h)
 	}()
-	pass(2 * time.Second)
+	if pass(2 * time.Second); tr.place == "Listener.AlarmParked" {
+		pass(5 * time.Minute) // seven runs
+	}
 	if !tr.sprung.Load() {
 		t.Fatal("the function was not called")
 	}

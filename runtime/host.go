@@ -40,12 +40,13 @@ type Host struct {
 	phase    atomic.Int32
 	answers  sync.Pool // of empty channels by which answers come
 	runners  runners
+	reports  reports
 	active   atomic.Int64  // events queued, running and suspended, and tasks to come
 	running  atomic.Int64  // runners that have something to do
 	calm     chan struct{} // capacity 1: one of the counters has come to zero
 	idle     *sync.Cond    // for those who wait until a turn is not in use; misuse only
 	lives    atomic.Int64  // objects with a life in memory
-	emitting atomic.Int64  // functions given to Emit that outputs wait for
+	emitting atomic.Int64  // functions given to Emit that outputs wait for, and reports
 	sampled  atomic.Uint64 // shards looked at for victims, of all classes
 
 	mu      sync.Mutex
@@ -82,8 +83,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	so := h.opts.Store
 	so.OnFail = h.storeFailed
 	so.OnTakenBack = h.takenBack
-	so.OnSpace = h.lis.Space
-	so.OnDamage = h.lis.Damaged
+	so.OnSpace, so.OnDamage = h.spaceChanged, h.damageFound
 	if h.opts.Policy.At != nil {
 		so.Hook = h.recordAt
 	}

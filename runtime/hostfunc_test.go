@@ -1,9 +1,16 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"reflect"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/dohost/dohost/alarm"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -41,4 +48,71 @@ func TestListenerHasNoUnguardedFunction(t *testing.T) {
 			t.Errorf("Listener.%s was called %d times, want 1", field.Name, called-before)
 		}
 	}
+}
+
+// Each call of the Listener takes three seconds, and no write of an object waits for one.
+func TestASlowListenerHoldsUpNoWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		with := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
+		h := open(t, fs, Options{}, with)
+		for _, name := range []string{"a", "b", "c"} {
+			setAlarm(t, h, name, time.Minute)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int32
+		slow := func() {
+			calls.Add(1)
+			time.Sleep(3 * time.Second)
+		}
+		h = open(t, fs, Options{Store: objectstore.Options{ReserveBytes: 1000}, Listener: Listener{
+			AlarmParked: func(ParkedAlarm) { slow() }, Space: func(objectstore.DiskSpace) { slow() },
+		}}, Class{Name: "counter", New: newCounter}) // has no handler, so all three are parked
+		for _, step := range []struct {
+			what  string
+			do    func()
+			calls int32 // of the Listener, up to now
+			full  bool
+		}{
+			{"three alarms are parked", func() { time.Sleep(time.Minute); synctest.Wait() }, 3, false},
+			{"the disk is full", func() { fs.SetFree(999); time.Sleep(2 * time.Second) }, 4, true},
+			{"the disk has space", func() { fs.SetFree(1000); time.Sleep(10 * time.Second) }, 5, false},
+		} {
+			step.do()
+			begun := time.Now()
+			_, err := add(t.Context(), h, "other", 1)
+			if took := time.Since(begun); took > time.Second || errors.Is(err, objectstore.ErrNoSpace) != step.full {
+				t.Errorf("%s: a write took %v: %v", step.what, took, err)
+			}
+			synctest.Wait()
+			if n := calls.Load(); n != step.calls {
+				t.Errorf("%s: the Listener was called %d times, want %d", step.what, n, step.calls)
+			}
+		}
+		time.Sleep(time.Minute) // until the last call has returned
+	})
+}
+
+// Close waits for reports that are under way.
+func TestCloseEndsAfterTheLastReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := objectstore.NewMemFS()
+		var full []bool
+		h := open(t, fs, Options{Store: objectstore.Options{ReserveBytes: 1000}, Listener: Listener{
+			Space: func(d objectstore.DiskSpace) { time.Sleep(time.Second / 4); full = append(full, d.Full) },
+		}})
+		for _, free := range []uint64{999, 1000, 999} {
+			fs.SetFree(free)
+			time.Sleep(2 * time.Second)
+			_, _ = add(t.Context(), h, "a", 1)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{true, false, true}; !slices.Equal(full, want) {
+			t.Errorf("reports %v, want %v", full, want)
+		}
+	})
 }

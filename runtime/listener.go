@@ -38,8 +38,7 @@ type Listener struct {
 	// Space is called when the store begins to refuse writes for want of space, and
 	// when it takes them again.
 	Space func(objectstore.DiskSpace)
-	// Damaged is called the first time that a part of the store cannot be read, with locks
-	// of the store held: it must not use the host.
+	// Damaged is called the first time that a part of the store cannot be read.
 	Damaged func(objectstore.Damage)
 	// Failed is called when background work of the host fails.
 	Failed func(error)

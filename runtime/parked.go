@@ -67,15 +67,22 @@ func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err er
 	return p, ok, nil
 }
 
-// parkedReport is the output of the segment that parks an alarm.
+// parkedReport is the output of the segment that parks an alarm. The object's later outputs wait
+// for the Listener, the committer does not.
 type parkedReport struct {
 	host  *Host
 	alarm ParkedAlarm
 }
 
-// Release reports the alarm, if it is parked durably.
-func (p *parkedReport) Release(err error) {
-	if err == nil {
+// Release does nothing: the alarm is not parked.
+func (p *parkedReport) Release(error) {}
+
+// ReleaseAsync reports the alarm, which is parked durably.
+func (p *parkedReport) ReleaseAsync(done func()) {
+	p.host.emitting.Add(1)
+	go func() {
+		defer p.host.calmer(&p.host.emitting)
+		defer done()
 		call(p.host.lis.AlarmParked, p.alarm)
-	}
+	}()
 }
