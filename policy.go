@@ -71,6 +71,7 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	if o.HeapBudget > 0 {
 		ro.Policy.Shed = shedder(eviction.Pressure{Budget: o.HeapBudget})
 	}
+	ro.Policy.Trusted = o.Tune == nil
 	if o.Tune != nil {
 		o.Tune(&ro)
 	}

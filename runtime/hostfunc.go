@@ -122,6 +122,9 @@ func (h *Host) guardPolicy(p *Policy) {
 			return style
 		}
 	}
+	if p.Trusted {
+		return
+	}
 	if f := p.Shed; f != nil {
 		c := &hostFunc{host: h, name: "Policy.Shed"}
 		p.Shed = func(live int) int { return answer(c, 0, func() int { return f(live) }) }

@@ -62,6 +62,9 @@ type Policy struct {
 	// Shed is asked once a second how many of the live objects to evict for the
 	// sake of memory; only idle ones go.
 	Shed func(live int) int
+	// Trusted says that Idle and Shed are not a user's: the host calls them without a guard
+	// against panics and calls that do not return.
+	Trusted bool
 }
 
 func (o Options) withDefaults() Options {
