@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,10 @@ import (
 	"unicode"
 
 	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/examples/assistant"
 )
 
 // TestServerWithstandsHostileClients sends to one server everything that a client without credentials could
@@ -43,7 +48,6 @@ func TestServerWithstandsHostileClients(t *testing.T) {
 		{"many equal messages", (*attacked).equalMessages},
 		{"many small parts", (*attacked).manyParts},
 		{"large frames", (*attacked).largeFrames},
-		{"terminal escapes", (*attacked).terminalEscapes},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			attack.run(a, t)
@@ -357,21 +361,39 @@ func (a *attacked) largeFrames(t *testing.T) {
 	}
 }
 
-func (a *attacked) terminalEscapes(t *testing.T) {
-	c := a.client(t, "escapes")
-	a.send(t, c, `{"type":"cf_agent_chat_messages","messages":[{"id":"\u001b]0;owned\u0007\u001b[2J\nobject   assistant/fake","role":"user",`+
-		`"parts":[{"type":"text","text":"\u001b[31mred"}]}]}`)
-	a.send(t, c, `{"type":"cf_agent_use_chat_request","id":"req-\u001b]52;c;ZXZpbA==\u0007","init":{"method":"POST","body":`+
-		`"{\"messages\":[{\"id\":\"u9\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"hello\"}]}]}"}}`)
-	a.answered(t, c)
-	for _, args := range [][]string{{"show", "assistant/escapes"}, {"ls"}, {"pins", "assistant/escapes"}} {
-		cmd := exec.CommandContext(t.Context(), a.bin, append(args, "--admin", strings.TrimPrefix(a.v.admin, "http://"))...)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("dohost %v: %v %s", args, err, out)
+// TestCommandsPrintNoTerminalEscapes has a program store an id with escape sequences, and a name that reverses the text
+// after it. No client could: see TestIDsOfMessagesOfClientsAreBounded of package chat.
+func TestCommandsPrintNoTerminalEscapes(t *testing.T) {
+	t.Parallel()
+	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
+	h, err := dohost.Open(data, &dohost.Options{Grace: -1}, builtIn()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = assistant.Assistants.Get(h, "escapes\u202e").Do(t.Context(), func(ctx context.Context, a *assistant.Assistant) error {
+		question := []chat.Message{chat.Text("u", chat.User, "hello")}
+		_, err := chat.Ask(ctx, a, question, &chat.AskOptions{ID: "\x1b]52;c;ZXZpbA==\a\x1b[2J\nobject   assistant/fake"})
+		return err
+	})
+	if err = errors.Join(err, h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	v := serveVictim(t, bin, data)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"show", "assistant/escapes\u202e"}, `"\x1b]52;c;ZXZpbA==\a\x1b[2J\nobject   assistant/fake"`},
+		{[]string{"ls"}, `"assistant/escapes\u202e"`},
+		{[]string{"evict", "assistant/escapes\u202e"}, `"assistant/escapes\u202e"`},
+		{[]string{"pins", "assistant/escapes\u202e"}, ""}, // its reply may keep it in memory
+	} {
+		out, err := exec.CommandContext(t.Context(), bin, append(tt.args, "--admin", strings.TrimPrefix(v.admin, "http://"))...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("dohost %q: %v %s, want %s", tt.args, err, out, tt.want)
 		}
-		if i := strings.IndexFunc(string(out), func(r rune) bool { return r != '\n' && unicode.IsControl(r) }); i >= 0 {
-			t.Errorf("dohost %v prints a control character: %q", args, out)
+		if i := strings.IndexFunc(string(out), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("dohost %q prints a control character: %q", tt.args, out)
 		}
 	}
 }
