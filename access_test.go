@@ -470,6 +470,7 @@ func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 			t.Errorf("%d answers, asked about %q", answered, asked)
 		}
 		release()
+		synctest.Wait() // for the answer of b
 	})
 }
 
