@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,6 +59,17 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	if bad == 0 || bad > objects/2 || h.Stats().Damaged != 1 || h.Err() != nil {
 		t.Errorf("%d objects cannot be read, %d damaged blocks, the host says %v", bad, h.Stats().Damaged, h.Err())
 	}
+	listed, skipped := 0, 0
+	for _, err := range h.Objects(t.Context(), "ledger", "") {
+		if errors.Is(err, dohost.ErrDamaged) {
+			skipped++
+		} else if err == nil {
+			listed++
+		}
+	}
+	if listed != objects-bad || skipped != 1 {
+		t.Errorf("%d objects are listed, and %d errors", listed, skipped)
+	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +90,28 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 	// The object before the damaged block may have rows in it, so its export is refused too.
 	if exported != objects-bad && exported != objects-bad-1 {
 		t.Errorf("%d objects were exported, %d cannot be read", exported, bad)
+	}
+}
+
+// The first block has all rows of the first class, and the second block is not damaged.
+func TestClassesOutsideOfADamagedBlockAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	h := openLedgers(t, dir)
+	for i := range 20 {
+		if err := ledgers.Get(h, fmt.Sprint(i)).Do(t.Context(), func(ctx context.Context, l *ledger) error {
+			return dohost.Put(ctx, l.storage, "k", fmt.Sprintf("%01000d", i))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(h.Close(), openLedgers(t, dir).Close()); err != nil {
+		t.Fatal(err)
+	}
+	flipBit(t, dir, func([]byte) int { return 100 })
+	h = openLedgers(t, dir)
+	classes, err := h.StoredClasses(t.Context())
+	if !slices.Equal(classes, []string{"ledger"}) || !errors.Is(err, dohost.ErrDamaged) {
+		t.Errorf("classes %v, %v", classes, err)
 	}
 }
 

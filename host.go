@@ -224,7 +224,8 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 func (h *Host) Evict(id ID, s Style) bool { return h.rt.Evict(id, s) }
 
 // Objects yields the durable objects of a class in order of name, after a name. It
-// wakes none of them.
+// wakes none of them. After [ErrDamaged] the iteration may continue with the objects outside
+// the damaged block.
 func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, error] {
 	return func(yield func(ID, error) bool) {
 		sn, err := h.rt.Store().Snapshot(ctx)
@@ -234,7 +235,7 @@ func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, e
 		}
 		defer sn.Close()
 		for id, err := range sn.Objects(class, after) {
-			if !yield(id, err) || err != nil {
+			if !yield(id, err) {
 				return
 			}
 		}

@@ -147,7 +147,8 @@ func (h *Host) Classes() []Class {
 	return cs
 }
 
-// StoredClasses returns the names of the classes that have durable objects, in order.
+// StoredClasses returns the names of the classes that have durable objects, in order. With
+// [ErrDamaged], they are the classes that have an object outside the damaged blocks.
 func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 	sn, err := h.rt.Store().Snapshot(ctx)
 	if err != nil {
@@ -155,13 +156,18 @@ func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 	}
 	defer sn.Close()
 	var names []string
+	var damage error
 	for name, err := range sn.Classes() {
-		if err != nil {
+		switch {
+		case err == nil:
+			names = append(names, name)
+		case errors.Is(err, ErrDamaged):
+			damage = errors.Join(damage, err)
+		default:
 			return nil, err
 		}
-		names = append(names, name)
 	}
-	return names, nil
+	return names, damage
 }
 
 // SetAlarm sets an object's alarm from outside, as an event of the object, which
@@ -196,7 +202,8 @@ func (h *Host) DeleteAlarm(ctx context.Context, id ID) error {
 
 // ParkedAlarms yields the parked alarms of a class, or of all classes if class is empty, in
 // order of class and name. It starts with the first object that follows the ID after; the
-// zero ID is before every object. It reads no other alarms, and wakes no object.
+// zero ID is before every object. It reads no other alarms, and wakes no object. After
+// [ErrDamaged] the iteration may continue with the alarms outside the damaged block.
 func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	return h.rt.ParkedAlarms(ctx, class, after)
 }

@@ -34,6 +34,8 @@ type (
 	DiskSpace = objectstore.DiskSpace
 	// Damage describes an unreadable part of the store.
 	Damage = objectstore.Damage
+	// DamageError is the error of a read that needs a damaged block: [ErrDamaged].
+	DamageError = objectstore.DamageError
 )
 
 // The reasons for parking an alarm.

@@ -20,7 +20,7 @@ type lsCmd struct {
 }
 
 // Run is the command.
-func (c *lsCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *lsCmd) Run(ctx context.Context, std streams) error {
 	query := url.Values{"limit": {strconv.Itoa(c.Page)}}
 	if c.Class != "" {
 		query.Set("class", c.Class)
@@ -28,18 +28,40 @@ func (c *lsCmd) Run(ctx context.Context, out io.Writer) error {
 	if c.Live {
 		query.Set("live", "true")
 	}
+	var damaged blocks
+	defer func() { damaged.report(std.err, "objects") }()
 	for {
 		list, err := get[web.ObjectList](ctx, &c.hostFlags, "GET", "/v1/objects", query, nil)
 		if err != nil {
 			return err
 		}
-		if err := c.print(out, list); err != nil {
+		damaged.add(list.Damaged)
+		if err := c.print(std.out, list); err != nil {
 			return err
 		}
 		if list.Next == "" {
 			return nil
 		}
 		query.Set("after", list.Next)
+	}
+}
+
+// blocks are the damaged blocks of the disk that a list leaves out.
+type blocks map[string]bool
+
+func (b *blocks) add(names []string) {
+	for _, name := range names {
+		if *b == nil {
+			*b = blocks{}
+		}
+		(*b)[name] = true
+	}
+}
+
+// report prints how many blocks there are, if there are any.
+func (b *blocks) report(out io.Writer, left string) {
+	if n := len(*b); n > 0 {
+		fmt.Fprintf(out, "dohost: %d damaged blocks of the disk were skipped: the %s in them are missing (see dohost check)\n", n, left)
 	}
 }
 

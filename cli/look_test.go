@@ -41,6 +41,26 @@ func TestCloseClosesSockets(t *testing.T) {
 	}
 }
 
+// TestLsNamesDamagedBlocks lists two pages, which skip three blocks.
+func TestLsNamesDamagedBlocks(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer := `{"objects": [{"id": "a/1"}], "damaged": ["x: 1", "x: 2"], "next": "a/1"}`
+		if r.URL.Query().Get("after") != "" {
+			answer = `{"objects": [{"id": "a/2"}], "damaged": ["x: 2", "x: 3"]}`
+		}
+		_, _ = io.WriteString(w, answer) // the test notices what is missing
+	}))
+	defer s.Close()
+	var out, stderr strings.Builder
+	status := App{}.run(t.Context(), []string{"ls", "--admin", strings.TrimPrefix(s.URL, "http://")}, streams{strings.NewReader(""), &out, &stderr})
+	const note = "dohost: 3 damaged blocks of the disk were skipped: the objects in them are missing (see dohost check)\n"
+	if out.String() != "a/1  cold\na/2  cold\n" || stderr.String() != note || status != 0 {
+		t.Errorf("printed %q and %q, status %d", out.String(), stderr.String(), status)
+	}
+}
+
 // TestShowTellsOfSockets has an object with sockets and no incarnation.
 func TestShowTellsOfSockets(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()

@@ -23,9 +23,9 @@ type alarmParkedCmd struct {
 }
 
 // Run is the command.
-func (c *alarmParkedCmd) Run(ctx context.Context, out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for p, err := range c.parked(ctx, c.Class, c.Page) {
+func (c *alarmParkedCmd) Run(ctx context.Context, std streams) error {
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	for p, err := range c.parked(ctx, std.err, c.Class, c.Page) {
 		if err != nil {
 			return errors.Join(table.Flush(), err)
 		}
@@ -34,19 +34,23 @@ func (c *alarmParkedCmd) Run(ctx context.Context, out io.Writer) error {
 	return table.Flush()
 }
 
-// parked requests the parked alarms of a class, or of all classes if class is empty.
-func (f *hostFlags) parked(ctx context.Context, class string, page int) iter.Seq2[web.Parked, error] {
+// parked requests the parked alarms of a class, or of all classes if class is empty. It prints to
+// stderr how many damaged blocks the host has skipped.
+func (f *hostFlags) parked(ctx context.Context, stderr io.Writer, class string, page int) iter.Seq2[web.Parked, error] {
 	return func(yield func(web.Parked, error) bool) {
 		query := url.Values{"limit": {strconv.Itoa(page)}}
 		if class != "" {
 			query.Set("class", class)
 		}
+		var damaged blocks
+		defer func() { damaged.report(stderr, "alarms") }()
 		for {
 			list, err := get[web.ParkedList](ctx, f, "GET", "/v1/parked", query, nil)
 			if err != nil {
 				yield(web.Parked{}, err)
 				return
 			}
+			damaged.add(list.Damaged)
 			for _, p := range list.Parked {
 				if !yield(p, nil) {
 					return
@@ -87,7 +91,7 @@ type alarmReviveCmd struct {
 }
 
 // Run is the command.
-func (c *alarmReviveCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *alarmReviveCmd) Run(ctx context.Context, std streams) error {
 	one := c.ID.ID != dohost.ID{}
 	switch {
 	case one == c.All:
@@ -100,17 +104,17 @@ func (c *alarmReviveCmd) Run(ctx context.Context, out io.Writer) error {
 			err = fmt.Errorf("%v has no parked alarm", shown(c.ID.String()))
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(out, "revived the alarm of %v\n", shown(c.ID.String()))
+			_, err = fmt.Fprintf(std.out, "revived the alarm of %v\n", shown(c.ID.String()))
 		}
 		return err
 	}
-	return c.reviveAll(ctx, out)
+	return c.reviveAll(ctx, std)
 }
 
 // reviveAll revives alarms until the list cannot be read. It reports the alarms that it could not revive.
-func (c *alarmReviveCmd) reviveAll(ctx context.Context, out io.Writer) error {
+func (c *alarmReviveCmd) reviveAll(ctx context.Context, std streams) error {
 	n, failed := 0, []error(nil)
-	for p, err := range c.parked(ctx, c.Class, 1000) {
+	for p, err := range c.parked(ctx, std.err, c.Class, 1000) {
 		if err == nil {
 			var id dohost.ID
 			var r web.Revived
@@ -131,7 +135,7 @@ func (c *alarmReviveCmd) reviveAll(ctx context.Context, out io.Writer) error {
 			break // each further request fails
 		}
 	}
-	_, err := fmt.Fprintf(out, "revived %d alarms\n", n)
+	_, err := fmt.Fprintf(std.out, "revived %d alarms\n", n)
 	return errors.Join(append(failed, err)...)
 }
 

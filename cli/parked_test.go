@@ -22,6 +22,11 @@ func TestAlarmParkedAndRevive(t *testing.T) {
 			{"object": "a/2", "scheduled": "2026-01-02T03:04:05Z", "reason": "process ended in handler", "deaths": 6, "lost": 1}
 		], "next": "a/2"}`
 		switch {
+		case r.URL.Query().Get("class") == "damaged":
+			answer = `{"parked": [{"object": "a/1", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"}], "damaged": ["x: 1"], "next": "a/1"}`
+			if r.URL.Query().Get("after") != "" {
+				answer = `{"parked": [], "damaged": ["x: 1", "x: 2"]}`
+			}
 		case r.URL.Query().Get("after") != "":
 			answer = `{"parked": [{"object": "b/3", "scheduled": "2026-01-02T03:04:05Z", "reason": "no handler"}]}`
 		case r.URL.Query().Get("class") == "gone":
@@ -63,6 +68,9 @@ b/3  no handler, due 2026-01-02T03:04:05Z
 		{"alarm revive", "", "dohost: want an object, or --all\n1"},
 		{"alarm revive a/1 --all", "", "dohost: want an object, or --all\n1"},
 		{"alarm revive a/1 --class a", "", "dohost: --class needs --all\n1"},
+		{"alarm parked damaged", "GET /v1/parked?class=damaged&limit=1000 GET /v1/parked?after=a%2F1&class=damaged&limit=1000",
+			"dohost: 2 damaged blocks of the disk were skipped: the alarms in them are missing (see dohost check)\n" +
+				"a/1  no handler, due 2026-01-02T03:04:05Z\n0"},
 		{"show a/1", "GET /v1/objects/a/1 GET /v1/objects/a/1/details?limit=100",
 			"object   a/1\ndurable  no\nalarm    parked: no handler, due 2026-01-02T03:04:05Z\nlive     no\n0"},
 	} {

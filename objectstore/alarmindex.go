@@ -23,7 +23,7 @@ func (sn *Snapshot) Alarms(class string, after AlarmPos, limit int) ([]Alarm, Al
 	alarms, last, err := sn.alarms(start, prefixEnd(prefix), limit, func(key []byte) (ID, bool) {
 		_, id, ok := parse(key)
 		return id, ok
-	})
+	}, nil)
 	for i := range alarms {
 		alarms[i].Suspect = class == ""
 	}
@@ -71,7 +71,7 @@ func (sn *Snapshot) BootAlarms(class, after string, limit int) ([]Alarm, error) 
 	if after != "" {
 		start = append(bootKey(ID{Class: class, Name: after}), 0)
 	}
-	alarms, _, err := sn.alarms(start, prefixEnd(prefix), limit, splitIDKey)
+	alarms, _, err := sn.alarms(start, prefixEnd(prefix), limit, splitIDKey, nil)
 	return alarms, err
 }
 
@@ -83,7 +83,7 @@ type ParkedAlarm struct {
 
 // Parked yields the parked alarms of a class, or with an empty class of all, whose objects
 // follow after, in order of ID. The zero ID is before the first. It reads as many rows as
-// there are parked alarms.
+// there are parked alarms. The iteration may continue after ErrDamaged.
 func (sn *Snapshot) Parked(class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	prefix := []byte{keyParked}
 	if class != "" {
@@ -98,13 +98,21 @@ func (sn *Snapshot) Parked(class string, after ID) iter.Seq2[ParkedAlarm, error]
 	}
 	return func(yield func(ParkedAlarm, error) bool) {
 		for {
-			alarms, last, err := sn.alarms(start, prefixEnd(prefix), parkedPage, splitIDKey)
+			var skipped []error
+			alarms, last, err := sn.alarms(start, prefixEnd(prefix), parkedPage, splitIDKey, func(damage *DamageError) {
+				skipped = append(skipped, damage)
+			})
+			for _, damage := range skipped {
+				if !yield(ParkedAlarm{}, damage) {
+					return
+				}
+			}
 			for _, a := range alarms {
 				slot, ok, err := sn.Slot(a.ID)
 				if err == nil && (!ok || slot.Parked == NotParked) {
 					continue // Check names it
 				}
-				if !yield(ParkedAlarm{a.ID, slot}, err) || err != nil {
+				if !yield(ParkedAlarm{a.ID, slot}, err) || err != nil && !errors.Is(err, ErrDamaged) {
 					return
 				}
 			}
@@ -130,15 +138,22 @@ func splitIDKey(key []byte) (ID, bool) {
 }
 
 // alarms reads entries of an index. It passes over entries that cannot be read: one
-// entry must not hide those after it. Check reports their keys. If only the value of an
-// entry cannot be decoded, the slot of the object takes its place.
-func (sn *Snapshot) alarms(start, end []byte, limit int, parse func([]byte) (ID, bool)) (alarms []Alarm, last string, err error) {
+// entry must not hide those after it. Check reports their keys; damaged, which may be nil, is
+// called for a block that is skipped. If only the value of an entry cannot be decoded, the slot
+// of the object takes its place.
+func (sn *Snapshot) alarms(
+	start, end []byte, limit int, parse func([]byte) (ID, bool), damaged func(*DamageError),
+) (alarms []Alarm, last string, err error) {
 	w, err := sn.walk(start, end)
 	if err != nil {
 		return nil, "", err
 	}
 	defer w.close()
-	w.onDamage = func(*DamageError, []byte, []byte) {}
+	w.onDamage = func(damage *DamageError, _, _ []byte) {
+		if damaged != nil {
+			damaged(damage)
+		}
+	}
 	ok, err := w.first()
 	for ; ok && err == nil && len(alarms) < limit; ok, err = w.next() {
 		id, isID := parse(w.key)

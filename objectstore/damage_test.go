@@ -316,6 +316,55 @@ func TestClassesWithAlarmsAfterDamageAreRead(t *testing.T) {
 	}
 }
 
+// Damage in the index of the parked alarms, and damage in the slots, leave out the alarms in the block.
+func TestParkedAlarmsAfterDamageAreRead(t *testing.T) {
+	const alarms = 300
+	fs := NewMemFS()
+	s := open(t, fs, Options{})
+	name := func(i int) string { return fmt.Sprintf("n%03d%x", i, noise(60, uint64(i))) }
+	for i := range alarms {
+		o := s.live("c", name(i))
+		o.SetSlot(Slot{Due: due(int64(i + 1)), Generation: s.NewAlarmGeneration(), Parked: ParkedFailed, Error: noise(200, uint64(i)+1000)})
+		o.commit(t)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, fs, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for what, at := range map[string]func(table []byte) int{
+		"slots": damagedAt(t, noise(200, 1150)[:100]),
+		"index": func(table []byte) int { return bytes.LastIndex(table, []byte(name(280)[5:60])) }, // comes after the objects
+	} {
+		damaged := fs.Crash(0, 0)
+		flip(t, damaged, at)
+		s := open(t, damaged, Options{})
+		sn, err := s.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed, damage := 0, 0
+		for p, err := range sn.Parked("", ID{}) {
+			switch {
+			case errors.Is(err, ErrDamaged):
+				damage++
+			case err != nil:
+				t.Errorf("%s: %v", what, err)
+			default:
+				listed++
+				if p.ID.Name == name(alarms-1) {
+					listed += alarms // the last one
+				}
+			}
+		}
+		if listed < alarms+200 || listed >= 2*alarms || damage == 0 {
+			t.Errorf("damage of the %s: %d alarms, %d errors", what, listed, damage)
+		}
+		sn.Close()
+	}
+}
+
 func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
 	var found []Damage
 	s := open(t, NewMemFS(), Options{OnDamage: func(d Damage) { found = append(found, d) }})

@@ -51,7 +51,7 @@ func (sn *Snapshot) walk(lower, upper []byte) (*walker, error) {
 }
 
 // Classes yields the classes that have objects, in order. It seeks once per
-// class.
+// class. The iteration may continue after ErrDamaged.
 func (sn *Snapshot) Classes() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id, err := range sn.skip([]byte{keyObject}, func(id ID) []byte {

@@ -34,7 +34,7 @@ func ParkedAlarmOf(id ID, s objectstore.Slot) (p ParkedAlarm, ok bool) {
 
 // ParkedAlarms yields the parked alarms of a class, or with an empty class of all classes,
 // as they are on the disk, in order of ID, after an ID. It wakes no object, and reads no
-// other alarms.
+// other alarms. The iteration may continue after objectstore.ErrDamaged.
 func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	return func(yield func(ParkedAlarm, error) bool) {
 		sn, err := h.store.Snapshot(ctx)
@@ -45,7 +45,7 @@ func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Se
 		defer sn.Close()
 		for p, err := range sn.Parked(class, after) {
 			parked, _ := ParkedAlarmOf(p.ID, p.Slot)
-			if !yield(parked, err) || err != nil {
+			if !yield(parked, err) {
 				return
 			}
 		}

@@ -39,10 +39,33 @@ type Pin struct {
 	For float64 `json:"for_seconds,omitempty"`
 }
 
-// ObjectList is a page of objects. Next is the value of after for the next page.
+// ObjectList is a page of objects. Next is the value of after for the next page. Damaged names the
+// damaged blocks of the disk whose objects are left out; two pages may name the same block.
 type ObjectList struct {
 	Objects []Object `json:"objects"`
 	Next    string   `json:"next,omitempty"`
+	Damaged []string `json:"damaged,omitempty"`
+}
+
+// skipped adds the damaged blocks of err to the blocks that a list leaves out. It returns false if
+// err has another cause.
+func skipped(blocks *[]string, err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			if !skipped(blocks, err) {
+				return false
+			}
+		}
+		return true
+	}
+	e, ok := errors.AsType[*dohost.DamageError](err)
+	if !ok {
+		return false
+	}
+	if name := e.Damage.File + ": " + e.Damage.Detail; !slices.Contains(*blocks, name) {
+		*blocks = append(*blocks, name)
+	}
+	return true
 }
 
 // Alarm is an object's alarm, in either direction. No time means none.
@@ -143,14 +166,14 @@ func (a *admin) list(w http.ResponseWriter, r *http.Request) {
 
 // page reads up to limit durable objects of a class, or of all, that follow one.
 func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit int) (ObjectList, error) {
+	list := ObjectList{Objects: []Object{}}
 	classes := []string{class}
 	if class == "" {
 		var err error
-		if classes, err = a.host.StoredClasses(ctx); err != nil {
+		if classes, err = a.host.StoredClasses(ctx); err != nil && !skipped(&list.Damaged, err) {
 			return ObjectList{}, err
 		}
 	}
-	list := ObjectList{Objects: []Object{}}
 	for _, c := range classes {
 		if c < after.Class {
 			continue
@@ -160,7 +183,11 @@ func (a *admin) page(ctx context.Context, class string, after dohost.ID, limit i
 			name = after.Name
 		}
 		for id, err := range a.host.Objects(ctx, c, name) {
-			if err != nil {
+			switch {
+			case err == nil:
+			case skipped(&list.Damaged, err):
+				continue
+			default:
 				return ObjectList{}, err
 			}
 			if len(list.Objects) == limit {

@@ -53,7 +53,10 @@ func (a *admin) known(ctx context.Context, class string) error {
 		return nil
 	}
 	stored, err := a.host.StoredClasses(ctx)
-	if err != nil || slices.Contains(stored, class) {
+	if slices.Contains(stored, class) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	all := append(classNames(a.host), stored...)

@@ -18,10 +18,12 @@ type Parked struct {
 	Err       string    `json:"err,omitempty"`      // the text of the last failure
 }
 
-// ParkedList is a page of parked alarms. Next is the value of after for the next page.
+// ParkedList is a page of parked alarms. Next is the value of after for the next page. Damaged names
+// the damaged blocks of the disk whose alarms are left out; two pages may name the same block.
 type ParkedList struct {
-	Parked []Parked `json:"parked"`
-	Next   string   `json:"next,omitempty"`
+	Parked  []Parked `json:"parked"`
+	Next    string   `json:"next,omitempty"`
+	Damaged []string `json:"damaged,omitempty"`
 }
 
 // Revived says whether there was a parked alarm to revive.
@@ -44,7 +46,11 @@ func (a *admin) listParked(w http.ResponseWriter, r *http.Request) {
 	}
 	list := ParkedList{Parked: []Parked{}}
 	for p, err := range a.host.ParkedAlarms(r.Context(), q.class, q.after) {
-		if err != nil {
+		switch {
+		case err == nil:
+		case skipped(&list.Damaged, err):
+			continue
+		default:
 			a.fail(w, dohost.ID{Class: q.class}, "alarm parked", err)
 			return
 		}
