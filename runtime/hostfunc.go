@@ -20,20 +20,20 @@ const patience = 10 * time.Second
 type hostFunc struct {
 	host *Host
 	name string
-	hung atomic.Bool // it has not returned within patience
+	hung atomic.Int64 // calls that have not returned within patience
 }
 
 // call calls f and waits for it, for patience at most. While an earlier call has not
 // returned it does nothing.
 func (c *hostFunc) call(f func()) {
-	if c.hung.Load() {
+	if c.hung.Load() > 0 {
 		return
 	}
 	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
 	ended := guard.Start(func() {
 		defer func() {
 			if !left.CompareAndSwap(false, true) {
-				c.hung.Store(false)
+				c.hung.Add(-1)
 			}
 		}()
 		f()
@@ -46,9 +46,9 @@ func (c *hostFunc) call(f func()) {
 			c.host.misbehaved(c.name, failure, failure.Stack)
 		}
 	case <-late.C:
-		c.hung.Store(true)
+		c.hung.Add(1)
 		if !left.CompareAndSwap(false, true) { // f has ended in this moment
-			c.hung.Store(false)
+			c.hung.Add(-1)
 			return
 		}
 		c.host.misbehaved(c.name, fmt.Errorf("the function has not returned after %v, and is not called again until it returns", patience), nil)

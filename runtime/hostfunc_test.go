@@ -50,6 +50,35 @@ func TestListenerHasNoUnguardedFunction(t *testing.T) {
 	}
 }
 
+// Two calls of a function hang, and one of them returns: later callers still do not wait.
+func TestAFunctionIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, objectstore.NewMemFS(), Options{})
+		calls := 0
+		quit := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		c := &hostFunc{host: h, name: "test"}
+		call := func(f func()) (took time.Duration) {
+			begun := time.Now()
+			c.call(f)
+			return time.Since(begun)
+		}
+		for _, q := range quit {
+			go call(func() { <-q })
+		}
+		time.Sleep(2 * patience)
+		for i, q := range quit {
+			if took := call(func() { calls++ }); took != 0 || calls != 0 {
+				t.Errorf("with %d calls that hang: the function was called %d times, after %v", len(quit)-i, calls, took)
+			}
+			close(q)
+			synctest.Wait()
+		}
+		if call(func() { calls++ }); calls != 1 {
+			t.Errorf("after the calls have returned: the function was called %d times", calls)
+		}
+	})
+}
+
 // Each call of the Listener takes three seconds, and no write of an object waits for one.
 func TestASlowListenerHoldsUpNoWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

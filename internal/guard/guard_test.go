@@ -56,6 +56,43 @@ func TestHandlerSurvivesPanicAndGoexit(t *testing.T) {
 	}
 }
 
+// slowHandler is a slog.Handler that handles a record when a channel is closed.
+type slowHandler struct {
+	brokenHandler
+	quit chan chan struct{}
+}
+
+func (h slowHandler) Handle(context.Context, slog.Record) error {
+	if quit, ok := <-h.quit; ok {
+		<-quit
+	}
+	return nil
+}
+
+func TestHandlerIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := slowHandler{brokenHandler{func() {}}, make(chan chan struct{}, 2)}
+		h := Handler(slow)
+		quit := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		for _, q := range quit {
+			slow.quit <- q
+			go func() { _ = h.Handle(t.Context(), slog.Record{}) }() // fails after a second
+		}
+		close(slow.quit)
+		time.Sleep(2 * patience)
+		for i, q := range quit {
+			if err := h.Handle(t.Context(), slog.Record{}); !errors.Is(err, errSlow) {
+				t.Errorf("with %d calls that hang: %v", len(quit)-i, err)
+			}
+			close(q)
+			synctest.Wait()
+		}
+		if err := h.Handle(t.Context(), slog.Record{}); err != nil {
+			t.Errorf("after the calls have returned: %v", err)
+		}
+	})
+}
+
 // brokenError is an error whose methods end by end.
 type brokenError struct{ end func() }
 

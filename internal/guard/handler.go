@@ -16,16 +16,16 @@ var errSlow = errors.New("the log handler has not returned")
 // Handler returns a slog.Handler that calls h on goroutines of their own: a panic,
 // runtime.Goexit or a hang in h loses log records, and neither ends nor stops a goroutine
 // of the caller. While a call of h takes longer than a second, records are dropped.
-func Handler(h slog.Handler) slog.Handler { return &handler{h, new(atomic.Bool)} }
+func Handler(h slog.Handler) slog.Handler { return &handler{h, new(atomic.Int64)} }
 
 type handler struct {
 	h    slog.Handler
-	hung *atomic.Bool // a call has not returned within patience
+	hung *atomic.Int64 // calls that have not returned within patience
 }
 
 // try calls f, unless an earlier call has not returned.
 func try[T any](g *handler, f func() T) (v T, err error) {
-	if g.hung.Load() {
+	if g.hung.Load() > 0 {
 		return v, errSlow
 	}
 	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
@@ -33,7 +33,7 @@ func try[T any](g *handler, f func() T) (v T, err error) {
 	ended := Start(func() {
 		defer func() {
 			if !left.CompareAndSwap(false, true) {
-				g.hung.Store(false)
+				g.hung.Add(-1)
 			}
 		}()
 		result <- f()
@@ -47,8 +47,8 @@ func try[T any](g *handler, f func() T) (v T, err error) {
 		}
 		return <-result, nil
 	case <-late.C:
-		if g.hung.Store(true); !left.CompareAndSwap(false, true) { // f has ended in this moment
-			g.hung.Store(false)
+		if g.hung.Add(1); !left.CompareAndSwap(false, true) { // f has ended in this moment
+			g.hung.Add(-1)
 		}
 		return v, errSlow
 	}
