@@ -220,7 +220,8 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 
 // Import makes the object out of what [Host.Export] wrote, whatever it was called
 // there, its alarm included. Events for it wait meanwhile. After an error nothing
-// is left.
+// is left, unless the disk does not let the host remove it: then calls of the object
+// get an error until another Import succeeds.
 //
 // Errors: [ErrExists] for an object that has anything durable or is in use,
 // [ErrExport], [ErrFormat], [ErrNoClass].

@@ -27,7 +27,8 @@ const importChunk = 512 << 10
 // absent (ErrExists), and cold until Import returns. A large object takes several
 // records; until the last one is durable, and for ever if the host dies before
 // that, Importing is true of it. A new Import removes such remains first. After
-// an error nothing is left, unless the store has failed.
+// an error nothing is left, unless the store has failed, or what is left cannot be removed either:
+// then Importing stays true.
 func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -125,10 +126,14 @@ func (im *importer) wantAbsent(id ID) error {
 	return nil
 }
 
-// remove takes back what an import has written.
+// remove takes back what an import has written. It is a new owner of the range: the store takes
+// the range from its owner if it cannot read the alarm slot.
 func (im *importer) remove() error {
-	im.seg.Discard()
+	e := im.s.NewEpoch()
+	im.r.Begin(e)
+	im.seg = im.r.NewSegment(e)
 	if err := im.write(context.WithoutCancel(im.ctx), im.seg.DeleteAll); err != nil {
+		im.seg.Discard()
 		return err
 	}
 	im.seg.g.mark = markCleared

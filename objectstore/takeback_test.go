@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"sync"
@@ -137,6 +138,51 @@ func TestTakenBackGenerationTakesTheYoungerOne(t *testing.T) {
 			t.Errorf("clean %v, %d bytes undurable", bad.Clean(), s.Stats().Undurable)
 		}
 	})
+}
+
+// The first record of an import is taken back: the import then removes the rows of an earlier one.
+func TestImportWhoseRangeIsTakenBackLeavesNothing(t *testing.T) {
+	_, _, stream := exported(t, 3, 10)
+	for what, failures := range map[string]int{"once": 1, "twice": 2} {
+		synctest.Test(t, func(t *testing.T) {
+			disk := damagedStore(t, true)
+			id := ID{"c", "n250"}
+			s := open(t, disk, Options{})
+			b := s.db.NewBatch()
+			if err := b.Set(importingKey(id), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.db.Apply(b, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			reads := &failingReads{FS: disk.base}
+			disk.base = reads
+			left := failures
+			s = open(t, disk, Options{OnTakenBack: func(ID, Epoch, error) {
+				left--
+				reads.fail.Store(left > 0)
+			}})
+			reads.fail.Store(true)
+			err := s.Import(t.Context(), id, bytes.NewReader(stream))
+			if !errors.Is(err, syscall.EIO) || left != 0 {
+				t.Fatalf("%s: the import: %v, %d records were not taken back", what, err, left)
+			}
+			rows, err := s.snapshot(t).hasRows(id)
+			if err != nil || s.Importing(id) != (failures == 2) || rows != (failures == 2) {
+				t.Errorf("%s: importing %v, rows %v, %v", what, s.Importing(id), rows, err)
+			}
+			if err := s.Import(t.Context(), id, bytes.NewReader(stream)); err != nil {
+				t.Errorf("%s: the next import: %v", what, err)
+			}
+			if s.Importing(id) || s.Stats().Undurable != 0 {
+				t.Errorf("%s: importing %v, %d bytes undurable", what, s.Importing(id), s.Stats().Undurable)
+			}
+			wantSound(t, s)
+		})
+	}
 }
 
 func TestSlotInADamagedBlockIsReplaced(t *testing.T) {
