@@ -71,7 +71,7 @@ func ExampleCollection() {
 	// Output:
 	// cook 10 1
 	// wash 2 1
-	// true objectstore: row has changed: tasks "cook" has version 2, expected 1
+	// true dohost: row has changed: tasks "cook" has version 2, expected 1
 	// 1 insert wash
 	// 2 insert cook
 	// 3 insert eat

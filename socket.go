@@ -211,7 +211,7 @@ func (o *AcceptOptions) check() error {
 		}
 	}
 	if len(o.Tags) > MaxTags { // before those that are twice are dropped, as workerd does it
-		return &LimitError{What: "list of tags", Size: len(o.Tags), Limit: MaxTags}
+		return &LimitError{What: "socket", Size: len(o.Tags), Limit: MaxTags, Unit: "tags"}
 	}
 	if len(o.Attachment) > MaxAttachment {
 		return &LimitError{What: "attachment", Size: len(o.Attachment), Limit: MaxAttachment}

@@ -516,7 +516,7 @@ func TestLimitsOfSockets(t *testing.T) {
 	for want, o := range map[string]dohost.AcceptOptions{
 		"tag has 257 bytes, the limit is 256":            {Tags: []string{strings.Repeat("x", 257)}},
 		"empty tag":                                      {Tags: []string{""}},
-		"list of tags has 11 bytes, the limit is 10":     {Tags: slices.Repeat([]string{"x"}, 11)},
+		"socket has 11 tags, the limit is 10":            {Tags: slices.Repeat([]string{"x"}, 11)},
 		"attachment has 16385 bytes, the limit is 16384": {Attachment: make([]byte, 16<<10+1)},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -170,7 +170,7 @@ func TestOneOperationNamesAtMost128Keys(t *testing.T) {
 		_, getErr := dohost.GetMany[int](ctx, s, names...)
 		_, deleteErr := s.DeleteMany(ctx, names...)
 		for _, err := range []error{dohost.PutMany(ctx, s, values), getErr, deleteErr} {
-			if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.Size != 129 || limit.Limit != 128 {
+			if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.Size != 129 || limit.Limit != 128 || err.Error() != "dohost: operation has 129 keys, the limit is 128" {
 				t.Errorf("129 keys: %v", err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 // packagePrefix is what a package puts before its errors, for programs that print
 // several packages' errors. Here everything is ours.
-var packagePrefix = regexp.MustCompile(`(?m)(^|: )(?:(?:dohost|objectstore): )+`)
+var packagePrefix = regexp.MustCompile(`(?m)(^|: )(?:dohost: )+`)
 
 // explain is how a person is told of an error.
 func explain(err error) string { return plain(packagePrefix.ReplaceAllString(err.Error(), "$1")) }

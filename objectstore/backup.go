@@ -21,10 +21,10 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 		err = fmt.Errorf("%w: %s", fs.ErrExist, dir)
 	}
 	if err != nil {
-		return fmt.Errorf("objectstore: backup: %w", err)
+		return fmt.Errorf("dohost: backup: %w", err)
 	}
 	if err := s.checkpoint(ctx, s.fs.PathJoin(dir, dbName)); err != nil {
-		return fmt.Errorf("objectstore: backup: %w", err)
+		return fmt.Errorf("dohost: backup: %w", err)
 	}
 	copied := identityFile{Identity: s.identity, copied: true}
 	if err := writeIdentity(s.fs, s.fs.PathJoin(dir, dbName), dbIdentityName, copied); err != nil {

@@ -18,7 +18,7 @@ type Bounds struct {
 	Limit   int    // at most so many rows; zero means all
 }
 
-var errBounds = errors.New("objectstore: bounds have both Start and After, or a negative Limit")
+var errBounds = errors.New("dohost: bounds have both Start and After, or a negative Limit")
 
 // span returns the keys of rows within a range, the space included, that b
 // selects: from lower to before upper. ok is false if there are none.

@@ -9,7 +9,7 @@ import (
 
 // ErrFull says that a write would take more memory than Options allow for what is not
 // durable. Nothing was written. [Segment.WaitRoom] waits until the write may be repeated.
-var ErrFull = errors.New("objectstore: too many bytes wait to be committed")
+var ErrFull = errors.New("dohost: too many bytes wait to be committed")
 
 // MaxOvercommit is how many bytes the one segment may hold that may exceed
 // Options.MaxHostBytes. A segment of MaxSegment fits, with the undo of a savepoint.

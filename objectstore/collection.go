@@ -57,11 +57,11 @@ const AnyVersion = math.MaxUint64
 // These errors are found behind a *RowError.
 var (
 	// ErrRowExists says that a row is there that must not be.
-	ErrRowExists = errors.New("objectstore: row exists")
+	ErrRowExists = errors.New("dohost: row exists")
 	// ErrNoRow says that a row is not there that must be.
-	ErrNoRow = errors.New("objectstore: no such row")
+	ErrNoRow = errors.New("dohost: no such row")
 	// ErrConflict says that a row has another version than expected.
-	ErrConflict = errors.New("objectstore: row has changed")
+	ErrConflict = errors.New("dohost: row has changed")
 )
 
 // RowError says that a row is not as a write expected it. Nothing was written.

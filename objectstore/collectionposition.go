@@ -27,11 +27,11 @@ type Position struct {
 // These errors are found in a *FeedError.
 var (
 	// ErrTrimmed says that entries after a position are no longer there.
-	ErrTrimmed = errors.New("objectstore: feed is trimmed")
+	ErrTrimmed = errors.New("dohost: feed is trimmed")
 	// ErrFeedReset means that the feed was never at the position, or no longer is: its log is
 	// another one, or ends before the position. The entries that the reader has read may not
 	// be in the feed.
-	ErrFeedReset = errors.New("objectstore: feed was reset")
+	ErrFeedReset = errors.New("dohost: feed was reset")
 )
 
 // FeedError says that a feed cannot be read from a position.

@@ -19,7 +19,7 @@ type RowQuery struct {
 	Limit   int  // at most so many rows; zero means all
 }
 
-var errQuery = errors.New("objectstore: query has Equal together with Prefix, Start or End, or a negative Limit")
+var errQuery = errors.New("dohost: query has Equal together with Prefix, Start or End, or a negative Limit")
 
 // bounds returns what base and the query's keys select.
 func (q *RowQuery) bounds(base []byte) (Bounds, error) {

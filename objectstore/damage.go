@@ -14,7 +14,7 @@ import (
 // ErrDamaged is the error of a read that needs a damaged block of the disk, which does
 // not match its checksum. Reads that do not need the block succeed. The error is a
 // [*DamageError].
-var ErrDamaged = errors.New("objectstore: damaged block")
+var ErrDamaged = errors.New("dohost: damaged block")
 
 // DamageError is the error of a read that needs a damaged block.
 type DamageError struct {
@@ -94,7 +94,7 @@ func (d *damages) count() int64 {
 func readError(key []byte, err error) error {
 	info := pebble.ExtractDataCorruptionInfo(err)
 	if info == nil {
-		return fmt.Errorf("objectstore: reading: %w", err)
+		return fmt.Errorf("dohost: reading: %w", err)
 	}
 	e := &DamageError{Damage: damageOf(*info)}
 	e.Object = objectOf(key)

@@ -36,7 +36,7 @@ func (s *Store) Err() error {
 
 // fail makes the store refuse everything from now on. Only the committer calls it.
 func (s *Store) fail(cause error) {
-	failure := fmt.Errorf("objectstore: store failed: %w", cause)
+	failure := fmt.Errorf("dohost: store failed: %w", cause)
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
 	s.queue.end(true)
 	s.budget.close()

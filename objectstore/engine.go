@@ -80,7 +80,7 @@ func (l *engineLogger) Fatalf(format string, args ...any) {
 // gave no Logger must not end in silence.
 func die(log *slog.Logger, why string) {
 	log.Error("the process ends: " + why)
-	fmt.Fprintln(os.Stderr, "objectstore: the process ends:", why)
+	fmt.Fprintln(os.Stderr, "dohost: the process ends:", why)
 	os.Exit(1)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoObject says that an object to be exported has no rows.
-var ErrNoObject = errors.New("objectstore: no such object")
+var ErrNoObject = errors.New("dohost: no such object")
 
 // An export is a sequence of msgpack values: the magic text and the format
 // number; then frames, each a kind and its fields; the last one is frameEnd.

@@ -301,7 +301,7 @@ func TestDyingDisk(t *testing.T) {
 		if err != nil {
 			died++
 			// Pebble's mutex ends the process when the old log file cannot be closed.
-			if !strings.Contains(said.String(), "objectstore: the process ends") && !strings.Contains(said.String(), "unlock of unlocked mutex") {
+			if !strings.Contains(said.String(), "dohost: the process ends") && !strings.Contains(said.String(), "unlock of unlocked mutex") {
 				t.Errorf("disk dead from write %d: %v, and the child said\n%s", k, err, &said)
 			}
 		}

@@ -76,5 +76,5 @@ func (e *NameError) Error() string {
 	if len(v) > 32 {
 		v = v[:32] + "..."
 	}
-	return fmt.Sprintf("objectstore: %s %q %s", e.What, v, e.Reason)
+	return fmt.Sprintf("dohost: %s %q %s", e.What, v, e.Reason)
 }

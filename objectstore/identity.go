@@ -53,7 +53,7 @@ func (f identityFile) String() string {
 func drawIdentity(entropy io.Reader) (Identity, error) {
 	id, err := ulid.New(ulid.Now(), entropy)
 	if err != nil {
-		return Identity{}, fmt.Errorf("objectstore: drawing the id of a store: %w", err)
+		return Identity{}, fmt.Errorf("dohost: drawing the id of a store: %w", err)
 	}
 	fork, err := drawFork(entropy, 0)
 	return Identity{Store: id.String(), Fork: fork}, err
@@ -64,7 +64,7 @@ func drawFork(entropy io.Reader, parent uint32) (uint32, error) {
 	for {
 		var b [4]byte
 		if _, err := io.ReadFull(entropy, b[:]); err != nil {
-			return 0, fmt.Errorf("objectstore: drawing the fork of a store: %w", err)
+			return 0, fmt.Errorf("dohost: drawing the fork of a store: %w", err)
 		}
 		if n := binary.BigEndian.Uint32(b[:]); n != 0 && n != parent {
 			return n, nil
@@ -76,11 +76,11 @@ func drawFork(entropy io.Reader, parent uint32) (uint32, error) {
 func writeIdentity(fsys vfs.FS, dir, name string, f identityFile) error {
 	file, err := fsys.Create(fsys.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+		return fmt.Errorf("dohost: %w", err)
 	}
 	_, err = fmt.Fprintf(file, formatLine+"%v\n", formatNumber, f)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+		return fmt.Errorf("dohost: %w", err)
 	}
 	return syncDir(fsys, dir)
 }
@@ -96,7 +96,7 @@ func putIdentity(fsys vfs.FS, dir, name, temp string, f identityFile) error {
 
 func renameIdentity(fsys vfs.FS, dir, from, to string) error {
 	if err := fsys.Rename(fsys.PathJoin(dir, from), fsys.PathJoin(dir, to)); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+		return fmt.Errorf("dohost: %w", err)
 	}
 	return syncDir(fsys, dir)
 }
@@ -105,11 +105,11 @@ func renameIdentity(fsys vfs.FS, dir, from, to string) error {
 func readIdentity(fsys vfs.FS, path string) (f identityFile, err error) {
 	file, err := fsys.Open(path)
 	if err != nil {
-		return f, fmt.Errorf("objectstore: %w", err)
+		return f, fmt.Errorf("dohost: %w", err)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, 256))
 	if err = errors.Join(err, file.Close()); err != nil {
-		return f, fmt.Errorf("objectstore: %w", err)
+		return f, fmt.Errorf("dohost: %w", err)
 	}
 	format, identity, _ := strings.Cut(string(text), "\n")
 	var n int
@@ -155,7 +155,7 @@ func wantManifest(fsys vfs.FS, dir string) error {
 	path := fsys.PathJoin(dir, dbName)
 	desc, err := pebble.Peek(path, fsys)
 	if err != nil {
-		return fmt.Errorf("objectstore: opening %s: %w", path, err)
+		return fmt.Errorf("dohost: opening %s: %w", path, err)
 	}
 	if !desc.Exists {
 		return fmt.Errorf("%w: %s has no file marker.manifest: the database was emptied, or copied in part", ErrAbsent, path)

@@ -14,9 +14,9 @@ import (
 var (
 	// ErrExists says that an object to be imported already has rows, or is being
 	// imported.
-	ErrExists = errors.New("objectstore: object exists")
+	ErrExists = errors.New("dohost: object exists")
 	// ErrStream says that a stream is not an export, or is damaged.
-	ErrStream = errors.New("objectstore: not a whole export")
+	ErrStream = errors.New("dohost: not a whole export")
 )
 
 // importChunk is how many bytes of rows go into one record of an import.

@@ -247,7 +247,7 @@ type hostRecord struct {
 func (h hostRecord) encode() ([]byte, error) {
 	id, err := ulid.ParseStrict(h.identity.Store)
 	if err != nil {
-		return nil, fmt.Errorf("objectstore: id of a store: %w", err)
+		return nil, fmt.Errorf("dohost: id of a store: %w", err)
 	}
 	b := append([]byte{hostVersion}, id[:]...)
 	b = binary.BigEndian.AppendUint32(b, h.identity.Fork)

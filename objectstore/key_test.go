@@ -180,14 +180,14 @@ func TestNames(t *testing.T) {
 	}{
 		{"counter/a", ""},
 		{"counter/a/b", ""},
-		{"counter", `objectstore: id "counter" is not class/name`},
-		{"/a", `objectstore: class "" is empty`},
-		{"c/", `objectstore: name "" is empty`},
-		{"c/a\x00b", `objectstore: name "a\x00b" contains a control character`},
-		{"c/a\u0085", `objectstore: name "a\u0085" contains a control character`},
-		{"c/\xff", `objectstore: name "\xff" is not valid UTF-8`},
-		{strings.Repeat("c", 257) + "/a", `objectstore: class "` + strings.Repeat("c", 32) + `..." has 257 bytes, the limit is 256`},
-		{"c/" + strings.Repeat("n", 1025), `objectstore: name "` + strings.Repeat("n", 32) + `..." has 1025 bytes, the limit is 1024`},
+		{"counter", `dohost: id "counter" is not class/name`},
+		{"/a", `dohost: class "" is empty`},
+		{"c/", `dohost: name "" is empty`},
+		{"c/a\x00b", `dohost: name "a\x00b" contains a control character`},
+		{"c/a\u0085", `dohost: name "a\u0085" contains a control character`},
+		{"c/\xff", `dohost: name "\xff" is not valid UTF-8`},
+		{strings.Repeat("c", 257) + "/a", `dohost: class "` + strings.Repeat("c", 32) + `..." has 257 bytes, the limit is 256`},
+		{"c/" + strings.Repeat("n", 1025), `dohost: name "` + strings.Repeat("n", 32) + `..." has 1025 bytes, the limit is 1024`},
 		{strings.Repeat("c", 256) + "/" + strings.Repeat("n", 1024), ""},
 	} {
 		id, err := ParseID(c.id)

@@ -40,7 +40,7 @@ func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	names, err := fsys.List(dir)
 	absent := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !absent {
-		return c, fmt.Errorf("objectstore: %w", err)
+		return c, fmt.Errorf("dohost: %w", err)
 	}
 	c.isNew = !slices.Contains(names, formatName)
 	begun := slices.Contains(names, formatNew)
@@ -95,7 +95,7 @@ func beginDir(fsys vfs.FS, dir string, entropy io.Reader) (id Identity, err erro
 		return id, fmt.Errorf("%w: %s was made by another host just now", ErrLocked, dir)
 	}
 	if err := fsys.RemoveAll(fsys.PathJoin(dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return id, fmt.Errorf("objectstore: %w", err)
+		return id, fmt.Errorf("dohost: %w", err)
 	}
 	if id, err = drawIdentity(entropy); err != nil {
 		return id, err
@@ -130,7 +130,7 @@ func lockError(dir string, err error) error {
 	if errors.Is(err, errInUse) {
 		return fmt.Errorf("%w: %s (%w)", ErrLocked, dir, err)
 	}
-	return fmt.Errorf("objectstore: %w", err)
+	return fmt.Errorf("dohost: %w", err)
 }
 
 // makeDir makes dir and what is missing above it, durably.
@@ -149,7 +149,7 @@ func makeDir(fsys vfs.FS, dir string) error {
 		at = up
 	}
 	if err := fsys.MkdirAll(dir, privateDir); err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+		return fmt.Errorf("dohost: %w", err)
 	}
 	for _, d := range missing {
 		if err := syncDir(fsys, fsys.PathDir(d)); err != nil {
@@ -162,7 +162,7 @@ func makeDir(fsys vfs.FS, dir string) error {
 func syncDir(fsys vfs.FS, dir string) error {
 	d, err := fsys.OpenDir(dir)
 	if err != nil {
-		return fmt.Errorf("objectstore: %w", err)
+		return fmt.Errorf("dohost: %w", err)
 	}
 	return errors.Join(d.Sync(), d.Close())
 }

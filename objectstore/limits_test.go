@@ -19,9 +19,9 @@ func TestLimits(t *testing.T) {
 		key, value string
 		want       string
 	}{
-		{"", "v", "objectstore: empty key"},
-		{key + "k", "v", "objectstore: key has 2049 bytes, the limit is 2048"},
-		{"k", value + "v", "objectstore: value has 2097153 bytes, the limit is 2097152"},
+		{"", "v", "dohost: empty key"},
+		{key + "k", "v", "dohost: key has 2049 bytes, the limit is 2048"},
+		{"k", value + "v", "dohost: value has 2097153 bytes, the limit is 2097152"},
 		{key, value, ""},
 		{"empty value", "", ""},
 	} {

@@ -12,9 +12,9 @@ import (
 var (
 	// errUnknown says that the record may have been appended. A log that finds the
 	// same record again must say whether it was.
-	errUnknown = errors.New("objectstore: unknown whether the record was appended")
+	errUnknown = errors.New("dohost: unknown whether the record was appended")
 	// errUnavailable says that the record was not appended.
-	errUnavailable = errors.New("objectstore: log unavailable")
+	errUnavailable = errors.New("dohost: log unavailable")
 )
 
 // recordLog is where records become history for good. There is one way in, so

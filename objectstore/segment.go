@@ -1,6 +1,9 @@
 package objectstore
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Limits of rows and segments, in bytes.
 const (
@@ -14,14 +17,15 @@ type LimitError struct {
 	What  string // "key", "value" or "segment"
 	Size  int
 	Limit int
+	Unit  string // of Size and Limit; empty means bytes
 }
 
 // Error implements error.
 func (e *LimitError) Error() string {
 	if e.Size == 0 {
-		return fmt.Sprintf("objectstore: empty %s", e.What)
+		return fmt.Sprintf("dohost: empty %s", e.What)
 	}
-	return fmt.Sprintf("objectstore: %s has %d bytes, the limit is %d", e.What, e.Size, e.Limit)
+	return fmt.Sprintf("dohost: %s has %d %s, the limit is %d", e.What, e.Size, cmp.Or(e.Unit, "bytes"), e.Limit)
 }
 
 // Space divides an object's rows. Keys in different spaces never meet.

@@ -64,7 +64,7 @@ type flushError struct{ err error }
 
 // Error implements error.
 func (e *flushError) Error() string {
-	return "objectstore: writes are refused until the store can write its files: " + e.err.Error()
+	return "dohost: writes are refused until the store can write its files: " + e.err.Error()
 }
 
 // Is makes the error [ErrNoSpace].

@@ -17,29 +17,29 @@ import (
 // Errors of Open. ErrFormat also marks a record of an unknown version.
 var (
 	// ErrLocked says that another host has the store open.
-	ErrLocked = errors.New("objectstore: locked by another host")
+	ErrLocked = errors.New("dohost: locked by another host")
 	// ErrFormat says that something was written in a format this build does not read.
-	ErrFormat = errors.New("objectstore: unknown format")
+	ErrFormat = errors.New("dohost: unknown format")
 	// ErrForeign says that the directory holds something that is not a store, or a store
 	// with the database of another one.
-	ErrForeign = errors.New("objectstore: not a store")
+	ErrForeign = errors.New("dohost: not a store")
 	// ErrAbsent says that the database of a store is not there or not whole, or that
 	// there is no store to open read-only.
-	ErrAbsent = errors.New("objectstore: no store there")
+	ErrAbsent = errors.New("dohost: no store there")
 )
 
 // Errors of a running store.
 var (
 	// ErrFenced says that a hand-over or an output came from a life that is not
 	// the owner of its range, or that the store has failed or is closed.
-	ErrFenced = errors.New("objectstore: fenced")
+	ErrFenced = errors.New("dohost: fenced")
 	// ErrClosed is found behind ErrFenced when the store was closed.
-	ErrClosed = errors.New("objectstore: store closed")
+	ErrClosed = errors.New("dohost: store closed")
 	// ErrNoSpace says that the disk has less free space than Options.ReserveBytes, or
 	// that the engine's last flush failed. The error wraps that of the flush.
-	ErrNoSpace = errors.New("objectstore: disk almost full")
+	ErrNoSpace = errors.New("dohost: disk almost full")
 	// ErrReadOnlyStore says that the store was opened with Options.ReadOnly.
-	ErrReadOnlyStore = errors.New("objectstore: opened read-only")
+	ErrReadOnlyStore = errors.New("dohost: opened read-only")
 )
 
 // Store is the objects of one host, in one directory. All methods may be called
@@ -118,7 +118,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		err = lockError(dir, err)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("dohost: opening %s: %w", dir, err), s.lock.Close())
 	}
 	s.log = localLog{s}
 	s.space = spaceGuard{fs: s.fs, dir: dir, flush: s.background.flushError, reserve: opts.ReserveBytes, since: s.opened, on: opts.OnSpace, log: opts.Logger}
@@ -128,7 +128,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		err = claimed.finish(s.fs, dir, s.identity)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("objectstore: opening %s: %w", dir, err), s.closeDB())
+		return nil, errors.Join(fmt.Errorf("dohost: opening %s: %w", dir, err), s.closeDB())
 	}
 	go c.run()
 	return s, nil

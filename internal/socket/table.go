@@ -145,7 +145,7 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	}
 	r := s.roomLocked(id)
 	if r.n >= MaxSockets {
-		return nil, &objectstore.LimitError{What: "set of sockets", Size: r.n + 1, Limit: MaxSockets}
+		return nil, &objectstore.LimitError{What: "object", Size: r.n + 1, Limit: MaxSockets, Unit: "sockets"}
 	}
 	r.addLocked(c)
 	t.conns.Add(1)
