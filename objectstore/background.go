@@ -3,6 +3,8 @@ package objectstore
 import (
 	"errors"
 	"log/slog"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +40,8 @@ type background struct {
 	flushEnd       error // of the last flush, to be confirmed by failed
 	compactionEnd  error // the same of compactions
 	flush, compact attempts
-	other          attempts
+	statistics     attempts
+	unknown        int // failures of other work
 }
 
 // attempts are those of one kind of work since its last success.
@@ -87,7 +90,8 @@ func (b *background) succeededLocked(a *attempts, kind string) {
 
 // failed is called when work in the background has failed. Of flushes and compactions
 // it is called after flushed and compacted, with a lock of the engine held, and of
-// statistics without.
+// statistics without. Of other work, or if another compaction has ended in between, a lock
+// may be held.
 func (b *background) failed(err error) {
 	b.mu.Lock()
 	if b.sealed.Load() {
@@ -95,6 +99,11 @@ func (b *background) failed(err error) {
 		return
 	}
 	switch {
+	case collectsStatistics():
+		b.failedLocked(&b.statistics, "collecting statistics of tables", err, maxCompactPause)
+		b.mu.Unlock()
+		b.pause(&b.statistics)
+		return
 	case b.flushEnd != nil && errors.Is(err, b.flushEnd):
 		b.failedLocked(&b.flush, "flush", err, maxFlushPause)
 		if b.opening {
@@ -103,12 +112,28 @@ func (b *background) failed(err error) {
 	case b.compactionEnd != nil && errors.Is(err, b.compactionEnd):
 		b.failedLocked(&b.compact, "compaction", err, maxCompactPause)
 	default:
-		b.failedLocked(&b.other, "collecting statistics of tables", err, maxCompactPause)
-		b.mu.Unlock()
-		b.pause(&b.other)
-		return
+		if b.unknown++; b.unknown&(b.unknown-1) == 0 {
+			b.log.Error("work of the engine in the background failed", "err", err, "times", b.unknown)
+		}
 	}
 	b.mu.Unlock()
+}
+
+// collectsStatistics reports whether its caller runs on the goroutine of the engine that
+// collects statistics of tables. The engine does not say which work has failed, and a pause
+// in another one could keep a lock of the engine.
+func collectsStatistics() bool {
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "pebble/v2.(*DB).collectTableStats") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // failedLocked takes note of a failure, and logs the first one of a row. Damage is

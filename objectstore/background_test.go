@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -258,10 +259,30 @@ func TestTableWhosePropertiesAreDamagedIsReadWithPauses(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		s.background.mu.Lock()
-		failed := s.background.other.failed
+		failed := s.background.statistics.failed
 		s.background.mu.Unlock()
 		if failed == 0 || failed > 30 {
 			t.Errorf("the properties were read %d times in ten minutes", failed)
+		}
+	})
+}
+
+// The engine may report a failure with a lock held: only statistics pause where they are reported.
+func TestFailureOfUnknownWorkDoesNotPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := open(t, NewMemFS(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b, begun := &s.background, time.Now()
+		b.compacted(pebble.CompactionInfo{Err: syscall.EIO})
+		b.compacted(pebble.CompactionInfo{}) // another one, before the first is reported
+		for range 10 {
+			b.failed(syscall.EIO)
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the reports took %v", took)
+		}
+		if n := strings.Count(log.String(), "work of the engine"); n != 4 { // 1, 2, 4, 8
+			t.Errorf("the log has %d errors:\n%s", n, log.String())
 		}
 	})
 }
