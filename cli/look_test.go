@@ -50,7 +50,7 @@ func TestLsNamesDamagedBlocks(t *testing.T) {
 		if r.URL.Query().Get("after") != "" {
 			answer = `{"objects": [{"id": "a/2"}], "damaged": ["x: 2", "x: 3"]}`
 		}
-		_, _ = io.WriteString(w, answer) // the test notices what is missing
+		_, _ = io.WriteString(w, answer) // the test notices a missing part
 	}))
 	defer s.Close()
 	var out, stderr strings.Builder

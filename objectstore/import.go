@@ -27,7 +27,7 @@ const importChunk = 512 << 10
 // absent (ErrExists), and cold until Import returns. A large object takes several
 // records; until the last one is durable, and for ever if the host dies before
 // that, Importing is true of it. A new Import removes such remains first. After
-// an error nothing is left, unless the store has failed, or what is left cannot be removed either:
+// an error nothing is left, unless the store has failed, or the rows cannot be removed either:
 // then Importing stays true.
 func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	if err := id.Validate(); err != nil {
