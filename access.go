@@ -81,8 +81,8 @@ func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.hos
 // Authorize makes f decide about each request from outside the process for an object of the class:
 // HTTP requests and WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests
 // that reach the object through another one, such as requests for sub-agents. A class without an
-// Authorize function serves every caller. A class with one serves only the callers to whom f
-// grants rights; a zero Access is a refusal.
+// Authorize function serves every caller. A class with one serves only the callers that f grants rights; a zero
+// Access is a refusal.
 //
 // f runs on the caller's goroutine, before the object is woken and before anything is written. It
 // may run on many goroutines concurrently, and may block until ctx, the context of the request,

@@ -19,7 +19,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// safe is an object behind an Authorize function, with one of each way in.
+// safe is an object of a class with an Authorize function and one entry of each kind.
 type safe struct{ st *dohost.State }
 
 const safes dohost.Namespace[safe] = "safe"
@@ -60,7 +60,7 @@ func accessIn(ctx context.Context) string {
 	return fmt.Sprint(a.Identity, a.Rights, ok)
 }
 
-// vault is a host of safes with a server before it, and a record of what the host did.
+// vault is a host of safes with an HTTP server, and a record of the host's actions.
 type vault struct {
 	*dohost.Host
 	url string
@@ -326,7 +326,7 @@ func TestAccessHoldsForTheLifeOfASocket(t *testing.T) {
 	if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
 	}
-	for v.Sockets(id) != nil { // until the object has heard of the end
+	for v.Sockets(id) != nil { // until the object was notified of the end
 		if err := safes.Get(v.Host, "a").Do(t.Context(), func(context.Context, *safe) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -430,8 +430,8 @@ func TestCheckCreationIsAskedAboutAbsentObjects(t *testing.T) {
 	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
 }
 
-// TestCheckCreationDoesNotWaitForTheDisk asks about an object on the disk, and one that is on its way to it, while a sync
-// takes long.
+// TestCheckCreationDoesNotWaitForTheDisk checks an object on the disk, and one with its first commit on the way to
+// it, during a slow sync.
 func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

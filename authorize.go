@@ -145,9 +145,9 @@ func permits(a *Access) error {
 	return nil
 }
 
-// mayCreate calls check for an object that does not exist. It does not wait for the disk: an object whose
-// first write is not durable yet exists. If the store cannot be read, the request goes to the object, and
-// fails there.
+// mayCreate calls check for an object that does not exist. It does not wait for the disk: an object counts as
+// existing before its first write is durable. If the store cannot be read, mayCreate permits the request, which then
+// fails in the object.
 func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) error {
 	if h.IsLive(q.ID) {
 		return nil

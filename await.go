@@ -7,11 +7,10 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Await gives up the object's turn while fn runs. What the object wrote so far
-// becomes history, and fn starts once all of it is durable; fn's context has no
-// turn. Await returns with the turn held again, or with an error for which
-// errors.Is(err, ErrFenced) holds; what the object looks like may have changed.
-// With a context that never had a turn, fn just runs.
+// Await commits the writes of the event so far, gives up the object's turn, and runs fn once everything that the
+// object has committed is durable. The context of fn has no turn. Await returns with the turn held again, or with an
+// error that is [ErrFenced] by errors.Is. Other events may have changed the object by then. With a context that never
+// had a turn, Await only calls fn.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
 func Await[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
@@ -26,8 +25,8 @@ func Await[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, 
 	return v, nil
 }
 
-// Enter takes the turn for one segment from inside an Await's fn, and returns when
-// what it wrote is durable.
+// Enter takes the turn for one segment inside the fn of an Await. It returns when the writes of that segment are
+// durable.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn].
 func Enter(ctx context.Context, fn func(context.Context) error) error { return runtime.Enter(ctx, fn) }
@@ -53,9 +52,9 @@ func Recv[T any](ctx context.Context, ch <-chan T) (v T, ok bool, err error) {
 // Errors: the ctx's cause, and those of [Await].
 func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ctx, d) }
 
-// Exclusive keeps every other event out while fn runs, inside fn's Awaits too; only
-// an [Enter] of this event gets in. Durable Objects call it blockConcurrencyWhile;
-// unlike there, an error of fn is only returned. After 30 s the incarnation is fenced.
+// Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only an [Enter]
+// of this event gets in. Durable Objects call it blockConcurrencyWhile; unlike there, an error of fn does not end the
+// incarnation. After 30 s the host fences the incarnation.
 //
 // A call from the section that leads back into it gets [ErrDeadlock]. One deadlock is not
 // detected: two objects, each in a section or a constructor that another caller has begun,
@@ -66,8 +65,8 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	return runtime.Exclusive(ctx, fn)
 }
 
-// Transaction runs fn, and takes back all it did if it returns an error or panics:
-// writes, the alarm, and effects. It nests. Nothing in it may give up the turn.
+// Transaction runs fn. If fn returns an error or panics, Transaction rolls back its writes, its changes of the alarm,
+// and its outputs. Transactions nest. fn must not give up the turn.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy].
 func Transaction(ctx context.Context, fn func(context.Context) error) error {

@@ -13,18 +13,18 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Class is the code behind the objects of one namespace, made by [Bind].
+// Class is the implementation of the objects of one namespace, made by [Bind].
 type Class struct {
 	rt   runtime.Class
 	http func(instance any, w http.ResponseWriter, r *http.Request)
-	// private are the names of objects that nobody outside the host may reach.
+	// private selects the names of objects that callers outside the host cannot reach.
 	private func(name string) bool
 	// authorize decides about callers from outside; nil admits all callers.
 	authorize func(context.Context, *AccessRequest) (Access, error)
 	// reads are the methods that callers with ReadOnly rights can call.
 	reads map[string]bool
 	subs  SubObjects
-	// look and operate are what OnLook and OnOperate have set.
+	// look and operate are the functions of OnLook and OnOperate.
 	look    func(context.Context, *View) iter.Seq2[Detail, error]
 	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.
@@ -42,10 +42,10 @@ func (c *Class) mistake(format string, args ...any) {
 // Name returns the class's stored name.
 func (c Class) Name() string { return c.rt.Name }
 
-// ServesHTTP says whether the class has an [OnHTTP].
+// ServesHTTP reports whether the class has an [OnHTTP].
 func (c Class) ServesHTTP() bool { return c.http != nil }
 
-// Speaks says whether [Protocols] names a protocol.
+// Speaks reports whether [Protocols] names a protocol.
 func (c Class) Speaks(protocol string) bool { return slices.Contains(c.speaks, protocol) }
 
 // Methods returns the names of the exposed methods, in no order.
@@ -57,22 +57,19 @@ func (c Class) Methods() []string {
 	return names
 }
 
-// Entry is one thing, besides the constructor, by which an object of type O can be
-// entered.
+// Entry is one way to enter an object of type O, in addition to its constructor.
 type Entry[O any] func(*Class)
 
-// Protocols names what objects speak over their WebSockets, for programs that list classes. Those of package
-// agent speak "agent", and those of package chat "chat" too.
+// Protocols names the protocols of the WebSockets of the class's objects, for programs that list classes. Objects of
+// package agent speak "agent"; objects of package chat speak "chat" too.
 func Protocols[O any](names ...string) Entry[O] {
 	return func(c *Class) { c.speaks = append(c.speaks, names...) }
 }
 
-// Bind makes a class of a namespace and a constructor. The constructor runs when an
-// object wakes, before any event, and holds the object's turn; if it fails, the
-// events that wait fail too, and the object is tried again after 100 ms, doubling
-// up to 10 s. Everything else that may enter the object is listed as an [Entry].
-// What is wrong with them, a nil function or a second entry for one thing, is an
-// error of [Open].
+// Bind makes a class of a namespace and a constructor. The constructor runs with the object's turn when the object
+// wakes, before any event. If it fails, the waiting events fail too, and the host calls it again after 100 ms,
+// doubling up to 10 s. The entries list all other ways to enter the object. [Open] returns an error for an invalid
+// entry: a nil function, or a second entry of a kind that allows one.
 func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, error), entries ...Entry[O]) Class {
 	c := Class{rt: runtime.Class{
 		Name:    string(ns),
@@ -94,7 +91,7 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 	return c
 }
 
-// ArgumentError says that the encoded argument of an exposed method cannot be read.
+// ArgumentError reports that the encoded argument of an exposed method cannot be decoded.
 type ArgumentError struct {
 	Method string
 	Err    error
@@ -105,7 +102,7 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("argument of %s: %v", e.Method, e.Err)
 }
 
-// Unwrap returns what is wrong with the argument.
+// Unwrap returns the error of the decoder.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
 // unreadError marks the ArgumentError of a method that did not run. Methods return
@@ -158,8 +155,7 @@ func Expose[O, In, Out any](name string, m func(*O, context.Context, In) (Out, e
 	}
 }
 
-// AlarmInfo tells an alarm handler when the alarm was due, and how many of its runs
-// have failed before.
+// AlarmInfo is the due time of an alarm and the number of its failed runs, for an alarm handler.
 type AlarmInfo = alarm.Info
 
 // AlarmRuns is the number of times that the handler of a failing alarm runs before the
@@ -222,14 +218,14 @@ func Private[O any](name func(string) bool) Entry[O] {
 	return func(c *Class) { c.private = name }
 }
 
-// ByReference lets callers in the process and objects of this class share what they
-// pass each other, unencoded. Neither may change it afterwards.
+// ByReference makes callers in the process and objects of this class pass arguments and results by reference instead
+// of a copy. Neither side may change a value after it has passed it.
 func ByReference[O any]() Entry[O] {
 	return func(c *Class) { c.rt.ByReference = true }
 }
 
-// Mistake makes [Open] fail with err, unless that is nil. It is for packages that make classes
-// out of what their users give them.
+// Mistake makes [Open] fail with err, unless err is nil. It is for packages that build classes from their users'
+// input.
 func Mistake[O any](err error) Entry[O] {
 	return func(c *Class) {
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/internal/socket"
 )
 
-// The defaults of the options that bound what a host holds for its clients, in bytes.
+// The defaults of the options that bound the memory of a host for its clients, in bytes.
 const (
 	DefaultMaxFrame   = 4 << 20
 	DefaultReadBudget = 256 << 20

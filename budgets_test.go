@@ -50,7 +50,7 @@ func TestFramesBeyondTheLimitCloseTheSocket(t *testing.T) {
 	}
 }
 
-// TestReadBudgetIsSharedByFrames has a frame come slowly that takes most of the budget.
+// TestReadBudgetIsSharedByFrames receives a slow frame that takes most of the budget.
 func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: 1 << 20, ReadBudget: 3 << 19})
@@ -98,7 +98,7 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	})
 }
 
-// TestReadBudgetCountsAFrameThatIsDropped has a frame wait too long for the turn.
+// TestReadBudgetCountsAFrameThatIsDropped lets a frame wait too long for the turn.
 func TestReadBudgetCountsAFrameThatIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openDoor(t, echoHall(), &dohost.Options{MaxAge: 5 * time.Second})
@@ -129,7 +129,7 @@ func TestReadBudgetCountsAFrameThatIsDropped(t *testing.T) {
 	})
 }
 
-// TestReadBudgetCountsTheFramesOfWaitingHandlers has one client send frames of 1 MiB to handlers that wait. Small
+// TestReadBudgetCountsTheFramesOfWaitingHandlers has a client that sends frames of 1 MiB to handlers that wait. Small
 // frames of the same socket pass. The bytes return to the budget when the handlers end, also with their incarnation.
 func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 	for _, tt := range []struct {
@@ -202,7 +202,7 @@ func TestLargeFrameHasToArriveInTime(t *testing.T) {
 	})
 }
 
-// TestReadBudgetIsSharedByBodies has handlers that keep their bodies until the test lets them go on.
+// TestReadBudgetIsSharedByBodies has handlers that keep their bodies until the test continues them.
 func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	for _, length := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestReadBudgetIsSharedByBodies(t *testing.T) {
 	}
 }
 
-// silentBody is a body of which no byte arrives before quit is closed.
+// silentBody is a body without a byte before quit is closed.
 type silentBody struct{ quit chan struct{} }
 
 func (s silentBody) Read([]byte) (int, error) {
@@ -268,7 +268,7 @@ func (s silentBody) Read([]byte) (int, error) {
 
 func (s silentBody) Close() error { return nil }
 
-// TestReadBudgetIsNotForAnnouncedBytes has requests that announce more than the budget together, and send nothing.
+// TestReadBudgetIsNotForAnnouncedBytes has requests that announce more than the budget in total, and send nothing.
 func TestReadBudgetIsNotForAnnouncedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
@@ -353,7 +353,7 @@ func TestSendBudgetClosesTheSocketsWithMost(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for range len(f.Data) {
 				if err := s.Send(ctx, dohost.Frame{Data: make([]byte, 10_000)}); err != nil {
-					return nil // it was closed meanwhile
+					return nil // it was closed in the meantime
 				}
 			}
 			return nil

@@ -12,18 +12,16 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Call runs the method m of the object and returns its result when everything the
-// object wrote is durable. Argument and result cross by copy: types without
-// pointers as they are, others through msgpack, which carries exported fields
-// only, unless the class is bound ByReference.
+// Call runs the method m of the object and returns its result when everything that the object has written is durable.
+// Argument and result are copied: types without pointers by assignment, others through msgpack, which encodes
+// exported fields only. A class bound ByReference gets them uncopied.
 //
-// Inside a turn Call is an [Await]: other events may use the calling object
-// meanwhile, and the call leaves once what the caller wrote is durable.
+// Inside a turn Call is an [Await]: the host sends the call once the caller's writes are durable, and other events
+// may use the calling object until Call returns.
 //
-// A caller whose ctx ends takes a queued call with it (Ran is RanNo), or loses the
-// answer of a started one (RanUnknown); the method runs on. Every error is an
-// [*Error]; with RanYes it is what the method returned, or says that the result
-// cannot cross.
+// If ctx ends before the method has started, the call is withdrawn (Ran is RanNo). If ctx ends later, Call returns
+// without the result (RanUnknown), and the method continues. Every error is an [*Error]. With RanYes it is the error
+// of the method, or reports that the result cannot be encoded.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
 	var none Out
 	host := s.at.Runtime()
@@ -42,8 +40,8 @@ func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Con
 	return out, nil
 }
 
-// invocation is a call of a method, with what crosses to the object and back. After an
-// error of the host it may still be in use there.
+// invocation is a call of a method, with its argument and its result. After an error of the host the event may still
+// use it.
 type invocation[O, In, Out any] struct {
 	method func(*O, context.Context, In) (Out, error)
 	byRef  bool
@@ -76,8 +74,8 @@ func (c *invocation[O, In, Out]) Handle(ctx context.Context, instance any) error
 	return runtime.StateOf(ctx).EmitOutput(ctx, len(c.result.data), func(error) {})
 }
 
-// Do runs fn with the object, as [Call] runs a method. What fn shares with its
-// caller is the caller's to guard: fn may run on after Do has returned with an error.
+// Do runs fn with the object, as [Call] runs a method. fn may continue after Do has returned with an error, so the
+// caller must synchronize access to variables that it shares with fn.
 func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) error) error {
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		o, err := instanceOf[O](instance)
@@ -119,6 +117,6 @@ func methodName(m any) string {
 	if known != nil {
 		maps.Copy(next, *known)
 	}
-	methodNames.CompareAndSwap(known, &next) // or another comes first, and this one next time
+	methodNames.CompareAndSwap(known, &next) // if another goroutine was first, the next call adds the name
 	return name
 }

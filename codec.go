@@ -31,7 +31,7 @@ func encoded[T any](v T, use func([]byte) error) error {
 	e := encoders.Get().(*encoder)
 	e.b.Reset()
 	e.b.WriteByte(valueFormat)
-	e.e.Reset(&e.b) // with what the last value's own EncodeMsgpack has set
+	e.e.Reset(&e.b) // discards the settings of the last value's EncodeMsgpack
 	e.e.UseCompactInts(true)
 	e.e.SetSortMapKeys(true)
 	if err := e.e.Encode(v); err != nil { // the encoder is not used again
@@ -59,7 +59,7 @@ var decoders = sync.Pool{New: func() any {
 	return &decoder{d: msgpack.NewDecoder(bytes.NewReader(nil))}
 }}
 
-// buffers are for encodings that are on their way to a decoder.
+// buffers hold encodings until they are decoded.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // decode returns the T that data encodes. A number that its type cannot hold is an error
@@ -88,7 +88,7 @@ func decode[T any](data []byte) (v T, err error) {
 // flatTypes remembers which types share no memory when they are copied.
 var flatTypes sync.Map // reflect.Type to bool
 
-// flat says that a copy of a T is independent of it.
+// flat reports whether a copy of a T is independent of it.
 func flat[T any]() bool {
 	switch any((*T)(nil)).(type) {
 	case *struct{}, *bool, *string, *int, *int64, *uint64, *float64: // which are frequent

@@ -10,9 +10,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Collection is rows of one type in an object's storage, each under a key, with a
-// version, and in as many indexes as are listed. It is a description and holds
-// nothing, so that one variable serves all objects:
+// Collection is a set of rows of one type in an object's storage. Each row has a key, a version, and places in the
+// listed indexes. A Collection is a description without data, so one variable serves all objects:
 //
 //	var orders = dohost.Collection[Order]{
 //		Name: "orders",
@@ -22,17 +21,15 @@ import (
 //		},
 //	}
 //
-// Its methods want a ctx that holds the turn of the storage's object, as all of
-// [Storage] does, and return [ErrNoTurn], [ErrTurnBusy], [ErrFenced], a
-// [*LimitError], a [*NameError] or [ErrFormat] besides the errors they name. Row,
-// index entries and the feed's entry are written together, as part of what the
-// event writes; a write that fails has written nothing.
+// Its methods need a ctx that holds the turn of the storage's object, as those of [Storage] do. In addition to the
+// errors that they name they return [ErrNoTurn], [ErrTurnBusy], [ErrFenced], a [*LimitError], a [*NameError] or
+// [ErrFormat]. A write commits row, index entries and feed entry together, as part of the event's writes; a failed
+// write has written nothing.
 //
-// A row's value encodes to nearly 2 MiB: its index keys count too. A key, and each
-// index key together with the row's, has at most 2,048 bytes, names included.
+// The value of a row may encode to almost 2 MiB, index keys included. A key, and each index key with the row's key,
+// has at most 2,048 bytes, names included.
 //
-// An index that is added later does not hold the rows of before, until they are
-// written again.
+// An index that is added later lacks the older rows until they are written again.
 type Collection[T any] struct {
 	// Name is 1 to 128 bytes of text without control characters, unlike that of
 	// any other collection of the class.
@@ -40,14 +37,13 @@ type Collection[T any] struct {
 	// Key returns a row's key, which is not empty. Rows are in the order of its
 	// bytes; string(KeyOf(n)) makes that the order of numbers or times.
 	Key func(T) string
-	// Indexes are the orders in which rows can be found, besides that of their keys.
+	// Indexes are further orders for finding rows, in addition to the order of their keys.
 	Indexes []Index[T]
 	// Feed records every change. Nil records none. Collections may share one.
 	Feed *Feed
-	// Blind has Put write without looking for the row of before, which saves a read for
-	// rows that are written once, such as those of a log. Each Put makes a row's version
-	// 1, so an UpdateIf or DeleteIf that saw version 1 does not notice it. A collection that has Indexes or a
-	// Feed, or had Indexes once, cannot be blind.
+	// Blind makes Put write without reading the old row, which suits rows that are written once, such as those of a
+	// log. Each Put then sets a row's version to 1, so an UpdateIf or DeleteIf of version 1 does not notice it. A
+	// collection that has Indexes or a Feed, or had Indexes once, cannot be blind.
 	Blind bool
 }
 
@@ -73,8 +69,8 @@ type Row[T any] struct {
 	Cursor Cursor
 }
 
-// Cursor is a row's place in the order of a query: After it a like query goes on,
-// whatever became of the row. As text, and so in JSON, it is base64.
+// Cursor is a row's place in the order of a query: the same query with After set to it continues after that row, even
+// if the row has changed or is gone. As text, and so in JSON, it is base64.
 type Cursor string
 
 // MarshalText encodes the cursor.
@@ -92,25 +88,24 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// These errors say that a row is not as a write wants it. They are found behind a
-// [*RowError].
+// These errors report that a row does not have the state that a write expects. A [*RowError] wraps them.
 var (
 	ErrRowExists = objectstore.ErrRowExists // Insert wants no row of that key
 	ErrNoRow     = objectstore.ErrNoRow     // Update, UpdateIf and DeleteIf want one
 	ErrConflict  = objectstore.ErrConflict  // the row has another version than expected
 )
 
-// RowError says which row is not as a write wants it, and both versions.
+// RowError names the row that does not have the expected state, and both versions.
 type RowError = objectstore.RowError
 
-// ErrCollection says that a program misuses a [Collection] or a [Query].
+// ErrCollection reports that a program misuses a [Collection] or a [Query].
 var ErrCollection = errors.New("dohost: collection misused")
 
 func (c *Collection[T]) bytes() objectstore.Collection {
 	return objectstore.Collection{Name: c.Name, Feed: c.Feed.bytes()}
 }
 
-// write returns what is to be written for v.
+// write returns the row write for v.
 func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err error) {
 	if c.Key == nil {
 		return w, fmt.Errorf("%w: %q has no Key", ErrCollection, c.Name)
@@ -168,9 +163,9 @@ func (c *Collection[T]) Put(ctx context.Context, s *Storage, v T) error {
 	return err
 }
 
-// Update lets change change a row, and returns it as written. If change returns an
-// error nothing is written. It must leave the key as it is, and must not use ctx to
-// give up the turn: if the row is written meanwhile, that is a conflict.
+// Update calls change with the row, writes the result, and returns it. If change returns an error, nothing is
+// written. change must not alter the key, and must not use ctx to give up the turn: a write of the row by another
+// event is a conflict.
 //
 // Errors: change's, [ErrNoRow], [ErrConflict], [ErrCollection].
 func (c *Collection[T]) Update(ctx context.Context, s *Storage, key string, change func(*T) error) (Row[T], error) {
@@ -211,7 +206,7 @@ func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, vers
 	return row, nil
 }
 
-// Delete removes a row and says whether it was there.
+// Delete removes a row and reports whether it existed.
 func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (existed bool, err error) {
 	b := c.bytes()
 	return s.rt().DeleteRow(ctx, &b, []byte(key), objectstore.AnyVersion)
@@ -249,9 +244,8 @@ func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 // Query selects rows: those that satisfy all of it. The zero Query, and nil,
 // select all, in the order of their keys.
 type Query[T any] struct {
-	// Index names the index whose order the rows are in, and whose keys the next
-	// four fields are. Without one they are keys of rows, as [Collection.Key]
-	// returns them.
+	// Index names the index that orders the rows; the next four fields are keys of it. If it is empty they are row
+	// keys, as [Collection.Key] returns them.
 	Index  string
 	Equal  Key // this key, of whole parts; excludes the other three
 	Prefix Key // keys that begin so: with these parts, or with a [KeyPrefix]
@@ -263,8 +257,7 @@ type Query[T any] struct {
 	Reverse bool
 	// Limit bounds the number of rows. Zero means no bound.
 	Limit int
-	// Where leaves out rows for which it is false. Those are read like the others,
-	// and do not count for Limit.
+	// Where filters rows: if it returns false, the row was read, but is neither returned nor counted for Limit.
 	Where func(T) bool
 }
 
@@ -297,14 +290,13 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 	return b, nil
 }
 
-// All yields the rows that q selects, in order. It reads no others than q.Where
-// refuses, and none before the loop asks for it: by an index, an entry and a row
-// for each. A row with several places in the index comes as often.
+// All yields the rows that q selects, in order. It reads each row when the loop asks for it, and no rows except these
+// and those that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
+// appears once for each.
 //
-// The loop must not give up the turn: the step after an Await or Call yields
-// [ErrTurnOver]. It may write. In the order of keys the rows are as they are when
-// it starts; by an index, a row that the loop changes before its turn comes is as
-// it then is, or left out if it has lost that place.
+// The loop must not give up the turn: the step after an Await or Call yields [ErrTurnOver]. It may write. In the
+// order of keys, All yields the rows as they were when the loop began. By an index, it yields a row that the loop has
+// changed in its new state, and omits it if it has lost that place in the index.
 //
 // Errors: [ErrCollection], [ErrTurnOver].
 func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[T], error] {
@@ -331,7 +323,7 @@ func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.S
 	}
 }
 
-// row decodes a row. Its key is the end of its cursor, whose memory it shares.
+// row decodes a row. Its key shares the memory of its cursor's end.
 func (c *Collection[T]) row(r objectstore.CollectionRow) (row Row[T], err error) {
 	row.Cursor, row.Version = Cursor(r.Cursor), r.Version
 	row.Key = string(row.Cursor[len(row.Cursor)-len(r.Key):])

@@ -137,8 +137,7 @@ func TestCollectionQueries(t *testing.T) {
 	})
 }
 
-// TestCollectionPages goes on from a cursor that has been through JSON, while rows
-// come and go.
+// TestCollectionPages continues from a cursor that was encoded as JSON, after rows were inserted and deleted.
 func TestCollectionPages(t *testing.T) {
 	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
 		q := dohost.Query[order]{Index: "status", Limit: 2}

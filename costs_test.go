@@ -103,7 +103,7 @@ func (p *priced) Log(ctx context.Context, n int) (int, error) {
 	return p.calls, lines.Put(ctx, p.store, p.calls)
 }
 
-// Enter is Log in a collection that looks for the row of before.
+// Enter is Log in a collection that reads the old row.
 func (p *priced) Enter(ctx context.Context, n int) (int, error) {
 	looking := lines
 	looking.Name, looking.Blind = "entries", false
@@ -111,15 +111,15 @@ func (p *priced) Enter(ctx context.Context, n int) (int, error) {
 	return p.calls, looking.Put(ctx, p.store, p.calls)
 }
 
-// price is what one operation costs the whole process, all goroutines together.
+// price is the cost of one operation for the whole process, all goroutines included.
 type price struct {
 	allocs float64
 	syncs  float64
 	gets   float64 // look-ups in the engine
-	steps  float64 // entries that the engine's iterators came upon
+	steps  float64 // entries that the engine's iterators visited
 }
 
-// bill counts what a host costs.
+// bill measures the costs of a host.
 type bill struct {
 	fs    *objectstore.FS
 	reads objectstore.Reads
@@ -134,7 +134,7 @@ func (b *bill) open(t *testing.T) *dohost.Host {
 	}, pricedClass)
 }
 
-// each returns the price of each of n operations that do does.
+// each returns the price of one of the n operations that do makes.
 func (b *bill) each(n int, do func()) price {
 	now := func() price {
 		var m goruntime.MemStats
@@ -148,8 +148,8 @@ func (b *bill) each(n int, do func()) price {
 	return price{per(from.allocs, to.allocs), per(from.syncs, to.syncs), per(from.gets, to.gets), per(from.steps, to.steps)}
 }
 
-// TestACallCostsWhatItDid holds what one call of an object with a thousand rows costs, one
-// caller calling at a time. The pools that calls live on are full: nothing is collected.
+// TestACallCostsWhatItDid checks the cost of a call of an object with a thousand rows, one call at a time. The pools
+// for calls are full: there is no garbage collection.
 func TestACallCostsWhatItDid(t *testing.T) {
 	n := 2000
 	if invariants.Enabled {
@@ -193,12 +193,12 @@ func TestACallCostsWhatItDid(t *testing.T) {
 				}
 			}
 			call((*priced).Put, 7)
-			call((*priced).Fill, 1000) // more than a busy object keeps of what it wrote last
+			call((*priced).Fill, 1000) // more rows than a busy object keeps in memory
 			defer debug.SetGCPercent(debug.SetGCPercent(-1))
 			calls(100)
 			got := b.each(n, func() { calls(n) })
 			t.Logf("%+v", got)
-			// What other goroutines do now and then is less than half an allocation a call.
+			// Work of other goroutines is less than half an allocation a call.
 			if d := got.allocs - c.want.allocs; !invariants.Enabled && (d > 0.5 || d < -0.5) {
 				t.Errorf("%.2f allocations, want %v", got.allocs, c.want.allocs)
 			}
@@ -209,8 +209,7 @@ func TestACallCostsWhatItDid(t *testing.T) {
 	}
 }
 
-// TestCallersShareASync has the disk busy with the first of a hundred calls while the others
-// come.
+// TestCallersShareASync makes a hundred calls. The disk is busy with the first one when the others arrive.
 func TestCallersShareASync(t *testing.T) {
 	for _, objects := range []int{1, 100} {
 		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
@@ -239,8 +238,7 @@ func TestCallersShareASync(t *testing.T) {
 	}
 }
 
-// TestAnAlarmCostsASyncToSetAndOneToFire has alarms ring one by one, of objects that
-// have to be woken.
+// TestAnAlarmCostsASyncToSetAndOneToFire fires alarms one by one, of objects that are not in memory.
 func TestAnAlarmCostsASyncToSetAndOneToFire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100

@@ -16,9 +16,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// till is an object whose step n uses all that an object has: keys, transactions,
-// collections with indexes and a feed, the alarm, and a call to another object.
-// What a till holds is a function of the number of its last step.
+// till is an object. Its step n uses all of an object's features: keys, transactions, collections with indexes and a
+// feed, the alarm, and a call to another object. Its contents are a function of the number of its last step.
 type till struct {
 	st    *dohost.State
 	store *dohost.Storage
@@ -54,7 +53,7 @@ func (c *till) step(ctx context.Context, ledger string) (int, error) {
 		return 0, err
 	}
 	n++
-	// The ledger is at most one step ahead, and never behind what is written next.
+	// The ledger is at most one step ahead, and never older than the next write.
 	if _, err := dohost.Call(ctx, tills.Get(c.st, ledger), (*till).raise, n); err != nil {
 		return 0, err
 	}
@@ -113,7 +112,7 @@ func (c *till) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
 
-// contents is what an hour later must be found of a till that came to step n.
+// contents returns the contents that a till must have an hour after step n.
 func contents(n int) (keys map[string]int, paid map[int]bool) {
 	keys, paid = map[string]int{}, map[int]bool{}
 	if n == 0 {
@@ -167,8 +166,8 @@ func (c *till) check(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// TestACrashAtAnyWriteLosesNothingAcknowledged takes the image that a power cut
-// leaves before every write to the disk, and looks at it an hour later.
+// TestACrashAtAnyWriteLosesNothingAcknowledged takes the image that a power cut leaves before every write to the
+// disk, and opens it an hour later.
 func TestACrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 	type image struct {
 		fs    *objectstore.FS
@@ -203,7 +202,7 @@ func TestACrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 				h.Evict(tills.Get(h, "a").ID(), dohost.Crash)
 			}
 			if i%8 == 7 {
-				time.Sleep(time.Minute) // the alarm rings
+				time.Sleep(time.Minute) // the alarm fires
 			}
 		}
 		if err := h.Close(); err != nil {
@@ -225,7 +224,7 @@ func TestACrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 	})
 }
 
-// afterCrash opens what is left, and says to which step the till had come.
+// afterCrash opens the image, and returns the last step of the till.
 func afterCrash(t *testing.T, fs *objectstore.FS) (n int, err error) {
 	h, err := dohost.Open("data", &dohost.Options{FS: fs}, tillClass())
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"net/http"
 )
 
-// maxDelegations is how often one request is handed on.
+// maxDelegations is the largest number of objects that see one request.
 const maxDelegations = 8
 
-// delegation is to whom an object hands a request on, and how.
+// delegation is the target of a delegated request, and the request as the target sees it.
 type delegation struct {
 	id  ID
-	own *http.Request // as the handler has it
+	own *http.Request // as the handler sees it
 }
 
-// request is the server's request r, as the handler wants it to be seen.
+// request returns the server's request r with the URL and header that the handler has chosen.
 func (d *delegation) request(r *http.Request) *http.Request {
 	next := r.Clone(r.Context())
 	next.URL, next.Header, next.RequestURI = d.own.URL, d.own.Header, d.own.URL.RequestURI()
@@ -22,14 +22,13 @@ func (d *delegation) request(r *http.Request) *http.Request {
 	return next
 }
 
-// Delegate hands the request that an [OnHTTP] handler was called with on to another object, which
-// answers in its place, with all that it can: a stream, a WebSocket. It does so when the handler
-// has returned and what it wrote is durable, and not at all if that is lost. The other object sees
-// URL and header of r, and what the handler has not read of the body. Nothing may be written to
-// w. Eight objects at most see a request.
+// Delegate passes the request of an [OnHTTP] handler on to another object, which answers in its place with any
+// response, a stream or a WebSocket included. The other object gets the request when the handler has returned and its
+// writes are durable; if they are lost, it does not. It sees URL and header of r, and the part of the body that the
+// handler has not read. The handler must write nothing to w. At most eight objects see a request.
 //
-// Errors: [ErrFenced], [ErrNoTurn], one for a response that has begun; each leaves the request to
-// the handler. An object that cannot answer is the client's to be told.
+// Errors: [ErrFenced], [ErrNoTurn], and one for a response that has begun. After an error the handler still answers
+// the request. If the other object cannot answer, the client gets the error.
 func (s *State) Delegate(w http.ResponseWriter, r *http.Request, id ID) error {
 	rw, ok := responseOf(w)
 	switch {

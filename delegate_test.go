@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// porter hands requests on, counts them, and answers those that are for itself.
+// porter delegates requests, counts them, and answers its own.
 type porter struct{ st *dohost.State }
 
 const porters dohost.Namespace[porter] = "porter"
@@ -27,7 +27,7 @@ var porterClass = dohost.Bind(porters, func(_ context.Context, st *dohost.State)
 		},
 	}))
 
-// serve takes the first part of the path for the porter that the rest is for.
+// serve removes the first part of the path and delegates the request to the porter named by the rest.
 func (p *porter) serve(w http.ResponseWriter, r *http.Request) {
 	if err := dohost.Add(r.Context(), p.st.Storage(), "seen", 1); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// View is what is on the disk of an object at one moment: what was acknowledged, and nothing that
-// could still be lost. Looking at it does not wake the object. It is good while [OnLook]'s sequence is
-// read; then [Collection.Durable] yields [ErrFenced].
+// View is the durable state of an object at one moment: acknowledged writes, and none that could still be lost.
+// Reading it does not wake the object. It is valid while [OnLook]'s sequence is read; after that [Collection.Durable]
+// yields [ErrFenced].
 type View struct {
 	id   ID
 	sn   *objectstore.Snapshot
@@ -23,8 +23,8 @@ type View struct {
 // ID is the object's.
 func (v *View) ID() ID { return v.id }
 
-// Alarm returns the time at which the object's alarm is due, or zero if none is set. boot reports
-// whether the alarm is also delivered when the host starts.
+// Alarm returns the due time of the object's alarm, or zero if none is set. boot reports whether the alarm is also
+// delivered when the host starts.
 func (v *View) Alarm() (at time.Time, boot bool) {
 	if v.slot.Parked != objectstore.NotParked {
 		return time.Time{}, false
@@ -48,7 +48,7 @@ func (c *Collection[T]) Durable(v *View, index string) iter.Seq2[Row[T], error] 
 	return c.durable(v, index, false)
 }
 
-// DurableBackward is Durable from the last row to the first: who wants the newest few of many reads no
+// DurableBackward is Durable from the last row to the first. A caller that stops after the newest rows reads no
 // others.
 func (c *Collection[T]) DurableBackward(v *View, index string) iter.Seq2[Row[T], error] {
 	return c.durable(v, index, true)
@@ -68,32 +68,32 @@ func (c *Collection[T]) durable(v *View, index string, backward bool) iter.Seq2[
 	}
 }
 
-// Detail is one of the things that an object has, as operators are shown it.
+// Detail describes one item of an object to operators.
 type Detail struct {
-	Kind  string `json:"kind"`            // what it is, as "fiber"
-	ID    string `json:"id"`              // unlike that of any other of its kind
-	State string `json:"state,omitempty"` // in a word
-	Text  string `json:"text,omitempty"`  // the rest, in a line
+	Kind  string `json:"kind"`            // such as "fiber"
+	ID    string `json:"id"`              // unique among items of its kind
+	State string `json:"state,omitempty"` // one word
+	Text  string `json:"text,omitempty"`  // one line
 	// Counts are numbers of it by their names, for programs: Text has them in words.
 	Counts map[string]int64 `json:"counts,omitempty"`
-	// Can is what [Host.Operate] may be asked to do with it.
+	// Can lists the actions of [Host.Operate] that apply to the item.
 	Can []Action `json:"can,omitempty"`
-	// Fault says what must not be: [CheckStore] reports it.
+	// Fault describes an inconsistency, which [CheckStore] reports; empty if there is none.
 	Fault string `json:"fault,omitempty"`
 }
 
-// Action is something that operators do with what an object has.
+// Action is an operator's action on an item of an object.
 type Action string
 
 // The actions.
 const (
-	Cancel Action = "cancel" // end what goes on, or waits
-	Rerun  Action = "rerun"  // have what has failed run again
-	Clear  Action = "clear"  // remove what has ended, or failed
+	Cancel Action = "cancel" // end an item that runs or waits
+	Rerun  Action = "rerun"  // run a failed item again
+	Clear  Action = "clear"  // remove an item that has ended or failed
 )
 
-// OnLook tells operators what an object has, and [CheckStore] what is wrong with it. It runs outside
-// of the object, which may be out of memory, or change meanwhile.
+// OnLook lists an object's items for operators, and their faults for [CheckStore]. It reads a View, not the object,
+// which need not be in memory and may change during the call.
 func OnLook[O any](look func(context.Context, *View) iter.Seq2[Detail, error]) Entry[O] {
 	return func(c *Class) {
 		switch {
@@ -106,8 +106,8 @@ func OnLook[O any](look func(context.Context, *View) iter.Seq2[Detail, error]) E
 	}
 }
 
-// OnOperate does what an operator wants with something that OnLook shows, as an event of the
-// object. It returns false if there is nothing of that kind and id, with which it could be done.
+// OnOperate applies an operator's action to an item that OnLook lists, as an event of the object. It returns false if
+// there is no item of that kind and id that the action applies to.
 func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)) Entry[O] {
 	return func(c *Class) {
 		switch {
@@ -126,8 +126,8 @@ func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id strin
 	}
 }
 
-// Details yields what the object has on the disk, as its class's [OnLook] tells it: nothing without
-// one, or without the class. It does not wake the object.
+// Details yields the items that the [OnLook] function of the object's class finds on the disk: none without such a
+// function, or if the class is not bound. It does not wake the object.
 //
 // Errors: a [*NameError], OnLook's.
 func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
@@ -159,9 +159,9 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
 	}
 }
 
-// Operate does something with what an object has: see [Host.Details]. It is an event of the object,
-// which wakes it, and reaches [Private] ones too. It returns false if there was nothing of that
-// kind and id, with which it could be done.
+// Operate applies an action to an item of an object: see [Host.Details]. It is an event of the object, wakes the
+// object, and reaches [Private] objects too. It returns false if there is no item of that kind and id that the action
+// applies to.
 //
 // Errors: an [*Error], with [ErrNoMethod] for a class without [OnOperate].
 func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
@@ -170,7 +170,7 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	if bound && c.operate == nil {
 		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnOperate", ErrNoMethod, id.Class), Ran: RanNo}
 	}
-	var did bool // the event's, as long as it has not answered: it may outlast this call
+	var did bool // owned by the event until it has answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
 		did, err = c.operate(ctx, instance, a, kind, of)
 		return err
@@ -181,8 +181,8 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	return did, nil
 }
 
-// CheckStore reads all of a store and reports what is wrong: by itself, and as these classes find it
-// in their objects ([OnLook]). Its error says why it could not go on.
+// CheckStore reads the whole store and reports all problems: those of [objectstore.Store.Check], and the faults that
+// the classes find in their objects ([OnLook]). It returns an error only if it could not finish.
 func CheckStore(
 	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes ...Class,
 ) (CheckStats, error) {
@@ -215,7 +215,7 @@ func CheckStore(
 	return stats, nil
 }
 
-// faults yields what a class finds wrong with an object.
+// faults yields the faults that a class finds in an object.
 func (c *Class) faults(ctx context.Context, sn *objectstore.Snapshot, id ID) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		v, err := viewOf(sn, id)

@@ -4,20 +4,18 @@
 //
 // # Five nouns
 //
-// A [Host] owns a directory and runs the objects in it. A [Namespace] is the name
-// of a class of objects, as a typed constant. A [Stub] addresses one object by its
-// name, and costs nothing. [State] is what an object's code is handed when it
-// wakes: who it is, its alarm, and its [Storage].
+// A [Host] owns a directory and runs the objects in it. A [Namespace] is the name of a class of objects, as a typed
+// constant. A [Stub] addresses one object by its name, and costs nothing. An object's code gets a [State] when it
+// wakes: its identity, its alarm, and its [Storage].
 //
 // # Two verbs
 //
-// [Call] runs a method of an object, wherever that is alive or not. [Await] is the
-// way out of an object: while its function runs, other events may use the object.
+// [Call] runs a method of an object, and wakes the object if need be. [Await] lets an object wait for something
+// outside: while its function runs, other events may use the object.
 //
 // # Three guarantees
 //
-// Between Awaits and Calls nothing else happens in the object: one event holds its
-// turn. Nothing leaves the object, not even an error, before everything it wrote is
-// durable. An incarnation that has ended can write nothing, set no alarm and answer
-// nobody, although its goroutines cannot be killed; the next one starts at once.
+// Between Awaits and Calls no other event runs in the object: one event holds its turn. No output leaves the object,
+// not even an error, before all its writes are durable. An incarnation that has ended can write nothing, set no alarm
+// and answer no caller, although its goroutines cannot be killed. The next incarnation does not wait for them.
 package dohost

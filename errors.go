@@ -7,15 +7,14 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// These errors say that an object did not run. Which object, errors.Is does not say:
-// it also finds what a method returned that got the error from an object it called.
-// Whether this call ran is what the Ran of the outermost [*Error] says.
+// These errors report that an object did not run. errors.Is does not tell which object: it also finds an error that
+// the method got from another object and returned. The Ran of the outermost [*Error] reports whether this call ran.
 var (
 	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full, or it has too many background tasks
 	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
 	ErrDeadlock    = runtime.ErrDeadlock    // the call leads back into an Exclusive section that waits for it
 	ErrConstructor = runtime.ErrConstructor // the object's constructor failed, now or a moment ago
-	// ErrHalfImported: an import was cut off by the end of the process; import again.
+	// ErrHalfImported: the process ended during an import of the object. Import it again.
 	ErrHalfImported = runtime.ErrHalfImported
 	ErrNoClass      = runtime.ErrNoClass  // no such class is bound
 	ErrNoMethod     = runtime.ErrNoMethod // the class exposes no such method
@@ -23,16 +22,15 @@ var (
 	ErrPrivate = errors.New("dohost: the object is not for callers from outside")
 )
 
-// ErrFenced says that an object ran in an incarnation that has ended. Whether the
-// call took effect is unknown, unless the [*Error] says RanYes: then the method
-// returned it, and another object's incarnation has ended. A storage operation that
-// gets it did nothing.
+// ErrFenced reports that an object ran in an incarnation that has ended. Whether the call took effect is unknown,
+// unless the [*Error] has RanYes: then the method returned ErrFenced, and the incarnation of another object has
+// ended. A storage operation that returns it did nothing.
 var ErrFenced = runtime.ErrFenced
 
-// PanicError is why an incarnation has ended in which a handler has panicked: it has the stack.
+// PanicError is the cause of the end of an incarnation after a panic in a handler. It has the stack.
 type PanicError = runtime.PanicError
 
-// These errors say that the API was used in a way it cannot serve.
+// These errors report a misuse of the API.
 var (
 	ErrNoTurn         = runtime.ErrNoTurn         // the context does not hold this object's turn
 	ErrTurnBusy       = runtime.ErrTurnBusy       // two goroutines used one turn at the same moment
@@ -41,12 +39,11 @@ var (
 	ErrNoAlarmHandler = runtime.ErrNoAlarmHandler // the class has no OnAlarm entry
 )
 
-// PublicError is an error whose Message callers outside the process may read. An exposed method, or
-// a handler, returns it, or an error that wraps it, and they get Code and Message as an [ErrorBody]
-// with Status, or Message in a frame of their WebSocket. They do not get the text of any other error
-// of an object's code, unless [Options.ErrorTexts] is set: it may contain addresses, names of users,
-// and passwords. An error of another type that has the method PublicText is treated in the same way,
-// with the code "failed" and the status 500.
+// PublicError is an error with a Message that callers outside the process may read. If an exposed method or a handler
+// returns it, or an error that wraps it, they get Code and Message as an [ErrorBody] with Status, or Message in a
+// frame of their WebSocket. They do not get the text of any other error of an object's code, unless
+// [Options.ErrorTexts] is set: it may contain addresses, names of users, and passwords. An error of another type that
+// has the method PublicText is treated in the same way, with the code "failed" and the status 500.
 type PublicError struct {
 	// Message is the text for callers.
 	Message string
@@ -83,27 +80,26 @@ var (
 	ErrExists  = objectstore.ErrExists  // an import wants an absent object
 )
 
-// Error says which operation on which object failed, whether it ran, and what a
-// caller may do. Every error of Call, Do and Invoke is one, and speaks of that call:
-// Err may hold the [*Error] of another, that the object made.
+// Error names the operation and the object, reports whether the operation ran, and whether the caller may repeat it.
+// Every error of Call, Do and Invoke is an Error about that call: Err may wrap the [*Error] of a call that the object
+// made itself.
 type Error = runtime.Error
 
 // Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced
 
-// LimitError says that a key, a value or a segment is too large, or that one
-// operation names too many keys.
+// LimitError reports that a key, a value or a segment is too large, or that one operation names too many keys.
 type LimitError = objectstore.LimitError
 
-// NameError says that a class or an object's name is not allowed.
+// NameError reports that the name of a class or an object is not allowed.
 type NameError = objectstore.NameError
 
-// Ran says whether a failed call's handler ran.
+// Ran reports whether the handler of a failed call ran.
 type Ran = runtime.Ran
 
 // The three answers to "did it run".
 const (
 	RanUnknown = runtime.RanUnknown // it may have taken effect, or may yet
 	RanNo      = runtime.RanNo      // it did not run, and will not
-	RanYes     = runtime.RanYes     // it ran to its end, and what it wrote stays
+	RanYes     = runtime.RanYes     // it ran to its end, and its writes stay
 )

@@ -78,8 +78,7 @@ func ExampleCollection() {
 	// 4 update cook
 }
 
-// Page returns the keys of at most three open tasks after a cursor, by rank, and the
-// cursor to go on from.
+// Page returns the keys of at most three open tasks after a cursor, by rank, and the cursor of the last one.
 func (b *Board) Page(ctx context.Context, after dohost.Cursor) (page Page, err error) {
 	rows, err := tasks.List(ctx, b.store, &dohost.Query[Task]{
 		Index: "state", Prefix: dohost.KeyOf("open"), After: after, Limit: 3,
@@ -96,7 +95,7 @@ type Page struct {
 	Next  dohost.Cursor
 }
 
-// A query goes on page by page, over rows that may change meanwhile.
+// A query continues page by page, over rows that may change in between.
 func ExampleQuery() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		today := Boards.Get(h, "today")

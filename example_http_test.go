@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// story is an object that tells what it has, line by line.
+// story is an object that streams its lines one by one.
 type story struct {
 	store *dohost.Storage
 	more  chan string
@@ -19,7 +19,7 @@ type story struct {
 
 const stories dohost.Namespace[story] = "story"
 
-// tell stores each line before it lets it go: what a client has seen is on disk.
+// tell stores each line before it flushes it: a line that a client has seen is on disk.
 func (s *story) tell(w http.ResponseWriter, r *http.Request) {
 	for n := 0; ; n++ {
 		line, ok, err := dohost.Recv(r.Context(), s.more)
@@ -36,8 +36,7 @@ func (s *story) tell(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A handler streams: each flushed piece leaves once what was written before it is
-// durable, while the handler goes on.
+// A handler streams: each flushed piece leaves once all earlier writes are durable, while the handler continues.
 func ExampleOnHTTP() {
 	more := make(chan string)
 	class := dohost.Bind(stories, func(_ context.Context, st *dohost.State) (*story, error) {

@@ -33,7 +33,7 @@ func (p *party) invite(ctx context.Context, g guest) (struct{}, error) {
 	return struct{}{}, guests.Put(ctx, p.st.Storage(), g)
 }
 
-// lookAround shows operators the guests by their tables.
+// lookAround lists the guests for operators, with their tables.
 func lookAround(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 	return func(yield func(dohost.Detail, error) bool) {
 		for row, err := range guests.Durable(v, "table") {
@@ -53,7 +53,7 @@ func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bo
 	return guests.Delete(ctx, p.st.Storage(), id)
 }
 
-// Operators see what a party has without waking it, and send guests away.
+// Operators list the items of a party without waking it, and send guests away.
 func ExampleOnLook() {
 	ctx := context.Background()
 	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
@@ -129,7 +129,7 @@ func TestLookingSaysWhatItCannot(t *testing.T) {
 	}
 }
 
-// Who does not wait for the end of an operation shares no memory with it: for the race detector.
+// A caller that does not wait for the end of an operation shares no memory with it: for the race detector.
 func TestAnOperationThatIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
@@ -146,7 +146,7 @@ func TestAnOperationThatIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A View that is kept shows nothing.
+// A View that is kept yields no rows.
 func TestAViewThatIsKept(t *testing.T) {
 	var kept *dohost.View
 	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnLook[party](func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {

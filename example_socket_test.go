@@ -12,13 +12,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// lobby is a room: who is in it hears what the others say.
+// lobby is a chat room: each member hears the messages of the others.
 type lobby struct{ st *dohost.State }
 
 const lobbies dohost.Namespace[lobby] = "lobby"
 
-// enter is the request that becomes a socket. What the socket should know of its client
-// when the object has been out of memory goes into the attachment.
+// enter accepts a WebSocket. The attachment keeps the client's name while the object is out of memory.
 func (l *lobby) enter(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	if _, err := l.st.Accept(w, r, &dohost.AcceptOptions{Attachment: []byte(name)}); err != nil {
@@ -26,7 +25,7 @@ func (l *lobby) enter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// say counts what was said, durably, and tells everybody: after it is on the disk.
+// say counts a message durably, and broadcasts it once it is on the disk.
 func (l *lobby) say(ctx context.Context, from *dohost.Socket, f dohost.Frame) error {
 	n, _, err := dohost.Get[int](ctx, l.st.Storage(), "said")
 	if err != nil {

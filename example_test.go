@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/examples/counter"
 )
 
-// An object in use: what was acknowledged is there when the directory is opened again.
+// An object in use: acknowledged writes are there when the directory is opened again.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "dohost")
@@ -53,8 +53,8 @@ func withHost(fn func(ctx context.Context, h *dohost.Host), classes ...dohost.Cl
 	fn(context.Background(), h)
 }
 
-// A handler whose incarnation has ended may run on, but it can write nothing, and its
-// caller is told that the outcome is unknown. The next incarnation serves meanwhile.
+// A handler of an ended incarnation may continue, but it can write nothing, and its caller learns that the outcome is
+// unknown. The next incarnation serves calls in the meantime.
 func ExampleHost_Evict_running() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		alice := counter.Counters.Get(h, "alice")
@@ -83,7 +83,7 @@ func ExampleHost_Evict_running() {
 	// 1 <nil>
 }
 
-// An eviction takes an object's fields, and nothing else.
+// An eviction loses an object's fields, and nothing else.
 func ExampleHost_Evict() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		alice := counter.Counters.Get(h, "alice")
@@ -126,7 +126,7 @@ func ExampleAwait() {
 		err := home.Do(ctx, func(ctx context.Context, n *notebook) error {
 			fmt.Println("first, before")
 			_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
-				// No turn here: somebody else has it.
+				// No turn here: another event may have it.
 				return struct{}{}, home.Do(ctx, func(context.Context, *notebook) error {
 					fmt.Println("second")
 					return nil
@@ -144,7 +144,7 @@ func ExampleAwait() {
 	// <nil>
 }
 
-// A transaction that fails takes back all it did, the alarm included.
+// A transaction that fails rolls back all of its writes, and the alarm.
 func ExampleTransaction() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
@@ -187,7 +187,7 @@ func ExampleOnAlarm() {
 	// failed before: 0
 }
 
-// An error says whether the object ran.
+// An error reports whether the object ran.
 func ExampleError() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		home := notebooks.Get(h, "home")
@@ -206,7 +206,7 @@ func ExampleError() {
 	// ran: no, reset: false, fenced: false, no class: true
 }
 
-// Retry repeats what may be repeated.
+// Retry repeats calls that may be repeated.
 func ExampleRetry() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		home := notebooks.Get(h, "home")
@@ -236,8 +236,8 @@ func ExampleRetry() {
 	// 1 true
 }
 
-// A call that did not run is tried again; one whose outcome is unknown only if it is
-// idempotent, as above; and one that ran never.
+// Retry repeats a call that did not run. It repeats a call with an unknown outcome only if the call is idempotent, as
+// above, and never one that ran.
 func ExampleRetry_ran() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		home := notebooks.Get(h, "home")
@@ -273,7 +273,7 @@ func ExampleRetry_ran() {
 	// 2 Do notebook/home: torn page
 }
 
-// An object's durable state is a stream of bytes, of which another object can be made.
+// An export of an object's durable state is a stream of bytes. Import makes another object of it.
 func ExampleHost_Import() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		alice, bob := counter.Counters.Get(h, "alice"), counter.Counters.Get(h, "bob")

@@ -7,15 +7,14 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Feed is a log of what happened to the rows of the collections that name it, in
-// order: every insert, update and delete is an entry, with the next higher offset,
-// written together with its row. Like a [Collection] it is a description that
+// Feed is a log of the changes of the collections that name it, in order. Every insert, update and delete of a row is
+// an entry with the next higher offset, written together with the row. Like a [Collection] it is a description that
 // serves all objects.
 //
 //	var session = dohost.Feed{Name: "session", Keep: 1000}
 //
-// A reader remembers a [Position]. To show rows and then keep them up to date, take
-// [Feed.End] and list the rows, without an Await between, and read on from there:
+// A reader remembers a [Position]. To list rows and then follow their changes, get [Feed.End] and list the rows,
+// without an Await in between, and then read from that position:
 //
 //	for {
 //		changes, err := session.Read(ctx, store, at, 0)
@@ -25,20 +24,18 @@ import (
 //		}
 //	}
 //
-// Its methods want a ctx that holds the turn, like those of a Collection.
+// Its methods need a ctx that holds the turn, like those of a Collection.
 type Feed struct {
 	// Name is 1 to 128 bytes, like that of a collection.
 	Name string
-	// Values keeps each row's value with its entry. Without it an entry is read with
-	// the value that its row has by then, which costs half the writing.
+	// Values stores each row's value with its entry. Without it, reading an entry returns the value that the row has
+	// by then, and a write costs half as much.
 	Values bool
 	// Keep is how many entries are kept. Zero keeps all.
 	Keep int
-	// MaxAge is how long entries are kept at least when there is a newer one. Zero
-	// keeps them for ever.
+	// MaxAge lets an append remove entries that are this much older than the new one. Zero keeps entries of any age.
 	//
-	// Both limits are kept by whoever appends: it removes the two oldest entries at
-	// most, and never the last one.
+	// Each append enforces both limits: it removes at most the two oldest entries, and never the last one.
 	MaxAge time.Duration
 }
 
@@ -49,7 +46,7 @@ func (f *Feed) bytes() objectstore.Feed {
 	return objectstore.Feed(*f)
 }
 
-// Op is what happened to a row.
+// Op is the kind of a change of a row.
 type Op = objectstore.Op
 
 // The three changes of a row.
@@ -74,7 +71,7 @@ type Position = objectstore.Position
 
 // Change is an entry of a [Feed].
 type Change struct {
-	Position   Position // behind the entry
+	Position   Position // after the entry
 	Op         Op
 	Collection string
 	Key        string
@@ -91,16 +88,15 @@ var (
 	ErrFeedReset = objectstore.ErrFeedReset // the feed does not have the reader's history
 )
 
-// FeedError says from where a feed can be read instead.
+// FeedError has the position from where a feed can be read instead.
 type FeedError = objectstore.FeedError
 
-// readLimit is how many entries Read returns if its caller does not care.
+// readLimit is the default limit of Read.
 const readLimit = 100
 
-// Read returns entries behind a position, at most limit; zero means 100. It returns
-// those that are durable, then those that this event wrote since its last Await.
-// What other events wrote and is not yet durable ends it, so a reader never sees an
-// entry that a crash takes back.
+// Read returns the entries after a position, at most limit; zero means 100. Durable entries come first, then those
+// that this event has written since its last Await. Read stops before an entry of another event that is not durable
+// yet, so a reader never sees an entry that a crash could undo.
 //
 // Errors: [ErrTrimmed], [ErrFeedReset].
 func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) ([]Change, error) {
@@ -141,7 +137,7 @@ func (f *Feed) Start(ctx context.Context, s *Storage) (Position, error) {
 	return start, err
 }
 
-// End returns the position behind the last entry, durable or not.
+// End returns the position after the last entry, durable or not.
 func (f *Feed) End(ctx context.Context, s *Storage) (Position, error) {
 	_, end, err := s.rt().FeedEnds(ctx, f.Name)
 	return end, err

@@ -43,8 +43,7 @@ func write(t *testing.T, h *dohost.Host, letter ...string) (end dohost.Position)
 	return end
 }
 
-// TestFeedReaderWithAMadeUpPosition runs the loop that Feed documents from a position
-// after the end.
+// TestFeedReaderWithAMadeUpPosition runs the documented loop of Feed from a position after the end.
 func TestFeedReaderWithAMadeUpPosition(t *testing.T) {
 	h := openShop(t, t.TempDir())
 	defer h.Close()

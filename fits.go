@@ -18,14 +18,14 @@ import (
 // an error. So decode walks over the encoding once more, guided by the type, and compares
 // each number with the range of its type.
 
-// shape is where the numbers of a type are in its encoding. The nil shape has none.
+// shape describes the places of numbers in the encoding of a type. The nil shape has none.
 type shape struct {
 	kind   reflect.Kind // Int, Uint or Float32 or Float64 for a number; Slice, Map or Struct
 	bits   int          // of a number
 	typ    reflect.Type // of a number
 	key    *shape       // of a map
 	elem   *shape       // of a map or slice
-	fields []shapeField // of a struct, in the order in which they are encoded
+	fields []shapeField // of a struct, in the order of their encoding
 	names  map[string]int
 }
 
@@ -154,8 +154,8 @@ func (c shaper) record(t reflect.Type) *shape {
 	return s
 }
 
-// inlines says whether msgpack encodes the fields of an embedded struct as those of the
-// struct s that embeds it: unless they shadow others, or a tag says otherwise.
+// inlines reports whether msgpack encodes the fields of an embedded struct as those of the struct s that embeds it:
+// unless they shadow others, or a tag forbids it.
 func (c shaper) inlines(s *shape, t reflect.Type, of *shape, tag []string) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -259,7 +259,7 @@ func (s *shape) fitMap(b []byte, n int) (rest []byte, m *misfit) {
 	return b, nil
 }
 
-// keyText is the key of a map as an error shows it.
+// keyText formats the key of a map for an error.
 func keyText(b []byte) string {
 	h := head(b)
 	switch h.kind {
@@ -337,5 +337,5 @@ func (s *shape) fitNumber(h header) *misfit {
 	return &misfit{value: h.text(), typ: s.typ}
 }
 
-// exact says whether f is n. 2^63 is the only float that rounding makes too large.
+// exact reports whether f is n. 2^63 is the only float that rounding makes too large.
 func exact(f float64, n int64) bool { return f < math.MaxInt64 && int64(f) == n }

@@ -119,7 +119,7 @@ func TestDecodeTakesNumbersThatFit(t *testing.T) {
 		stored[uint64](t, ctx, s, uint64(math.MaxUint64), "")
 		stored[float64](t, ctx, s, 2.5, "")
 		stored[any](t, ctx, s, "text", "")
-		// Fields that the type has no longer are skipped, whatever they hold.
+		// Fields that the type no longer has are skipped, with any value.
 		old := wideOrder{ID: "o", Lines: []wideLine{{"a", 1}}, At: time.Unix(1e9, 5), Raw: []byte{0xcf}, New: 1e300}
 		if err := dohost.Put(ctx, s, "old", map[string]any{"Gone": []any{uint64(math.MaxUint64), nil, 1.5, "x", map[string]int{"y": 1}}, "ID": "o"}); err != nil {
 			t.Fatal(err)

@@ -16,15 +16,14 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Options tunes a Host. A nil *Options, and the zero Options, mean the defaults.
-// What is out of a field's range is an error of [Open].
+// Options tunes a Host. A nil *Options, and the zero Options, mean the defaults. [Open] returns an error for a field
+// that is out of its range.
 type Options struct {
-	// IdleAfter is for how long an object may have nothing to do before it is
-	// evicted. Zero means a draw from 70 to 140 s, or 10 s if it has a WebSocket, as
-	// Durable Objects have it; else the draw is from IdleAfter to twice that; negative
-	// means never.
+	// IdleAfter is the time after which an object without work is evicted. Zero means a random time from 70 to 140 s,
+	// or 10 s if the object has a WebSocket, as in Durable Objects. Otherwise the time is drawn from IdleAfter to
+	// twice that. Negative means never.
 	IdleAfter time.Duration
-	// Grace is how long Close lets handlers finish. Zero means 30 s; negative, no time.
+	// Grace is the time that Close gives handlers to finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
 	// MaxEvents bounds an object's events, queued, running and suspended, and its
 	// background tasks. Zero means 4,096; negative is an error.
@@ -34,17 +33,16 @@ type Options struct {
 	MaxBytes int
 	// MaxAge bounds how long an event waits for an object. Zero means 30 s; negative, no bound.
 	MaxAge time.Duration
-	// MaxLive bounds the objects in memory: beyond it idle ones are evicted. Zero
-	// means no bound; negative is an error.
+	// MaxLive bounds the objects in memory: beyond it the host evicts idle ones. Zero means no bound; negative is an
+	// error.
 	MaxLive int
 	// HeapBudget is the live heap, in bytes, beyond which idle objects are evicted.
 	// Zero means no bound.
 	HeapBudget uint64
-	// TimeScale divides the platform's times: idle eviction, unless IdleAfter says
-	// when, and the limits of constructors and Exclusive sections, of alarm handlers
-	// and of the disk. It does not scale what objects ask for, nor the other options
-	// (Grace, MaxAge), nor the waits before a failed alarm or constructor is tried
-	// again. Zero means 1; negative, infinite and NaN are errors.
+	// TimeScale divides the platform's times: the time until idle eviction (unless IdleAfter is set), and the time
+	// limits of constructors and Exclusive sections, of alarm handlers and of the disk. It scales neither times that
+	// objects ask for, nor the other options (Grace, MaxAge), nor the delays before a failed alarm or constructor
+	// runs again. Zero means 1; negative, infinite and NaN are errors.
 	TimeScale float64
 	// Chaos ends incarnations at random. The zero Chaos ends none; a rate that is no
 	// chance, a negative mean, an unknown place or style is an error.
@@ -62,29 +60,29 @@ type Options struct {
 	// for many sockets counts once. Beyond it the host closes the sockets with the most
 	// waiting bytes, with CloseBusy. Zero means DefaultSendBudget; negative is an error.
 	SendBudget int64
-	// Origins are those of pages that may connect WebSockets to objects, besides the server's
-	// own, as "https://example.com" or, for any scheme, "*.example.com".
+	// Origins are the origins of pages that may connect WebSockets to objects, in addition to the server's own, such
+	// as "https://example.com" or, for any scheme, "*.example.com".
 	Origins []string
-	// Listener is told what the host does. The zero value listens to nothing.
+	// Listener is notified of the host's actions. The zero value ignores them.
 	Listener Listener
 	// ErrorTexts lets clients outside the process read the texts of all errors that methods and
 	// handlers return, not only those of a [PublicError]. It is for development.
 	ErrorTexts bool
-	// Logger gets the storage engine's messages, and the errors whose texts clients do not get. Nil
-	// discards them.
+	// Logger gets the storage engine's messages, and the errors that clients get without their text. Nil discards
+	// them.
 	Logger *slog.Logger
 	// FS is where the store lives. Nil means the disk.
 	FS *objectstore.FS
-	// Tune may change what the options become: the eviction policy, the limits, the
-	// store's sizes. Nil changes nothing. A test puts its scheduler there.
+	// Tune may change the runtime options that the host derives from these Options: the eviction policy, the limits,
+	// the sizes of the store. Nil changes nothing. Tests set their scheduler here.
 	Tune func(*runtime.Options)
 }
 
-// Style is the way in which an incarnation is ended.
+// Style is a way to end an incarnation.
 type Style = runtime.Style
 
-// The styles of eviction: Fence keeps what the object has written, and Crash loses
-// what is not on its way to the disk, as a power cut does.
+// The styles of eviction: Fence keeps the object's committed writes. Crash loses the commits that are not in the
+// record in flight, as a power cut does.
 const (
 	Fence   = runtime.StyleFence
 	Restart = runtime.StyleRestart
@@ -151,17 +149,16 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 // Runtime returns the host underneath, for services and tools.
 func (h *Host) Runtime() *runtime.Host { return h.rt }
 
-// Close refuses new calls, lets what runs finish for Options.Grace while it serves
-// calls from inside, fences the rest and closes the store. Its error names handlers
-// that did not stop, and why the store failed, if it has. Sockets are closed last, and cut
-// if a client does not answer within 5 s. It may be called more than once.
+// Close refuses new calls and gives running events Options.Grace to finish; until then it serves calls between
+// objects. Then it fences the remaining events and closes the store. Its error names the handlers that did not stop,
+// and the cause if the store has failed. Close closes the sockets last, and cuts those of clients that do not answer
+// within 5 s. It may be called more than once.
 func (h *Host) Close() error {
 	return errors.Join(h.rt.Close(), h.sockets.Close())
 }
 
-// Err is why the store failed, or nil. A store that failed to sync acknowledges
-// nothing more, and the host closes itself; what was acknowledged is there when it
-// is opened again.
+// Err returns the cause of the store's failure, or nil. A store that failed to sync acknowledges no more writes, and
+// the host closes itself. All acknowledged writes are there when the store is opened again.
 func (h *Host) Err() error { return h.rt.Err() }
 
 // Failed is closed when the store has failed.
@@ -220,7 +217,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 	return m, err
 }
 
-// Evict ends the object's incarnation, if it has one, and says whether it had.
+// Evict ends the object's incarnation, and reports whether it had one.
 func (h *Host) Evict(id ID, s Style) bool { return h.rt.Evict(id, s) }
 
 // Objects yields the durable objects of a class in order of name, after a name. It
@@ -242,7 +239,7 @@ func (h *Host) Objects(ctx context.Context, class, after string) iter.Seq2[ID, e
 	}
 }
 
-// Exists says whether the object has anything durable. It does not wake it.
+// Exists reports whether the object has durable data. It does not wake the object.
 func (h *Host) Exists(ctx context.Context, id ID) (bool, error) {
 	sn, err := h.rt.Store().Snapshot(ctx)
 	if err != nil {

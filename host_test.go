@@ -54,7 +54,7 @@ func TestCallAndInvokeReachTheSameObject(t *testing.T) {
 	})
 }
 
-// relay passes an argument on to another object, and what that says back.
+// relay passes an argument on to another object, and returns its answer.
 type relay struct {
 	host  **dohost.Host
 	store *dohost.Storage
@@ -96,7 +96,7 @@ func TestAMethodThatReturnsAnArgumentErrorRan(t *testing.T) {
 	})
 }
 
-// Count writes, calls an object that is not there, and passes on what that says.
+// Count writes, calls an object that does not exist, and returns the error.
 func (r *relay) Count(ctx context.Context, class string) (int, error) {
 	if err := dohost.Add(ctx, r.store, "n", 1); err != nil {
 		return 0, err

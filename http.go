@@ -15,27 +15,23 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ServeObject delivers an HTTP request to the object's [OnHTTP] handler and writes
-// its response to w. The handler runs as an event of the object; the calling
-// goroutine writes what the object lets go. So a piece of the response reaches the
-// client only when everything that the object wrote before is durable.
+// ServeObject delivers an HTTP request to the object's [OnHTTP] handler and writes its response to w. The handler
+// runs as an event of the object; the calling goroutine writes the released parts of the response. A part reaches the
+// client only when all earlier writes of the object are durable.
 //
-// The handler's Flush, and that of [http.ResponseController], hands over a piece; it
-// is an [Await], which also waits while more than 1 MiB is unsent to a slow client.
-// Reading the request's body gives up the turn as well. At most 16 MiB of a
-// response may be unflushed; the rest leaves when the handler returns. A handler
-// can neither hijack the connection nor send informational responses. If it has accepted
-// a WebSocket ([State.Accept]), the connection is the host's when ServeObject returns. If it
-// has handed the request on ([State.Delegate]), the other object answers.
+// The handler's Flush, and that of [http.ResponseController], releases a part. It is an [Await] that also waits while
+// more than 1 MiB is unsent to a slow client. Reading the request's body gives up the turn as well. At most 16 MiB of
+// a response may be unflushed; the rest is released when the handler returns. A handler can neither hijack the
+// connection nor send informational responses. If it has accepted a WebSocket ([State.Accept]), the host owns the
+// connection when ServeObject returns. If it has delegated the request ([State.Delegate]), the other object answers.
 //
 // The host first calls the [Authorize] function of the class, if it has one, and the functions
 // of the objects that the request is passed on to. A refused request wakes no object.
 //
-// If the object cannot answer, the client gets an [ErrorBody], unless a part of the
-// response has left: then ServeObject panics with [http.ErrAbortHandler], which the
-// server takes as the order to cut the connection, so that the client notices. A
-// client that leaves takes a queued request with it; a handler that has started
-// runs on, and its Flush returns an error.
+// If the object cannot answer, the client gets an [ErrorBody]. If a part of the response has left already,
+// ServeObject panics with [http.ErrAbortHandler], so that the server cuts the connection and the client notices. If
+// the client leaves, a queued request is withdrawn; a handler that has started continues, and its Flush returns an
+// error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	if err := h.reachable(id); err != nil {
 		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
@@ -67,7 +63,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		}
 		// The object has chosen another than the one that the request's path names.
 		if hops, err = h.authorize(r, id, kindOf(r), "", access); err != nil {
-			h.refuse(w, r, from.Class, err) // whose handshake was checked
+			h.refuse(w, r, from.Class, err) // the handshake for this class was checked
 			return
 		}
 	}
@@ -78,7 +74,7 @@ var errTooManyDelegations = &PublicError{
 	Message: fmt.Sprintf("dohost: the request was delegated %d times", maxDelegations), Code: "too_many_delegations",
 }
 
-// reachable says whether callers from outside may reach an object.
+// reachable returns an error if callers from outside may not reach an object.
 func (h *Host) reachable(id ID) error {
 	if c, bound := h.classes[id.Class]; bound && c.private != nil && c.private(id.Name) {
 		return ErrPrivate
@@ -202,17 +198,17 @@ type serving struct {
 	duplex bool         // the server leaves the body alone
 	socket *socket.Conn // that the object has accepted, to be opened
 	opened bool         // Open was called, which ends the socket if it fails
-	next   *delegation  // to whom the object has handed the request on
+	next   *delegation  // the target, if the object has delegated the request
 }
 
-// serve writes pieces until the event has answered.
+// serve writes parts of the response until the event has answered.
 func (s *serving) serve(ctx context.Context, sent *runtime.Sent) {
 	for {
 		select {
 		case <-s.out.ready:
 			if err := s.write(); err != nil {
 				s.out.close(err)
-				_ = sent.Abandon(ctx) // nobody is left to tell
+				_ = sent.Abandon(ctx) // the client has gone
 				panic(http.ErrAbortHandler)
 			}
 		case err := <-sent.Done():
@@ -231,7 +227,7 @@ func (s *serving) serve(ctx context.Context, sent *runtime.Sent) {
 	}
 }
 
-// finish writes what the event left behind when it ended.
+// finish writes the parts that are left when the event has ended.
 func (s *serving) finish(err error) {
 	failed := s.write()
 	switch {
@@ -242,7 +238,7 @@ func (s *serving) finish(err error) {
 	}
 }
 
-// fail tells the client that there is no answer, or no rest of it.
+// fail sends the client an error, or cuts a response that has begun.
 func (s *serving) fail(err error) {
 	if s.begun || errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
@@ -301,8 +297,8 @@ func (s *serving) begin(p piece) {
 	s.w.WriteHeader(p.status)
 }
 
-// leave lets go of what the event may still use: it may run on. A read of the body
-// that is under way would hold up the server, which closes the body.
+// leave detaches the event from the request, since the event may continue. A pending read of the body would block the
+// server, which closes the body.
 func (s *serving) leave(ctx context.Context) {
 	s.out.close(context.Canceled)
 	if c := s.out.left(); c != nil && !s.opened {
@@ -316,12 +312,12 @@ func (s *serving) leave(ctx context.Context) {
 	}
 }
 
-// maxDrained is how much of a body that nobody wants is read after the response.
+// maxDrained bounds the unread rest of a body that is read after the response.
 const maxDrained = 16 << 20
 
-// drain reads what is left of the body. A server that finds its end after a handler in full
-// duplex has returned panics, since it would read from the connection twice; and one that does
-// not find it takes the rest for the next request. So who sends too much is cut off.
+// drain reads the rest of the body. If the handler was in full duplex, net/http panics when it finds the end of the
+// body after the handler has returned, since it would read from the connection twice; if it does not find the end, it
+// takes the rest for the next request. So drain cuts the connection of a client that sends too much.
 func (s *serving) drain() {
 	if _, err := io.CopyN(io.Discard, s.body.source.Body, maxDrained); err != io.EOF {
 		panic(http.ErrAbortHandler)

@@ -21,7 +21,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// page is an object whose HTTP handler a test chooses.
+// page is an object with an HTTP handler that a test chooses.
 type page struct {
 	st    *dohost.State
 	serve func(p *page, w http.ResponseWriter, r *http.Request)
@@ -31,7 +31,7 @@ const pages dohost.Namespace[page] = "page"
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(p, w, r) }
 
-// Touch does nothing: it returns once it has had the turn.
+// Touch does nothing: it returns after it has had the turn.
 func (p *page) Touch(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
 
 func pageClass(serve func(p *page, w http.ResponseWriter, r *http.Request)) dohost.Class {
@@ -104,8 +104,7 @@ func (c *client) wantError(t *testing.T, status int, code string) dohost.ErrorBo
 	return e
 }
 
-// serve calls ServeObject as a server would, and returns what it panicked with
-// through the channel when it has returned.
+// serve calls ServeObject as a server would. When it has returned, the channel yields the value of its panic.
 func serve(h *dohost.Host, w http.ResponseWriter, r *http.Request) <-chan any {
 	done := make(chan any, 1)
 	go func() {
@@ -492,8 +491,8 @@ func TestHandlersSeeTheRequestsValuesAndTheTurn(t *testing.T) {
 	})
 }
 
-// TestTimeoutHandler has a client that never sends the rest of its body. What reads
-// the body, on a goroutine of http's own, is left behind.
+// TestTimeoutHandler has a client that never sends the rest of its body. The handler that reads the body, on a
+// goroutine of http's own, outlives the request.
 func TestTimeoutHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan error, 1)
@@ -519,7 +518,7 @@ func TestTimeoutHandler(t *testing.T) {
 	})
 }
 
-// TestTimeoutHandlerWhileTheDiskIsSlow has what is left behind use the turn at that moment.
+// TestTimeoutHandlerWhileTheDiskIsSlow lets the handler that outlives its request use the turn at that moment.
 func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -541,8 +540,8 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 	})
 }
 
-// A body that a handler does not want is the server's to get rid of, whenever the handler answers,
-// and no request is taken for a part of another.
+// The server discards the unread rest of a body, also if the handler answers late, and takes no request for a part of
+// another.
 func TestBodiesThatNobodyReads(t *testing.T) {
 	h := open(t, nil, dohost.Bind(dohost.Namespace[lazy]("lazy"), func(context.Context, *dohost.State) (*lazy, error) {
 		return &lazy{}, nil

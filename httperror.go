@@ -13,13 +13,13 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ErrorBody is what a caller over HTTP gets, as JSON, when there is no answer.
+// ErrorBody is the JSON body of an HTTP response that reports an error.
 type ErrorBody struct {
 	Code       string `json:"code"`
 	Message    string `json:"message"`
 	Op         string `json:"op,omitempty"`
 	Object     string `json:"object,omitempty"`
-	Ran        string `json:"ran"` // no, yes or unknown
+	Ran        string `json:"ran"` // no, yes or unknown: see Error.Ran
 	Remote     bool   `json:"remote"`
 	Retryable  bool   `json:"retryable"`
 	Overloaded bool   `json:"overloaded"`
@@ -43,8 +43,8 @@ var errorCodes = []struct {
 }{
 	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
 	{ErrDamaged, "damaged", http.StatusInternalServerError},
-	{ErrConstructor, "constructor", http.StatusInternalServerError}, // whatever its cause is, and
-	{ErrFenced, "fenced", http.StatusInternalServerError},           // the same
+	{ErrConstructor, "constructor", http.StatusInternalServerError}, // precedes the errors that may cause it, as does
+	{ErrFenced, "fenced", http.StatusInternalServerError},           // this one
 	{ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
 	{ErrHalfImported, "half_imported", http.StatusConflict},
 	{ErrClosed, "closed", http.StatusServiceUnavailable},
@@ -102,9 +102,9 @@ func internals(err error) (text string, ok bool) {
 	return "", false
 }
 
-// publicText returns the part of an error that any caller may read. The text of a status below 500 is
-// dohost's own: it names what the caller got wrong. That of another one may be of the object's code, so
-// that only the text of its code is public, if it has one.
+// publicText returns the part of an error that any caller may read. The text of a status below 500 is dohost's own:
+// it names the caller's mistake. The text of another status may come from the object's code, so only the text of its
+// code is public, if it has one.
 func publicText(err error, remote bool, status int) (text string, ok bool) {
 	if e, ok := errors.AsType[interface {
 		error
@@ -132,7 +132,7 @@ func publicText(err error, remote bool, status int) (text string, ok bool) {
 	return "", false
 }
 
-// publicOfObjects says which errors keep their code if an object's own code returns them.
+// publicOfObjects reports whether an error keeps its code if an object's own code returns it.
 func publicOfObjects(err error) bool { return err == ErrNoSpace || err == ErrReadOnly }
 
 func classify(err error, remote bool) (code string, status int) {
@@ -171,16 +171,15 @@ func classify(err error, remote bool) (code string, status int) {
 	return "internal", http.StatusInternalServerError
 }
 
-// closing says that the host is on its way down, so that another may have the object.
+// closing reports whether the host is closing, so that another host may serve the object.
 func closing(err error) bool {
 	f, ok := errors.AsType[*Fenced](err)
 	return ok && f.Reason == runtime.ReasonClosing
 }
 
-// WriteError answers an HTTP request with err as an [ErrorBody]. Overload, closing and [ErrTooManyNew]
-// come with Retry-After. Unless [Options.ErrorTexts] is set, a text that is not public is replaced, and
-// written with an id to the host's logger; the client gets the id. It is the X-Request-Id of the
-// response, if that has been set.
+// WriteError answers an HTTP request with err as an [ErrorBody]. For overload, closing and [ErrTooManyNew] it sets
+// Retry-After. Unless [Options.ErrorTexts] is set, it replaces a text that is not public, and writes it with an id to
+// the host's logger; the client gets the id. The id is the X-Request-Id of the response, if that has been set.
 func (h *Host) WriteError(w http.ResponseWriter, err error) {
 	b, status := DescribeError(err)
 	if !h.errorTexts {
@@ -200,19 +199,19 @@ func (h *Host) WriteError(w http.ResponseWriter, err error) {
 	b.Write(w, status)
 }
 
-// hiddenText stands for the text of an error that a client does not get.
+// hiddenText replaces the text of an error that a client does not get.
 const hiddenText = "internal error"
 
-// logHidden logs an error whose text a client did not get.
+// logHidden logs an error that a client got without its text.
 func (h *Host) logHidden(id, object, op string, err error) {
 	if h.log != nil {
 		h.log.Warn("internal error", "error_id", id, "object", object, "op", op, "err", err)
 	}
 }
 
-// ErrorText returns the text of err, which the object's code returned from op, for a client outside the
-// process: that of a [PublicError], or "internal error" and an id, with which the host's logger gets
-// err, or with [Options.ErrorTexts] all of it.
+// ErrorText returns the text, for a client outside the process, of an error err that the object's code returned from
+// op. It is the text of a [PublicError], or "internal error" with an id that the host's logger gets together with
+// err. With [Options.ErrorTexts] it is the whole text of err.
 func (s *State) ErrorText(op string, err error) string {
 	h := s.host()
 	if h.errorTexts {
@@ -247,7 +246,7 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 	_ = json.NewEncoder(w).Encode(b)
 }
 
-// ErrNoHTTPHandler says that the class has no [OnHTTP] entry.
+// ErrNoHTTPHandler reports that the class has no [OnHTTP] entry.
 var ErrNoHTTPHandler = errors.New("dohost: class has no HTTP handler")
 
 // These errors are about exports and imports.

@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestDescribeErrorSeesThroughCauses has errors whose causes have codes of their own.
+// TestDescribeErrorSeesThroughCauses has errors with causes that have codes of their own.
 func TestDescribeErrorSeesThroughCauses(t *testing.T) {
 	aborted := &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrOverloaded)}
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestDescribeErrorSeesThroughCauses(t *testing.T) {
 	}
 }
 
-// TestDescribeErrorHidesInternals has panics and constructors that say more than callers may know.
+// TestDescribeErrorHidesInternals has panics and errors of constructors with texts that callers must not get.
 func TestDescribeErrorHidesInternals(t *testing.T) {
 	secret := errors.New("postgres://svc:Hunter2@10.0.0.5/db")
 	for _, err := range []error{

@@ -15,8 +15,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Info is what a host knows of an object, at one moment. Looking neither wakes an
-// object nor prolongs its life.
+// Info describes an object at one moment. Inspecting an object neither wakes it nor keeps it in memory.
 type Info struct {
 	ID      ID
 	Durable bool         // the object has durable data
@@ -38,10 +37,10 @@ type Info struct {
 	Pins   []Pin         // why it may not be evicted for idleness
 }
 
-// Pin is a reason for which an object stays in memory.
+// Pin is a reason to keep an object in memory.
 type Pin = runtime.Pin
 
-// Inspect tells what is known of an object, in memory and on the disk.
+// Inspect describes an object, in memory and on the disk.
 func (h *Host) Inspect(ctx context.Context, id ID) (Info, error) {
 	if err := id.Validate(); err != nil {
 		return Info{}, err
@@ -76,15 +75,15 @@ func (h *Host) infoOf(rt runtime.Info) Info {
 	}
 }
 
-// Live yields the objects that have an incarnation, in no order. Of what is on the
-// disk nothing is told.
+// Live yields the objects that have an incarnation, in no order. It does not read the disk, so the fields about
+// durable state are zero.
 func (h *Host) Live() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		h.rt.Lives(func(rt runtime.Info) bool { return yield(h.infoOf(rt)) })
 	}
 }
 
-// IsLive says whether the object has an incarnation.
+// IsLive reports whether the object has an incarnation.
 func (h *Host) IsLive(id ID) bool {
 	rt, ok := h.rt.Inspect(id)
 	return ok && rt.Epoch != (objectstore.Epoch{})
@@ -93,11 +92,11 @@ func (h *Host) IsLive(id ID) bool {
 // LiveCount returns the number of objects that have an incarnation.
 func (h *Host) LiveCount() int { return h.rt.Live() }
 
-// SocketInfo is what a host knows of an object's WebSocket, at one moment.
+// SocketInfo describes an object's WebSocket at one moment.
 type SocketInfo = socket.Info
 
-// Sockets describes an object's WebSockets, in the order in which they came. Like Inspect
-// it does not wake the object.
+// Sockets describes an object's WebSockets, in the order of their acceptance. Like Inspect it does not wake the
+// object.
 func (h *Host) Sockets(id ID) []SocketInfo { return h.sockets.Infos(id) }
 
 // CloseSockets closes the WebSockets of an object, or only those with a tag if tag is not empty, and
@@ -125,8 +124,7 @@ func (h *Host) SocketCount() (live, hibernating int) {
 	return live, hibernating
 }
 
-// Pins returns the reasons for which the object stays in memory; none if it is not,
-// or may go.
+// Pins returns the reasons that keep the object in memory; none if it is not in memory, or may be evicted.
 func (h *Host) Pins(id ID) []Pin {
 	rt, _ := h.rt.Inspect(id)
 	return rt.Pins
@@ -135,7 +133,7 @@ func (h *Host) Pins(id ID) []Pin {
 // Zombies lists events that still run in ended incarnations, as "class/name op".
 func (h *Host) Zombies() []string { return h.rt.Zombies() }
 
-// Stats counts what the store has done since it was opened.
+// Stats counts the work of the store since it was opened.
 func (h *Host) Stats() StoreStats { return h.rt.Store().Stats() }
 
 // Classes returns the classes that are bound, in order of their names.
@@ -218,21 +216,19 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 	return h.rt.ReviveAlarm(ctx, id)
 }
 
-// Import makes the object out of what [Host.Export] wrote, whatever it was called
-// there, its alarm included. Events for it wait meanwhile. After an error nothing
-// is left, unless the disk does not let the host remove it: then calls of the object
-// get an error until another Import succeeds.
+// Import creates the object from an export of [Host.Export], with its alarm. The exported object may have had another
+// name. Events for the object wait until Import returns. After an error nothing is left, unless the host cannot remove
+// it from the disk: then calls of the object return an error until another Import succeeds.
 //
-// Errors: [ErrExists] for an object that has anything durable or is in use,
-// [ErrExport], [ErrFormat], [ErrNoClass].
+// Errors: [ErrExists] for an object that has durable data or is in use, [ErrExport], [ErrFormat], [ErrNoClass].
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }
 
-// CheckProblem is something that [CheckStore] found wrong.
+// CheckProblem is a problem that [CheckStore] found.
 type CheckProblem = objectstore.Problem
 
-// CheckStats counts what [CheckStore] read.
+// CheckStats counts the data that [CheckStore] read.
 type CheckStats = objectstore.CheckStats
 
 // CheckDir is [CheckStore] of the store in dir, which no host may be using.

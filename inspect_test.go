@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/examples/counter"
 )
 
-// exported returns the export of a counter that stands at n.
+// exported returns the export of a counter with the value n.
 func exported(t *testing.T, h *dohost.Host, n int) []byte {
 	t.Helper()
 	from := counter.Counters.Get(h, "original")

@@ -5,9 +5,9 @@ import (
 	"unicode"
 )
 
-// Kebab is how the name of a class is written in URLs, as the Agents SDK has it: a name all in
-// capitals is lower-cased, and in others each capital begins a new part, so that ChatRoom is
-// chat-room. Underscores become hyphens.
+// Kebab returns the name of a class as it is in URLs, by the rules of the Agents SDK. A name all in capitals is
+// lower-cased; in other names each capital begins a new part, so that ChatRoom is chat-room. Underscores become
+// hyphens.
 func Kebab(name string) string {
 	if name == strings.ToUpper(name) && name != strings.ToLower(name) {
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")

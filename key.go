@@ -7,24 +7,21 @@ import (
 	"time"
 )
 
-// Key is a place in an index: a list of parts, which orders as its parts do, the
-// first one first. [KeyOf] makes a part, and + joins them:
+// Key is a place in an index: a list of parts. Keys order by their first parts, then by their second, and so on.
+// [KeyOf] makes a part, and + joins them:
 //
 //	dohost.KeyOf(o.Status) + dohost.KeyOf(o.PlacedAt)
 //
-// A key that begins another sorts before it. Keys are compared by bytes, so they
-// may be compared with <, and kept as strings; what the bytes are is part of the
-// format on disk.
+// A key that begins another sorts before it. Keys are compared by bytes, so programs may compare them with < and
+// store them as strings. The encoding is part of the format on disk.
 //
-// The key of a row in an index must be made of whole parts: an index entry is the
-// key, a zero byte and the row's key, and only parts say where such a key ends. A
-// write with another key returns [ErrCollection].
+// An index entry is the key, a zero byte and the row's key, and only whole parts mark the end of the key. So the key
+// of a row in an index must consist of whole parts. A write with another key returns [ErrCollection].
 type Key string
 
-// KeyPart is what a part of a [Key] can be. All integers order by value, whatever
-// their types, and so do floats: NaN first, and minus zero as zero. Strings order
-// by bytes, times as instants, whatever their zones, and false before true. Parts
-// of different sorts order by sort: booleans, integers, floats, strings, times.
+// KeyPart is the set of types of a part of a [Key]. All integers order by value, of any type, and so do floats: NaN
+// first, and minus zero as zero. Strings order by bytes, times as instants in any zone, and false before true. Parts
+// of different kinds order by kind: booleans, integers, floats, strings, times.
 type KeyPart interface {
 	~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 |
 		~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
@@ -65,12 +62,12 @@ func KeyOf[P KeyPart](p P) Key {
 	}
 }
 
-// KeyPrefix returns a key that is only good as a [Query]'s Prefix: of the keys
-// whose part, here, is a string that begins with s.
+// KeyPrefix returns a key that is only valid as a [Query]'s Prefix. It selects the keys that have, at this place, a
+// string part that begins with s.
 func KeyPrefix(s string) Key { return stringPart(s) }
 
-// Past returns the first key behind k and all keys that begin with it. As a
-// [Query]'s End it makes k the last key.
+// Past returns the first key after k and after all keys that begin with k. As a [Query]'s End it makes k the last
+// key.
 func (k Key) Past() Key { return k + "\xff" }
 
 // wholeParts reports whether k is a result of KeyOf, or several results joined.
@@ -129,8 +126,8 @@ func floatPart(f float64) Key {
 	return number(partFloat, bits)
 }
 
-// stringPart lacks its end, a zero byte. One in the string is followed by 0xff,
-// with which no part begins.
+// stringPart omits the zero byte that ends the part. A zero byte in the string is followed by 0xff; no part begins
+// with 0xff.
 func stringPart(s string) Key {
 	b := append(make([]byte, 0, len(s)+2), partString)
 	for i := range len(s) {
@@ -142,7 +139,7 @@ func stringPart(s string) Key {
 	return Key(b)
 }
 
-// timePart is seconds and nanoseconds, of which there are years before 1970 too.
+// timePart encodes seconds, which may be negative, and nanoseconds.
 func timePart(t time.Time) Key {
 	k := binary.BigEndian.AppendUint64([]byte{partTime}, uint64(t.Unix())^1<<63)
 	return Key(binary.BigEndian.AppendUint32(k, uint32(t.Nanosecond())))

@@ -54,8 +54,8 @@ func head(b []byte) header {
 	return wideHead(b)
 }
 
-// The first codes of the values whose header is one byte, and of those that are wider. Before
-// fixedMap and from negative on are integers.
+// The first codes of the values with a header of one byte, and of those with a wider one. The codes before fixedMap
+// and from negative on are integers.
 const (
 	fixedMap  = 0x80
 	fixedList = 0x90

@@ -5,22 +5,21 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Namespace is the stored name of a class whose objects are values of type O. It
-// is meant to be a constant:
+// Namespace is the stored name of a class. Its objects are values of type O. It is meant to be a constant:
 //
 //	const Counters dohost.Namespace[Counter] = "counter"
 type Namespace[O any] string
 
-// Locator finds objects: a *Host, or the *State of an object that calls another, or
-// what stands for a host that is replaced now and then, as in a test. It is not nil.
+// Locator finds objects. It is a *Host, the *State of an object that calls another, or a stand-in for a host that is
+// replaced now and then, as in a test. It is not nil.
 type Locator interface {
 	// Runtime returns the host as of now. It is called for each call, by any goroutine, and
 	// may block.
 	Runtime() *runtime.Host
 }
 
-// Get returns a stub for the object of that name. It does no I/O and cannot fail;
-// the object comes into being with its first write.
+// Get returns a stub for the object of that name. It does no I/O and cannot fail; the object exists from its first
+// write on.
 func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
 	switch own := l.(type) {
 	case *Host: // the same for as long as the stub is kept, and nothing but the host

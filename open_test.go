@@ -17,8 +17,7 @@ import (
 	"github.com/dohost/dohost/eviction"
 )
 
-// refused opens a host that cannot be, and wants an error with all of the words and
-// no directory.
+// refused opens a host with invalid options or classes, and wants an error with all of the words and no directory.
 func refused(t *testing.T, o *dohost.Options, words []string, classes ...dohost.Class) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -89,7 +88,7 @@ func TestOpenRefusesMistakesInClasses(t *testing.T) {
 		{bind(dohost.OnLook[holder](look), dohost.OnLook[holder](look)), "a second OnLook"},
 		{bind(dohost.OnOperate[holder](nil)), "OnOperate without a method"},
 		{bind(dohost.OnOperate(operate), dohost.OnOperate(operate)), "a second OnOperate"},
-		{bind(nil, dohost.Expose("", (*holder).Get)), "entry 0 is nil"}, // the first mistake
+		{bind(nil, dohost.Expose("", (*holder).Get)), "entry 0 is nil"}, // the first invalid entry
 	} {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })
 	}

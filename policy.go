@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// check says which option is out of its range.
+// check returns an error for an option that is out of its range.
 func (o *Options) check() error {
 	for _, f := range []struct {
 		name  string
@@ -30,11 +30,11 @@ func (o *Options) check() error {
 	return o.checkLimits()
 }
 
-// longest is as long as a time gets by being scaled. Twice that is still a time.
+// longest bounds a scaled time, so that twice its value still fits.
 const longest = time.Duration(math.MaxInt64 / 4)
 
-// hibernateAfter is for how long an object that has WebSockets may have nothing to do, as Durable
-// Objects have it: they stay, so it is soon there again.
+// hibernateAfter is the time until the idle eviction of an object that has WebSockets, as in Durable Objects: the
+// sockets stay, and the next message wakes the object.
 const hibernateAfter = 10 * time.Second
 
 // runtime translates the options.
@@ -78,9 +78,9 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	return ro
 }
 
-// spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that come to rest at
-// the same time. The number of the incarnation would do so too, but it depends on the order in which
-// objects wake, and a run under a test's scheduler must be the same for the same seed.
+// spread is a hash of an object's name, by FNV-1a. It spreads the evictions of objects that become idle at the same
+// time. The number of the incarnation would do so too, but it depends on the order of wake-ups, and a run under a
+// test's scheduler must be the same for the same seed.
 func spread(id ID) uint64 {
 	h := uint64(14695981039346656037)
 	for _, s := range [...]string{id.Class, id.Name} {

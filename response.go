@@ -15,7 +15,7 @@ const (
 	maxUnsent    = 1 << 20  // bytes that may wait for a slow client before Flush does
 )
 
-// piece is a part of a response that leaves at once.
+// piece is a part of a response that is released as one output.
 type piece struct {
 	status int
 	header http.Header
@@ -25,8 +25,7 @@ type piece struct {
 	next   *delegation  // or see State.Delegate
 }
 
-// responseWriter is what a handler writes to. Its methods are for the handler's
-// goroutine.
+// responseWriter is the http.ResponseWriter of a handler. Its methods are for the handler's goroutine.
 type responseWriter struct {
 	ctx    context.Context
 	state  *runtime.State
@@ -57,7 +56,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.status = status
 }
 
-// Write adds to the piece that the next Flush lets go.
+// Write adds to the piece that the next Flush releases.
 func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.socket != nil || w.next != nil {
 		return 0, http.ErrHijacked
@@ -80,10 +79,10 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 // WriteString is Write.
 func (w *responseWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// Flush is FlushError for those who cannot take an error. The next Write tells.
+// Flush is FlushError for callers that ignore the error. The next Write returns it.
 func (w *responseWriter) Flush() { _ = w.FlushError() }
 
-// FlushError lets what was written so far leave, and waits for room.
+// FlushError releases the unflushed bytes, and waits while too many are unsent.
 func (w *responseWriter) FlushError() error {
 	if w.socket != nil || w.next != nil {
 		return http.ErrHijacked
@@ -101,7 +100,7 @@ func (w *responseWriter) FlushError() error {
 	return nil
 }
 
-// finish lets the rest leave with the handler's last segment.
+// finish releases the rest with the handler's last segment.
 func (w *responseWriter) finish() error {
 	if w.err != nil {
 		return w.err
@@ -130,15 +129,15 @@ type outlet struct {
 	mu     sync.Mutex
 	pieces []piece
 	unsent int
-	room   chan struct{} // closed when there may be room; nil when nobody waits
+	room   chan struct{} // closed when there may be room; nil if no Flush waits
 	closed error         // why no more can be sent
 	socket *socket.Conn  // that was accepted
 }
 
 func newOutlet() *outlet { return &outlet{ready: make(chan struct{}, 1)} }
 
-// put is an output of the object: constant work, and it does not block. What may
-// not leave is dropped; the event's own answer says why.
+// put is an output of the object: constant work, and it does not block. It drops a piece that must not leave; the
+// event's own result has the reason.
 func (o *outlet) put(p piece, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -162,7 +161,7 @@ func (o *outlet) take() []piece {
 	return ps
 }
 
-// sent notes that n bytes are no longer here.
+// sent notes that n bytes were written to the client.
 func (o *outlet) sent(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,7 +169,7 @@ func (o *outlet) sent(n int) {
 	o.stirLocked()
 }
 
-// accept notes the socket that the request has become, if somebody is there to open it.
+// accept notes the socket that the handler has accepted, unless the request has ended.
 func (o *outlet) accept(c *socket.Conn) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,14 +179,14 @@ func (o *outlet) accept(c *socket.Conn) error {
 	return o.closed
 }
 
-// left is the socket that was accepted.
+// left returns the socket that was accepted.
 func (o *outlet) left() *socket.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.socket
 }
 
-// close says that nobody will send the rest.
+// close notes that the rest of the response will not be sent.
 func (o *outlet) close(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 
 // RetryOptions tunes [Retry]. Nil means the defaults.
 type RetryOptions struct {
-	// Idempotent says that fn may take effect twice: then a call with an unknown
-	// outcome is tried again too.
+	// Idempotent permits fn to take effect twice: Retry then repeats a call with an unknown outcome too.
 	Idempotent bool
 	// Attempts bounds the calls of fn. Zero means 5; negative, no bound.
 	Attempts int
@@ -25,14 +24,13 @@ type RetryOptions struct {
 	Window time.Duration
 }
 
-// Retry calls fn until it succeeds, or fails in a way that must not be repeated:
-// it tries again only what did not run and may be repeated, and with Idempotent
-// what may have run, but never what an object's own code returned, and never an
-// overloaded object, which needs less to do and not more. Durable Objects give the
+// Retry calls fn until it succeeds or fails with an error that must not be retried. It retries calls that did not run
+// and may be repeated and, with Idempotent, calls that may have run. It never retries an error that an object's own
+// code returned, nor a call of an overloaded object, which needs less load and not more. Durable Objects give the
 // same advice on .retryable and .overloaded.
 //
-// Errors: the last one of fn, also when ctx ends before the next attempt. If the last
-// attempt did not run and an earlier one may have, it says RanUnknown.
+// Errors: the last one of fn, also when ctx ends before the next attempt. If the last attempt did not run and an
+// earlier one may have run, the error has RanUnknown.
 func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error) error {
 	var opts RetryOptions
 	if o != nil {
@@ -71,8 +69,7 @@ func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error)
 	}
 }
 
-// mayHaveRun is the last error of several attempts: that the last did not run does not
-// say that none has.
+// mayHaveRun returns the last error of several attempts, with RanUnknown if an earlier attempt may have run.
 func mayHaveRun(err error, unknown bool) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !unknown || e.Ran != RanNo {
@@ -81,7 +78,7 @@ func mayHaveRun(err error, unknown bool) error {
 	last := *e
 	last.Ran, last.Retryable = RanUnknown, false
 	if err != error(e) {
-		last.Err = err // with what fn has put around it
+		last.Err = err // keeps the errors that fn has wrapped around it
 	}
 	return &last
 }

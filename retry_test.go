@@ -19,7 +19,7 @@ func TestRetryStops(t *testing.T) {
 		err   error
 		fails int // calls that fail
 		calls int
-		most  time.Duration // that it may take
+		most  time.Duration // the longest time that it may take
 	}{
 		{"defaults", nil, notRun, 100, 5, 750 * time.Millisecond},
 		{"success", nil, notRun, 2, 3, 150 * time.Millisecond},
@@ -62,8 +62,7 @@ func TestRetryStops(t *testing.T) {
 	}
 }
 
-// TestRetryRemembersThatACallMayHaveRun has the first attempt cut off, and the last
-// refused.
+// TestRetryRemembersThatACallMayHaveRun cuts off the first attempt, and refuses the last.
 func TestRetryRemembersThatACallMayHaveRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0

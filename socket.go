@@ -25,8 +25,7 @@ const (
 	MaxSocketTimeout = 7 * 24 * time.Hour // of a handler
 )
 
-// ErrSocketClosed says that nothing more can be sent: the object has closed the socket,
-// or the client has gone.
+// ErrSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
 var ErrSocketClosed = errors.New("dohost: the socket is closed")
 
 var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
@@ -47,14 +46,13 @@ type Frame = socket.Frame
 // Closing is how a socket has ended.
 type Closing = socket.Closing
 
-// SocketEvents are an object's handlers of what its sockets do. Each runs as an event of
-// the object, and wakes it. A handler that fails does not close the socket.
+// SocketEvents are an object's handlers of WebSocket events. Each runs as an event of the object, and wakes it. An
+// error of a handler does not close the socket.
 type SocketEvents[O any] struct {
-	// Message handles a frame. The next one of the same socket is delivered when the
-	// handler has returned, or has given up the turn for the first time, whichever is
-	// first; those of other sockets come in between as they like.
+	// Message handles a frame. The next frame of the same socket is delivered when the handler has returned or has
+	// given up the turn for the first time. Frames of other sockets may be delivered in between.
 	Message func(o *O, ctx context.Context, s *Socket, f Frame) error
-	// Closed is told, once, that no frame will come any more. Nil does nothing.
+	// Closed is called once, after the last frame. Nil does nothing.
 	Closed func(o *O, ctx context.Context, s *Socket, c Closing) error
 	// Timeout is how long a handler may take, its Awaits included. One that takes longer ends
 	// the incarnation, and with it the object's sockets (CloseRestart). Zero means no bound;
@@ -66,7 +64,7 @@ type SocketEvents[O any] struct {
 	Origins []string
 }
 
-// Codes with which a host closes an object's sockets by itself.
+// Codes that the host closes an object's sockets with.
 const (
 	CloseNormal  = 1000
 	CloseFailed  = socket.Failed  // a message could not be delivered
@@ -111,21 +109,20 @@ func OnSocket[O any](e SocketEvents[O]) Entry[O] {
 
 // AcceptOptions tunes Accept. Nil, and the zero value, mean the defaults.
 type AcceptOptions struct {
-	// Tags are by which [State.Sockets] finds the socket: at most MaxTags, each of 1 to
-	// MaxTag bytes. They do not change.
+	// Tags are labels of the socket for [State.Sockets]: at most MaxTags, each of 1 to MaxTag bytes. They do not
+	// change.
 	Tags []string
-	// Attachment is what the socket holds for the object: see [Socket.SetAttachment].
+	// Attachment is data that the socket keeps for the object: see [Socket.SetAttachment].
 	Attachment []byte
 }
 
-// Accept makes a WebSocket of the request that an [OnHTTP] handler was called with. The
-// socket is there at once, and what is sent to it waits; the client is answered when the
-// handler returns, and not at all if what it did is lost. Nothing may be written to w.
+// Accept makes a WebSocket of the request of an [OnHTTP] handler. The object can use the socket immediately, and its
+// frames queue. The client is answered when the handler has returned and its writes are durable; if they are lost,
+// the client gets no WebSocket. The handler must write nothing to w.
 //
-// Errors: a [*LimitError], [ErrNoSocketHandler], [ErrNoTurn], [ErrFenced], and one for a
-// response that has begun or a request that is not for a WebSocket; each leaves the request
-// to the handler. A handshake that is malformed, or of a page that may not connect, does not
-// reach the handler.
+// Errors: a [*LimitError], [ErrNoSocketHandler], [ErrNoTurn], [ErrFenced], and one for a response that has begun or a
+// request that is not for a WebSocket. After an error the handler still answers the request. A handshake that is
+// malformed, or of a page that may not connect, does not reach the handler.
 func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Socket, error) {
 	rw, ok := responseOf(w)
 	switch {
@@ -152,7 +149,7 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	if err != nil {
 		return nil, err
 	}
-	// An end that has not found it among the object's sockets is seen here.
+	// An end of the incarnation that did not find the socket among the object's is noticed here.
 	if err = alive(r.Context(), s.rt()); err == nil {
 		err = rw.out.accept(c)
 	}
@@ -167,8 +164,8 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 // originsOf returns the origins of pages that may connect to a class.
 func (h *Host) originsOf(c *socket.Handlers) []string { return slices.Concat(h.origins, c.Origins) }
 
-// Sockets returns the object's sockets that are open, or will be when the client is
-// answered, in the order in which they were accepted; with a tag only those that have it.
+// Sockets returns the object's sockets, in the order of their acceptance: those that are open, or will be when the
+// client is answered. With a tag it returns only the sockets that have it.
 func (s *State) Sockets(tag string) []*Socket {
 	cs := s.sockets().Of(s.ID(), tag)
 	all, each := make([]*Socket, len(cs)), make([]Socket, len(cs))
@@ -179,10 +176,9 @@ func (s *State) Sockets(tag string) []*Socket {
 	return all
 }
 
-// SetAutoResponse has a text frame of the object's sockets that equals request answered
-// with response, without the object being told or woken. An empty request ends that. It
-// takes effect when everything that the object has written before is durable, and ends with
-// the incarnation unless that goes for being idle, or for want of memory.
+// SetAutoResponse makes the host answer text frames of the object's sockets that equal request with response, without
+// notifying or waking the object. An empty request ends that. It takes effect when all earlier writes of the object
+// are durable, and ends with the incarnation, unless the host evicts that one for being idle or to save memory.
 //
 // Errors: a [*LimitError], [ErrNoTurn], [ErrFenced].
 func (s *State) SetAutoResponse(ctx context.Context, request, response string) error {
@@ -196,12 +192,12 @@ func (s *State) SetAutoResponse(ctx context.Context, request, response string) e
 	})
 }
 
-// alive says whether an incarnation may do what takes effect at once.
+// alive returns an error if the incarnation may not do things that take effect without a commit.
 func alive(ctx context.Context, st *runtime.State) error {
 	return st.EmitOutput(ctx, 0, func(error) {})
 }
 
-// ErrNoSocketHandler says that the object's class has no [OnSocket].
+// ErrNoSocketHandler reports that the object's class has no [OnSocket].
 var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
 
 func (o *AcceptOptions) check() error {
@@ -233,11 +229,11 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 	}
 }
 
-// Send sends a frame, once everything that the object has written before is durable, and
-// in order with what else leaves the object; not at all if what the event does is lost.
-// It does not wait for the client. The host closes a socket with CloseBusy if the client takes nothing for
-// 10 s while more than 1 MiB waits for it, or if more than 32 MiB waits. If more waits for all clients than
-// [Options].SendBudget allows, the host closes the sockets with the most waiting bytes.
+// Send sends a frame when all earlier writes of the object are durable, in order with the object's other outputs. If
+// the event's writes are lost, the frame is not sent. Send does not wait for the client. The host closes a socket
+// with CloseBusy if the client takes nothing for 10 s while more than 1 MiB waits for it, or if more than 32 MiB
+// waits. If more waits for all clients than [Options].SendBudget allows, the host closes the sockets with the most
+// waiting bytes.
 //
 // Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {
@@ -256,9 +252,8 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 	})
 }
 
-// Close sends a closing frame after what was sent before, and completes the handshake.
-// The code is one that RFC 6455 lets an endpoint send, or 3000 to 4999, and the reason at most
-// 123 bytes.
+// Close sends a closing frame after all frames sent before, and completes the handshake. The code is one that RFC
+// 6455 lets an endpoint send, or 3000 to 4999, and the reason at most 123 bytes.
 //
 // Errors: as Send's, and one for a code or reason that cannot be sent.
 func (s *Socket) Close(ctx context.Context, code int, reason string) error {
@@ -277,7 +272,7 @@ func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 		if err == nil {
 			s.c.HangUp(Closing{Code: code, Reason: reason})
 		} else {
-			s.c.Hush(false) // it was taken back
+			s.c.Hush(false) // the Close was rolled back or lost
 		}
 	})
 	if err != nil {
@@ -290,8 +285,8 @@ func sendable(code int) bool {
 	return code >= CloseNormal && code <= 1003 || code >= 1007 && code <= 1014 || code >= 3000 && code <= 4999
 }
 
-// Broadcast sends a frame to some of the object's sockets, as Send does, all at once. One that
-// is closed gets nothing, and is no error.
+// Broadcast sends a frame to several of the object's sockets in one call, as Send does. It skips closed sockets
+// without an error.
 //
 // Errors: [ErrNoTurn], [ErrFenced]; a text that is not UTF-8; a socket of another object;
 // [ErrOverloaded], while more than 64 MiB of broadcasts wait for the host to hand them out.
@@ -354,11 +349,11 @@ func (s *Socket) access() *Access {
 	return p
 }
 
-// Attachment returns what SetAttachment has set.
+// Attachment returns the data of the last SetAttachment.
 func (s *Socket) Attachment() []byte { return s.c.Attachment() }
 
-// SetAttachment keeps up to MaxAttachment bytes with the socket for as long as it is
-// connected, through incarnations that leave memory. It takes effect at once.
+// SetAttachment keeps up to MaxAttachment bytes with the socket while it is connected, through evictions of the
+// object. It takes effect immediately.
 //
 // Errors: a [*LimitError], [ErrSocketClosed], [ErrNoTurn], [ErrFenced].
 func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
@@ -376,6 +371,5 @@ func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// AutoResponded is when the socket was last answered by [State.SetAutoResponse]; zero if it
-// was not.
+// AutoResponded returns the time of the last answer by [State.SetAutoResponse]; zero if there was none.
 func (s *Socket) AutoResponded() time.Time { return s.c.AutoResponded() }

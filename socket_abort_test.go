@@ -30,7 +30,7 @@ func handshake(ctx context.Context) *http.Request {
 	return r
 }
 
-// taken is a response whose connection can be hijacked, if there is one.
+// taken is a response with a connection that can be hijacked, if there is one.
 type taken struct {
 	*httptest.ResponseRecorder
 	conn net.Conn
@@ -54,8 +54,7 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 	return nil
 }
 
-// TestSocketHandshakeAbortedAtEachPoint has the client leave at each point of the handshake's
-// event, in turn.
+// TestSocketHandshakeAbortedAtEachPoint makes the client leave at each point of the handshake's event, in turn.
 func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 	var points []string // of an undisturbed handshake, in order
 	for k := 0; k == 0 || k <= len(points); k++ {
@@ -142,8 +141,7 @@ func TestSocketHandshakeWithoutAConnection(t *testing.T) {
 	}
 }
 
-// TestSocketsOfManyClientsThatAbort has clients of a real server reset their connections in
-// the middle of handshakes.
+// TestSocketsOfManyClientsThatAbort makes clients of a real server reset their connections during handshakes.
 func TestSocketsOfManyClientsThatAbort(t *testing.T) {
 	h := open(t, nil, (&hallEvents{message: echo}).class())
 	id := halls.Get(h, "a").ID()
@@ -186,7 +184,7 @@ func abortHandshake(t *testing.T, addr string, n int) {
 		t.Error(err)
 	}
 	switch n % 4 {
-	case 0: // at once
+	case 0: // immediately
 	case 1:
 		_, _ = conn.Read(make([]byte, 1))
 	default:
@@ -269,7 +267,7 @@ func TestServeObjectWhoseClientLeavesAsTheAnswerComes(t *testing.T) {
 	}
 }
 
-// heldWriter is a response whose header takes a second to write.
+// heldWriter is a response that takes a second to write its header.
 type heldWriter struct{ *httptest.ResponseRecorder }
 
 func (w *heldWriter) WriteHeader(status int) {

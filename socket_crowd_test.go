@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// memory is what this process uses for its heap and for the stacks of its goroutines.
+// memory returns the bytes of this process's heap and of the stacks of its goroutines.
 func memory() uint64 {
 	var m goruntime.MemStats
 	for range 3 {
@@ -24,8 +24,8 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestACrowdOfSockets has two thousand clients in a process of their own: the object leaves
-// memory, all of them stay, one of them wakes it, and what it says then reaches all.
+// TestACrowdOfSockets has two thousand clients in a process of their own. The object leaves memory and all clients
+// stay. One of them wakes the object, and its message reaches all.
 func TestACrowdOfSockets(t *testing.T) {
 	size := 2000
 	if invariants.Enabled {

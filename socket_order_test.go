@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// What is sent to one socket comes between the broadcasts before it and after it, and what
-// was sent before a socket is closed comes before that.
+// A frame for one socket arrives between the broadcasts before and after it, and frames sent before a socket is
+// closed arrive before the closing frame.
 func TestABroadcastKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
@@ -66,8 +66,8 @@ func TestABroadcastKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A handler that takes too long, with the turn or without, ends the incarnation; one that
-// takes its time does not.
+// A handler that exceeds its timeout, with the turn or without, ends the incarnation; one that does not exceed it
+// does not.
 func TestASocketsHandlerHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{timeout: time.Minute, message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {

@@ -20,13 +20,13 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// hall is an object whose sockets' handlers a test chooses.
+// hall is an object with socket handlers that a test chooses.
 type hall struct {
 	st *dohost.State
 	is *hallEvents
 }
 
-// hallEvents are a test's part of all halls.
+// hallEvents is the test's part of all halls.
 type hallEvents struct {
 	accept  dohost.AcceptOptions
 	message func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error
@@ -71,7 +71,7 @@ func (h *hall) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pass lets time pass, and what it brings.
+// pass advances the clock and waits until the bubble is idle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -155,12 +155,12 @@ func hear(t *testing.T, ws *websocket.Conn) string {
 	return string(data)
 }
 
-// echo answers with what it got, and the socket's attachment.
+// echo answers with the frame that it got, and the socket's attachment.
 func echo(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 	return s.Send(ctx, dohost.Frame{Text: f.Text, Data: append(f.Data, s.Attachment()...)})
 }
 
-// A socket stays when its object leaves memory, with all that it has, and wakes it.
+// A socket stays, with its state, when its object leaves memory, and wakes the object.
 func TestSocketsHibernate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{accept: dohost.AcceptOptions{Tags: []string{"x", "x"}, Attachment: []byte("!")}, message: echo}
@@ -259,8 +259,8 @@ func TestWhichEndsCloseSockets(t *testing.T) {
 	}
 }
 
-// The object hears of a socket's end once, while the socket still has its tags, and then
-// the socket is gone.
+// The object is notified of a socket's end once, while the socket still has its tags; after that the socket is
+// removed.
 func TestTheObjectHearsHowASocketEnded(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -293,8 +293,7 @@ func TestTheObjectHearsHowASocketEnded(t *testing.T) {
 	}
 }
 
-// A frame is delivered once the one before it has been handled, or waits for something: so
-// that a stop gets through.
+// A frame is delivered once the handler of the previous one has returned or waits, so that a stop gets through.
 func TestTheNextFrameComesWhenTheLastOneWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
@@ -360,7 +359,7 @@ func TestFramesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// What a handler sends leaves when what it wrote before is on the disk.
+// A handler's frame leaves when its earlier writes are on the disk.
 func TestAFrameLeavesAfterWhatItDependsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -389,7 +388,7 @@ func TestAFrameLeavesAfterWhatItDependsOn(t *testing.T) {
 	})
 }
 
-// The host answers by itself, and the object is neither told nor woken.
+// The host answers by itself, and neither notifies nor wakes the object.
 func TestAutoResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: echo}
@@ -437,7 +436,7 @@ func isLimit(err error) bool {
 	return ok
 }
 
-// A client that reads nothing holds up neither the object nor the others.
+// A client that reads nothing delays neither the object nor the others.
 func TestASlowClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
@@ -484,14 +483,14 @@ func TestASlowClientIsClosed(t *testing.T) {
 	})
 }
 
-// A client that is gone without a word is noticed.
+// A client that disappears without closing is noticed.
 func TestADeadPeerIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: echo}
 		d := openDoor(t, e, &dohost.Options{IdleAfter: time.Second})
 		_, dead := d.dial(t, "a")
 		swallowed := make(chan struct{})
-		go func() { // takes what comes, and answers nothing
+		go func() { // reads everything, and answers nothing
 			defer close(swallowed)
 			_, _ = io.Copy(io.Discard, dead)
 		}()
@@ -511,7 +510,7 @@ func TestADeadPeerIsNoticed(t *testing.T) {
 	})
 }
 
-// What is out of bounds is refused, with the thing and its limit.
+// Values out of bounds are refused, with their kind and the limit.
 func TestLimitsOfSockets(t *testing.T) {
 	for want, o := range map[string]dohost.AcceptOptions{
 		"tag has 257 bytes, the limit is 256":            {Tags: []string{strings.Repeat("x", 257)}},
@@ -531,7 +530,7 @@ func TestLimitsOfSockets(t *testing.T) {
 	}
 }
 
-// What the object closes is closed, and takes nothing more.
+// A socket that the object closes is closed, and accepts no more frames.
 func TestTheObjectClosesASocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
@@ -572,8 +571,8 @@ func TestTheObjectClosesASocket(t *testing.T) {
 	})
 }
 
-// An object leaves memory ten seconds after its last event while it has a socket, also if it was to
-// stay for longer when that came, and after the usual time when it has none any more.
+// An object with a socket leaves memory ten seconds after its last event, also if it would have stayed longer before
+// the socket came, and after the usual time when it has no socket any more.
 func TestAnObjectHibernatesAfterTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil }}
@@ -609,8 +608,8 @@ func TestAnObjectHibernatesAfterTenSeconds(t *testing.T) {
 	})
 }
 
-// The client's closing frame comes while the object is busy with a message of that client's, so
-// that not its reader reads it.
+// The client's closing frame arrives while the object is busy with a message of that client, so that another
+// goroutine than the reader reads it.
 func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
@@ -634,8 +633,8 @@ func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {
 	})
 }
 
-// Code of an ended incarnation can do nothing with sockets, whatever it kept: neither with
-// those that the end has closed, nor with those that stay.
+// Code of an ended incarnation can do nothing with the sockets that it has kept: neither with those that the end has
+// closed, nor with those that stay.
 func TestCodeLeftBehindCanDoNothingWithSockets(t *testing.T) {
 	for name, end := range map[string]func(*door, dohost.ID){
 		"fence": func(d *door, id dohost.ID) { d.Evict(id, dohost.Fence) },

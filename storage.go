@@ -11,14 +11,13 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Storage is an object's own range of the store: ordered keys, and typed values.
-// Keys are 1 to 2,048 bytes and sort by bytes; values encode to at most 2 MiB, and
-// what one event writes between Awaits to at most 16 MiB ([*LimitError]). Writes of
-// an event are atomic, and durable before anything leaves the object.
+// Storage is an object's own range of the store: ordered keys, and typed values. Keys are 1 to 2,048 bytes and sort
+// by bytes. A value encodes to at most 2 MiB, and the writes of one event between Awaits to at most 16 MiB
+// ([*LimitError]). Writes of an event are atomic, and durable before any output leaves the object.
 //
-// What reads and writes wants a ctx that holds the turn of the storage's object, and
-// returns [ErrNoTurn], [ErrTurnBusy] or [ErrFenced] besides the errors it names. A
-// write that returns an error has written nothing. It must not be copied.
+// Functions that read or write need a ctx that holds the turn of the storage's object. In addition to the errors that
+// they name they return [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. A failed write has written nothing. A Storage must
+// not be copied.
 type Storage runtime.State
 
 func (s *Storage) rt() *runtime.State { return (*runtime.State)(s) }
@@ -69,8 +68,8 @@ func put[T any](ctx context.Context, s *Storage, key string, v T, noWait bool) e
 	return encoded(v, func(data []byte) error { return s.rt().Put(ctx, kv, []byte(key), data, noWait) })
 }
 
-// GetMany returns the values of up to 128 keys, which it reads in the order in which
-// they are named; keys that are not there are not in the map.
+// GetMany returns the values of up to 128 keys, and reads them in the order of the arguments. The map lacks keys that
+// do not exist.
 //
 // Errors: those of [Get], and a [*LimitError] for too many keys.
 func GetMany[T any](ctx context.Context, s *Storage, keys ...string) (map[string]T, error) {
@@ -124,9 +123,8 @@ func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err err
 	return s.rt().Delete(ctx, kv, []byte(key), false)
 }
 
-// DeleteMany removes up to 128 keys, in the order in which they are named, and
-// returns how many were there: all of them, or after an error none. It is a
-// [Transaction].
+// DeleteMany removes up to 128 keys, in the order of the arguments, and returns how many existed. After an error it
+// has removed none. It is a [Transaction].
 //
 // Errors: those of Delete, and a [*LimitError] for too many keys.
 func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, err error) {
@@ -156,8 +154,8 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 // Errors: [ErrInTransaction], [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
-// Sync makes what the event wrote history and returns when all that the object has
-// written is durable, PutNoWait included. The turn is held meanwhile.
+// Sync commits the writes of the event and returns when all writes of the object are durable, those of PutNoWait
+// included. It holds the turn until then.
 //
 // Errors: [ErrInTransaction].
 func (s *Storage) Sync(ctx context.Context) error {

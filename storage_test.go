@@ -120,13 +120,13 @@ func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
 	})
 }
 
-// noted is a value that notes when it is encoded or decoded.
+// noted is a value that records its encoding and decoding.
 type noted struct {
 	name string
 	seen *[]string
 }
 
-// decoded is where noted values are noted when they are decoded.
+// decoded records the noted values that were decoded.
 var decoded []string
 
 func (n noted) EncodeMsgpack(e *msgpack.Encoder) error {
@@ -198,8 +198,7 @@ func TestManyKeysWantTheTurn(t *testing.T) {
 	})
 }
 
-// TestValuesAreTheCallersOwn reads values one after the other, whose encodings come by
-// the same buffer.
+// TestValuesAreTheCallersOwn reads values one after the other. All encodings use the same buffer.
 func TestValuesAreTheCallersOwn(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		for key, v := range map[string]string{"a": "the first", "b": "THE LAST!"} {
@@ -227,7 +226,7 @@ func TestValuesAreTheCallersOwn(t *testing.T) {
 	})
 }
 
-// tagged sets what is to hold for its own encoding only.
+// tagged changes settings of the encoder for its own encoding only.
 type tagged struct{ N int }
 
 // EncodeMsgpack encodes the number.
@@ -246,13 +245,13 @@ func (g *tagged) DecodeMsgpack(d *msgpack.Decoder) (err error) {
 	return err
 }
 
-// TestAValueDoesNotChangeHowOthersAreEncoded writes one that does so, and then another.
+// TestAValueDoesNotChangeHowOthersAreEncoded writes a value that changes settings, and then another.
 func TestAValueDoesNotChangeHowOthersAreEncoded(t *testing.T) {
 	type plain struct {
 		Foo int `json:"foo"`
 	}
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
-		for i := range 100 { // whichever encoder they get
+		for i := range 100 { // with any encoder
 			key := fmt.Sprint(i)
 			if err := errors.Join(dohost.Put(ctx, s, key, tagged{i}), dohost.Put(ctx, s, key+" plain", plain{i})); err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/dohost/dohost/dohosttest" // what examples/orders is tested with, so a change of it counts here
+	_ "github.com/dohost/dohost/dohosttest" // the tests of examples/orders use it, so a change of it counts here
 )
 
 // tour is docs/testing.md and, by their paths, the files of examples/orders.
@@ -28,7 +28,7 @@ func tour(t *testing.T) (page string, files map[string]string) {
 	return read(t, "docs/testing.md"), files
 }
 
-// What docs/testing.md shows as code and as output is in examples/orders, to the letter.
+// The code and output in docs/testing.md are those of examples/orders, verbatim.
 func TestTourShowsTheOrdersAsTheyAre(t *testing.T) {
 	page, files := tour(t)
 	shown := map[string]int{}
@@ -57,8 +57,7 @@ func TestTourShowsTheOrdersAsTheyAre(t *testing.T) {
 	}
 }
 
-// examples/orders is a module of its own, which ./... does not reach, and uses only what
-// any other module could.
+// examples/orders is a module of its own, which ./... does not match, and uses only the public packages.
 func TestOrdersPassFromOutside(t *testing.T) {
 	_, files := tour(t)
 	for path, file := range files {

@@ -27,7 +27,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// trap is a function of a user's that does not return, at one place.
+// trap is a user's function that does not return, at one place.
 type trap struct {
 	armed   atomic.Bool
 	sprung  atomic.Bool
@@ -46,7 +46,7 @@ func (tr *trap) at(place string) {
 	}
 }
 
-// trapped is an object whose functions may not return.
+// trapped is an object with functions that may not return.
 type trapped struct {
 	st *dohost.State
 	tr *trap
@@ -113,7 +113,7 @@ func (tr *trap) class() dohost.Class {
 		}))
 }
 
-// options are those of a host whose own functions may not return.
+// options returns the options of a host with functions of its own that may not return.
 func (tr *trap) options() *dohost.Options {
 	lis := func() { tr.at("Listener functions") }
 	tr.disk = objectstore.NewMemFS()
@@ -190,7 +190,7 @@ func serveTrap(change func(*http.Request)) func(context.Context, *dohost.Host) {
 	}
 }
 
-// springs has a way to come to each function of the table in docs/guarantees.md.
+// springs has a call of each function of the table in docs/guarantees.md.
 var springs = map[string]func(context.Context, *dohost.Host){
 	"constructor": inTrap(nothing),
 	"method, call, OnOperate": inTrap(func(_ context.Context, x *trapped) error {
@@ -315,7 +315,7 @@ func TestFunctionsOfUsersEndTheirIncarnationAtMost(t *testing.T) {
 	}
 }
 
-// spring has one function not return, and checks that the host goes on.
+// spring calls a function that does not return, and checks that the host continues.
 func spring(t *testing.T, tr *trap) {
 	h := open(t, tr.options(), tr.class())
 	put := func(name string) error {

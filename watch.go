@@ -6,19 +6,19 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Listener is told what a host does: log, metrics and tests are listeners.
+// Listener is notified of a host's actions: logs, metrics and tests are listeners.
 type Listener = runtime.Listener
 
-// Tee returns a Listener that tells all of ls.
+// Tee returns a Listener that notifies all of ls.
 func Tee(ls ...Listener) Listener { return runtime.Tee(ls...) }
 
-// What a Listener is told.
+// The arguments of a Listener.
 type (
 	// Epoch numbers an incarnation.
 	Epoch = objectstore.Epoch
 	// Ended describes an incarnation that has ended.
 	Ended = runtime.Ended
-	// EndedEvent describes an event whose code has returned.
+	// EndedEvent describes an event after its code has returned.
 	EndedEvent = runtime.Event
 	// AlarmRun describes a run of an alarm handler.
 	AlarmRun = runtime.Alarm
@@ -29,8 +29,7 @@ type (
 	ParkReason = objectstore.ParkReason
 	// LongTurn is a turn that was held for more than a second.
 	LongTurn = runtime.LongTurn
-	// DiskSpace is told when writes begin to be refused for want of space, and when
-	// they are taken again.
+	// DiskSpace reports that writes are refused for want of space, or are accepted again.
 	DiskSpace = objectstore.DiskSpace
 	// Damage describes an unreadable part of the store.
 	Damage = objectstore.Damage
@@ -46,7 +45,7 @@ const (
 	ParkedNoHandler   = objectstore.ParkedNoHandler   // the class has no OnAlarm any more
 )
 
-// StoreStats counts what a store has done.
+// StoreStats counts the work of a store.
 type StoreStats = objectstore.Stats
 
 // Chaos ends incarnations at random, as a pure function of its seed and the place.

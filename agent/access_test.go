@@ -17,7 +17,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// estate is an agent behind an Authorize function, with cottages as sub-agents.
+// estate is an agent with an Authorize function, and with cottages as sub-agents.
 type estate struct{ *agent.Agent[board] }
 
 // cottage is a sub-agent, which may have an Authorize function of its own.
@@ -43,7 +43,7 @@ func TestTheNotebookAcceptsOperators(t *testing.T) {
 	}
 }
 
-// grounds is a host of estates, and a record of what it has woken.
+// grounds is a host of estates. It records the objects that it has woken.
 type grounds struct {
 	*site
 	mu    sync.Mutex
@@ -194,7 +194,7 @@ func TestAuthorizeGuardsEveryWayIn(t *testing.T) {
 	g.wantUntouched(t)
 }
 
-// The function of a sub-agent's class is asked before the parent is woken or lists the sub-agent.
+// The Authorize function of a sub-agent's class runs before the parent is woken or lists the sub-agent.
 func TestAuthorizeOfSubAgentsIsAskedFirst(t *testing.T) {
 	for name, ofEstate := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestReadOnlyHoldsOnEveryPath(t *testing.T) {
 	if ids := g.stored(t); err != nil || len(ids) > 0 {
 		t.Errorf("stored %v, %v", ids, err)
 	}
-	// One that exists is reached, and cannot be changed either.
+	// An existing sub-agent can be read, but not changed.
 	g.ask(t, "GET", "/sub/cottage/c/x?write")
 	if status, body := g.ask(t, "GET", "/sub/cottage/c/x"); status != 200 || !strings.Contains(body, "Connection is readonly") {
 		t.Errorf("an existing sub-agent: %d %s", status, body)

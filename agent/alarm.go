@@ -8,14 +8,14 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// wakeup is when an agent has something to do by itself. The zero wakeup is never.
+// wakeup is the time of an agent's next work without an event. The zero wakeup means never.
 type wakeup struct {
 	at time.Time
-	// boot asks for one when the host starts as well: there is work that its end interrupts.
+	// boot asks for an alarm when the host starts as well, for work that the host's end interrupts.
 	boot bool
 }
 
-// earliest is the one alarm that many uses share.
+// earliest merges wakeups into one alarm.
 func earliest(all ...wakeup) (first wakeup) {
 	for _, w := range all {
 		if w.at.IsZero() {
@@ -29,14 +29,13 @@ func earliest(all ...wakeup) (first wakeup) {
 	return first
 }
 
-// rearm sets the alarm to what the rows and the heartbeat want by now. Whoever changes one of
-// them calls it in the same segment, so that no row is ever without its alarm.
+// rearm sets the alarm for the current rows and the heartbeat. Every change of one of them calls it in the same
+// segment, so that no row is ever without its alarm.
 func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
 
-// arm is rearm. If it is sure, it remembers when there is no fiber to look after, and the incarnation
-// reads none until it writes one. It is where no Transaction is open that may have deleted what comes
-// back when it fails: inside one of its own, which is refused while there is another, or in a turn that
-// nobody else has had.
+// arm is rearm. With sure, it remembers if there is no open fiber, and the incarnation reads none until it
+// writes one. Then no open Transaction may have deleted rows that a rollback restores: the caller needs a
+// Transaction of its own, which is refused while another is open, or a turn that no other code has held.
 func (c *core) arm(ctx context.Context, sure bool) error {
 	now := time.Now()
 	jobs, err := c.jobsWakeup(ctx, now)
@@ -71,9 +70,8 @@ func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
 	return c.obj.Abort(ctx, err, nil)
 }
 
-// startDue starts what is due as tasks of their own and returns: all it
-// does is one segment, in which the alarm is set anew. So nothing long runs on the alarm, and a
-// crash repeats all of it or nothing.
+// startDue starts due work as separate tasks and returns. All its writes are one segment, which also sets the
+// alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
 	if c.doom {
 		return errors.Join(c.obj.Go(ctx, "destroy", c.Destroy), c.rearm(ctx))
@@ -85,5 +83,5 @@ func (c *core) startDue(ctx context.Context) error {
 	if err := c.startJobs(ctx, now); err != nil {
 		return err
 	}
-	return c.arm(ctx, true) // nobody else has had this turn
+	return c.arm(ctx, true) // no other code has held this turn
 }

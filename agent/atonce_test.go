@@ -11,9 +11,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestWhatAnInterruptedFiberWaitsFor has the disk be busy from the constructor on of the incarnation
-// that goes on with a fiber. It begins meanwhile, unless its process has ended: its interruption
-// would not count if the fiber ended this one too.
+// TestWhatAnInterruptedFiberWaitsFor keeps the disk busy from the constructor of the incarnation that resumes a
+// fiber. The fiber starts before the disk has synced, unless its process has ended: then the interruption must
+// be durable first, or it would not count if the fiber ended this process too.
 func TestWhatAnInterruptedFiberWaitsFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		restart bool

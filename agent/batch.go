@@ -11,10 +11,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// InterruptedFiber is a fiber that [StartFiber] started in an incarnation that ended before the
-// fiber did, for [OnRecovery]. While the hook has not returned, one of Resume, Complete and Fail
-// decides about it, with a ctx that holds the turn; what is decided stands at once, whatever the
-// hook returns.
+// InterruptedFiber is a fiber that [StartFiber] started in an incarnation that ended before the fiber did, for
+// [OnRecovery]. Until the hook returns, one of Resume, Complete and Fail decides about the fiber, with a ctx
+// that holds the turn. The decision takes effect immediately, even if the hook fails afterwards.
 type InterruptedFiber struct {
 	ID      string
 	Kind    string
@@ -27,17 +26,17 @@ type InterruptedFiber struct {
 	over bool // the hook has returned
 }
 
-// Checkpoint decodes what the fiber has last stashed, or was started with, into v.
+// Checkpoint decodes the fiber's last checkpoint into v.
 func (f *InterruptedFiber) Checkpoint(v any) error {
 	_, err := decode(f.row.Snapshot, v)
 	return err
 }
 
-// Resume has the fiber go on from its last checkpoint, as a task of its own. In the constructor it
-// begins when the hook has returned.
+// Resume resumes the fiber from its last checkpoint, as a separate task. In the constructor the task begins
+// when the hook has returned.
 //
-// Errors: [ErrFiberDone] if it is decided already, or somebody has cancelled it;
-// [dohost.ErrOverloaded] when the object has too many tasks.
+// Errors: [ErrFiberDone] if it is already decided or was cancelled; [dohost.ErrOverloaded] when the object has
+// too many tasks.
 func (f *InterruptedFiber) Resume(ctx context.Context) error {
 	return f.decide(ctx, func(ctx context.Context, r *fiberRow, now int64) error { return f.c.takeUp(ctx, r, now, false) })
 }
@@ -56,7 +55,7 @@ func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
 	return f.end(ctx, FiberCompleted, func(r *fiberRow) { r.Result = raw })
 }
 
-// Fail ends the fiber as failed, with the text of why, of which 4 KiB are kept.
+// Fail ends the fiber as failed. The first 4 KiB of the text of why are kept.
 //
 // Errors: [ErrFiberDone], as for Resume; one for a why that is nil.
 func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
@@ -107,22 +106,21 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 	return err
 }
 
-// errLeft is why a fiber has failed that OnRecovery has not decided about.
+// errLeft is the error of a fiber about which OnRecovery has not decided.
 var errLeft = errors.New("agent: OnRecovery has left it")
 
-// OnRecovery decides about the fibers that [StartFiber] started and that did not come to their end.
-// It is given at once all that may go on, the oldest first; those that were interrupted too often
-// have failed before. It resumes them in any order ([InterruptedFiber.Resume]), or ends them. One
-// about which it has not decided when it returns nil has failed, in the segment of what the hook has
-// written last (or in those after it, when the checkpoints are too large for one). Without an
-// OnRecovery each is resumed, the oldest first.
+// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
+// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
+// ([InterruptedFiber.Resume]) or ends them. A fiber about which it has not decided when it returns nil has
+// failed, in the segment of the hook's last writes (or in later ones, if the checkpoints are too large for
+// one). Without an OnRecovery each fiber is resumed, the oldest first.
 //
-// When it fails, or its incarnation ends, it is called again with those that are still open, after
-// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see
-// [DeadFibers]. Meanwhile others that are interrupted are given to it in calls of their own. The
-// first call is in the constructor, where it has 10 s, with the hooks of [OnInterrupted] before it
-// (its ctx ends then), before other events come; later ones are tasks of their own, one at a time.
-// A hook that waits for a fiber that it has resumed does so in vain in the constructor.
+// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
+// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [DeadFibers].
+// Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
+// before other events and after [OnInterrupted], with 10 s for both hooks (their ctx ends then). Later calls
+// are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not
+// begun.
 func OnRecovery[O any](m func(*O, context.Context, []*InterruptedFiber) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnRecovery", m == nil, c.recovery != nil)
@@ -130,7 +128,7 @@ func OnRecovery[O any](m func(*O, context.Context, []*InterruptedFiber) error) E
 	}
 }
 
-// handed returns the rows about which OnRecovery is to decide now, the oldest first.
+// handed returns the rows about which OnRecovery has to decide now, the oldest first.
 func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {
 	now := time.Now()
 	err = c.eachLost(ctx, func(row *fiberRow) (bool, error) {
@@ -143,8 +141,8 @@ func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {
 	return rows, err
 }
 
-// handOver calls OnRecovery in the constructor, unless there is no time left, or it has failed about
-// one of the rows before: the gate is not for that.
+// handOver calls OnRecovery in the constructor, unless no time is left or an earlier call about one of the rows
+// failed: retries do not hold up the first event.
 func (c *core) handOver(ctx context.Context, until time.Time) error {
 	rows, err := c.handed(ctx)
 	if err != nil {
@@ -157,7 +155,7 @@ func (c *core) handOver(ctx context.Context, until time.Time) error {
 	return c.askRecovery(ctx, rows, until)
 }
 
-// handLater has a task call OnRecovery, if none does.
+// handLater starts a task that calls OnRecovery, unless one is running.
 func (c *core) handLater(ctx context.Context) error {
 	if c.fibers.handing {
 		return nil
@@ -181,7 +179,7 @@ func (c *core) handLater(ctx context.Context) error {
 // askRecovery calls OnRecovery about rows. In the constructor it has until then.
 func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Time) error {
 	if len(rows) == 0 {
-		return nil // somebody has cancelled them
+		return nil // they were cancelled
 	}
 	fibers := make([]*InterruptedFiber, len(rows))
 	for i, row := range rows {
@@ -203,7 +201,7 @@ func (c *core) askRecovery(ctx context.Context, rows []*fiberRow, until time.Tim
 	return err
 }
 
-// leftOver is for a row that OnRecovery has had, and may have left open.
+// leftOver writes the outcome of a row that OnRecovery had and may not have decided about.
 func (c *core) leftOver(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
 		outcome, err := c.hookFailed(ctx, row, failed)

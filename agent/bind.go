@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// class is what all agents of a class share. Hooks are given the agent's struct as self.
+// class is the part of an agent that all agents of a class share. Hooks get the agent's struct as self.
 type class struct {
 	name    string // as it is on the wire
 	state   reflect.Type
@@ -52,7 +52,7 @@ func (c *class) mistake(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// once notes that an entry is there, and that it is only there once.
+// once records a mistake if an entry is missing its function or was given before.
 func (c *class) once(name string, missing, taken bool) {
 	if missing {
 		c.mistake("%s without a function", name)
@@ -64,12 +64,12 @@ func (c *class) once(name string, missing, taken bool) {
 
 // Options tunes the agents of a class. The zero value means the defaults.
 type Options struct {
-	// KeepAlive is how long an agent that is kept alive, or has fibers, waits before it looks
-	// after itself again: its persistent heartbeat. It is also how long a hook of fibers that has
-	// failed waits at first, which is never more than 5 min. Zero means 30 s; negative is an error.
+	// KeepAlive is the period of the persistent heartbeat: an agent that is kept alive, or has fibers, checks
+	// its work that often. It is also the first delay before a failed fiber hook is called again; that delay is
+	// never more than 5 min. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
-	// HungAfter is how long a run of an interval may take before it is started again,
-	// although it has not ended. Zero means 30 s; negative is an error.
+	// HungAfter is the time after which a running interval schedule counts as hung and is started again. Zero
+	// means 30 s; negative is an error.
 	HungAfter time.Duration
 	// MaxStarts bounds the starts of one run of a schedule or a queue item, if the end of the
 	// incarnation cuts off each start. After that the item, or a schedule that does not recur,
@@ -90,7 +90,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Entry is one thing by which an agent of type O can be entered, or that is set for its class.
+// Entry is one entry point or setting of agents of type O.
 type Entry[O any] func(*class)
 
 // Tune sets the class's options.
@@ -106,10 +106,10 @@ func Tune[O any](o Options) Entry[O] {
 	}
 }
 
-// OnStart runs whenever the agent wakes, after the hooks of recovery and before any event. If it fails
-// the event that woke the agent fails, and the next one tries again: see [dohost.Bind]. The alarm tries
-// seven times; what it was for waits for another event then. Interrupted fibers that go on by
-// themselves do so when it has succeeded.
+// OnStart runs whenever the agent wakes, after the recovery hooks and before any event. If it fails, the event
+// that woke the agent fails, and the next event tries again: see [dohost.Bind]. The alarm tries seven times;
+// after that its work waits for another event. Interrupted fibers that resume without a hook do so when OnStart
+// has succeeded.
 func OnStart[O any](m func(*O, context.Context) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnStart", m == nil, c.start != nil)
@@ -117,8 +117,8 @@ func OnStart[O any](m func(*O, context.Context) error) Entry[O] {
 	}
 }
 
-// OnRequest handles HTTP requests that are not for a WebSocket, as [dohost.OnHTTP] does.
-// Without one they are answered 404.
+// OnRequest handles HTTP requests other than WebSocket upgrades, as [dohost.OnHTTP] does. Without it the agent
+// answers them with 404.
 func OnRequest[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 	return func(c *class) {
 		c.once("OnRequest", m == nil, c.request != nil)
@@ -126,9 +126,8 @@ func OnRequest[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
 	}
 }
 
-// Bind makes a class of agents. The constructor gets the agent, which its struct embeds. It
-// runs when the agent wakes, before recovery and [OnStart]. What is wrong with the entries is
-// an error of [dohost.Open].
+// Bind makes a class of agents. The constructor gets the agent, and its struct embeds it. The constructor runs
+// when the agent wakes, before recovery and [OnStart]. [dohost.Open] returns the mistakes in the entries.
 func Bind[O, S any, P interface {
 	*O
 	Ref

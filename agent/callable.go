@@ -54,9 +54,8 @@ func Callable[O, In, Out any](name string, m func(*O, context.Context, In) (Out,
 	}
 }
 
-// Streaming lets clients call the method m over their connection, and get more than one
-// answer: what m sends to the stream, and then what it returns. Arguments and result are
-// as [Callable] has them.
+// Streaming lets clients call the method m over their connection and get several answers: each value that m
+// sends to the stream, then m's result. Arguments and result are encoded as for [Callable].
 func Streaming[O, In, Out any](name string, m func(*O, context.Context, In, *Stream) (Out, error)) Entry[O] {
 	return func(c *class) {
 		if !c.add(name, "Streaming", m == nil) {
@@ -91,17 +90,17 @@ func (c *class) add(name, entry string, missing bool) bool {
 	return false
 }
 
-// Stream is the way back to the client that has called a [Streaming] method.
+// Stream sends values to the client that called a [Streaming] method.
 type Stream struct {
 	conn *Conn
 	id   string
 	over bool
 }
 
-// Send sends v, as JSON, once everything that the agent has written before is durable.
+// Send sends v, as JSON, once all earlier writes of the agent are durable.
 //
-// Errors: [dohost.ErrSocketClosed] when the client has gone, and when the method has
-// returned; those of [dohost.Socket.Send]; and one for a value that is not JSON.
+// Errors: [dohost.ErrSocketClosed] when the client has disconnected or the method has returned; those of
+// [dohost.Socket.Send]; one for a value that is not JSON.
 func (s *Stream) Send(ctx context.Context, v any) error {
 	if s.over {
 		return dohost.ErrSocketClosed
@@ -119,7 +118,7 @@ func arguments[In any](args []json.RawMessage) (in In, err error) {
 	return in, decodeArguments(args, reflect.ValueOf(&in))
 }
 
-// decodeArguments decodes arguments into the value to which the pointer in points.
+// decodeArguments decodes arguments into the value that the pointer in points to.
 func decodeArguments(args []json.RawMessage, in reflect.Value) error {
 	if len(args) == 0 {
 		return nil
@@ -184,7 +183,7 @@ func begins(raw json.RawMessage) byte {
 	return raw[0]
 }
 
-// result encodes what a method has returned. It is nil for one without a result.
+// result encodes a method's result. It returns nil if the method has none.
 func result(out any) (json.RawMessage, error) {
 	if _, none := out.(struct{}); none {
 		return nil, nil
@@ -192,7 +191,7 @@ func result(out any) (json.RawMessage, error) {
 	return marshal(out)
 }
 
-// marshal encodes v as JavaScript would: without escaping what HTML does not like.
+// marshal encodes v as JavaScript would, without HTML escaping.
 func marshal(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -209,7 +208,7 @@ var (
 	errNotCallable = errors.New("is not callable")
 )
 
-// method finds what a client calls.
+// method finds the method that a client calls.
 func (c *class) method(name string) (method, error) {
 	m, ok := c.methods[name]
 	if ok {

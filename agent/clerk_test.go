@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// clerk is an agent that writes down what its callbacks do.
+// clerk is an agent that records its callbacks.
 type clerk struct {
 	*agent.Agent[struct{}]
 	o *office
@@ -24,12 +24,12 @@ type clerk struct {
 
 const clerks dohost.Namespace[clerk] = "clerk"
 
-// task is what a clerk's callbacks are told to do.
+// task tells a clerk's callback how to run.
 type task struct {
 	Name  string
 	Takes time.Duration // with the turn given up
-	Fails int           // of its runs, the first
-	Only  bool          // the first run takes long, and no other
+	Fails int           // so many of the first runs fail
+	Only  bool          // only the first run takes long
 }
 
 // The callbacks of a clerk.
@@ -41,7 +41,7 @@ const (
 	gone  agent.Callback[string] = "gone" // of an older version of the class
 )
 
-// office is what is remembered outside of clerks.
+// office is the record that outlives clerks.
 type office struct {
 	mu      sync.Mutex
 	reports []string
@@ -54,7 +54,7 @@ func (o *office) reset() {
 	o.reports, o.runs = nil, map[string]int{}
 }
 
-// listener keeps what the jobs report, without what differs from run to run.
+// listener records the reports of jobs, without the attributes that vary from run to run.
 func (o *office) listener() dohost.Listener {
 	return dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) {
 		for _, a := range attrs {
@@ -68,7 +68,7 @@ func (o *office) listener() dohost.Listener {
 	}}
 }
 
-// told returns the reports that begin so.
+// told returns the reports that begin with a prefix.
 func (o *office) told(prefix string) (found []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +98,7 @@ func (o *office) begun() int {
 	return len(o.runs)
 }
 
-// write appends a line to what the clerk has stored.
+// write appends a line to the clerk's storage.
 func (c *clerk) write(ctx context.Context, line string) error {
 	n, _, err := dohost.Get[int](ctx, c.Storage(), "lines")
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *clerk) again(ctx context.Context, name string) error {
 	return c.write(ctx, name)
 }
 
-// armed says what is wrong if there are rows that no alarm will look after in time.
+// armed returns an error if there are rows without an alarm in time.
 func (c *clerk) armed(ctx context.Context) error {
 	schedules, err := agent.ListSchedules(ctx, c, nil)
 	if err != nil {
@@ -173,14 +173,14 @@ func (c *clerk) armed(ctx context.Context) error {
 			pending = append(pending, s.Due)
 		}
 	}
-	by := time.Now().Add(30 * time.Second) // for what runs
+	by := time.Now().Add(30 * time.Second) // for running rows
 	if len(pending) > 0 {
 		by = slices.MinFunc(pending, time.Time.Compare)
 	}
 	if least := time.Now().Add(time.Second); by.Before(least) {
 		by = least // there may be no room before
 	}
-	if !set || at.After(by.Add(time.Millisecond)) { // to which it is rounded
+	if !set || at.After(by.Add(time.Millisecond)) { // the alarm is rounded to milliseconds
 		return fmt.Errorf("%d schedules and %d items, and the alarm is set (%t) for %v, not by %v",
 			len(schedules), len(queued), set, at, by)
 	}
@@ -214,7 +214,7 @@ func withClerk(t *testing.T, options dohost.Options, f func(t *testing.T, b *ben
 		func(t *testing.T, h *dohosttest.Host) { f(t, &bench{h, t, o, time.Now()}) })
 }
 
-// do runs f in the clerk, and looks whether what it leaves has its alarm.
+// do runs f in the clerk, and checks that all remaining rows have their alarm.
 func (b *bench) do(f func(ctx context.Context, c *clerk) error) {
 	b.t.Helper()
 	err := clerks.Get(b, "a").Do(b.t.Context(), func(ctx context.Context, c *clerk) error {
@@ -244,7 +244,7 @@ func enqueue[P any](b *bench, cb agent.Callback[P], payload P, o *agent.QueueOpt
 	return id
 }
 
-// wrote compares what the clerk has written with what it should have.
+// wrote compares the clerk's lines with the expected ones.
 func (b *bench) wrote(want ...string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, c *clerk) error {
@@ -256,7 +256,7 @@ func (b *bench) wrote(want ...string) {
 	})
 }
 
-// told compares what was reported.
+// told compares the reports with the expected ones.
 func (b *bench) told(prefix string, want ...string) {
 	b.t.Helper()
 	if got := b.o.told(prefix); !slices.Equal(got, want) {

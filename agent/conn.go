@@ -14,24 +14,24 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Conn is a client's connection to an agent. It outlives the agent's time in memory, as
-// [dohost.Socket] says. Its methods may be called from any goroutine, SetState and SetReadonly
-// one at a time; those that take a context want one of an event of the agent.
+// Conn is a client's connection to an agent. Like a [dohost.Socket] it outlives the agent's time in memory. Its
+// methods may be called from any goroutine, SetState and SetReadonly one at a time; methods with a context want
+// one of an event of the agent.
 type Conn struct{ s *dohost.Socket }
 
-// Codes with which an agent closes connections by itself.
+// The codes of connections that the agent closes by itself.
 const (
 	CloseFailed   = dohost.CloseFailed // OnConnect failed
-	CloseReplaced = 4409               // a newer connection has the same id; its client does not come back
+	CloseReplaced = 4409               // a newer connection has the same id; the client does not reconnect
 )
 
-// flags are what an attachment begins with; the connection's own state follows.
+// flags are the first byte of an attachment; the connection's own state follows.
 type flags byte
 
 const (
 	readonly flags = 1 << iota
 	noProtocol
-	turnedAway // nothing that it sends counts
+	turnedAway // the agent ignores its frames
 )
 
 // ConnOptions are the properties of a new connection.
@@ -70,7 +70,7 @@ func OnConnect[O any](m func(*O, context.Context, *Conn, *http.Request) error) E
 	}
 }
 
-// OnMessage handles what is not a frame of the wire. Without one it is ignored.
+// OnMessage handles frames that are not part of the wire protocol. Without it they are ignored.
 func OnMessage[O any](m func(*O, context.Context, *Conn, dohost.Frame) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnMessage", m == nil, c.message != nil)
@@ -80,8 +80,8 @@ func OnMessage[O any](m func(*O, context.Context, *Conn, dohost.Frame) error) En
 	}
 }
 
-// OnClose is told, once, that a connection has ended. It is not told of those that ended with
-// an incarnation: see [dohost.CloseRestart].
+// OnClose is called once when a connection has ended. It is not called for a refused connection, nor for one
+// that ended with an incarnation: see [dohost.CloseRestart].
 func OnClose[O any](m func(*O, context.Context, *Conn, dohost.Closing) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnClose", m == nil, c.closed != nil)
@@ -91,10 +91,10 @@ func OnClose[O any](m func(*O, context.Context, *Conn, dohost.Closing) error) En
 	}
 }
 
-// currentKey is under which a context holds the connection that an event is of.
+// currentKey is the context key of an event's connection.
 type currentKey struct{}
 
-// Current returns the connection of which a frame is being handled, or nil.
+// Current returns the connection that sent the frame being handled, or nil.
 func Current(ctx context.Context) *Conn {
 	c, _ := ctx.Value(currentKey{}).(*Conn)
 	return c
@@ -105,10 +105,10 @@ func on(ctx context.Context, c *Conn) context.Context { return context.WithValue
 
 func (c *core) conn(s *dohost.Socket) *Conn { return &Conn{s} }
 
-// ID is what the client calls itself; it keeps that when it connects again.
+// ID returns the id that the client chose. The client keeps it when it connects again.
 func (c *Conn) ID() string { return c.s.Tags()[0] }
 
-// Tags returns the connection's tags, of which the first is its id.
+// Tags returns the connection's tags. The first is its id.
 func (c *Conn) Tags() []string { return c.s.Tags() }
 
 // Send sends a frame: see [dohost.Socket.Send].
@@ -119,7 +119,7 @@ func (c *Conn) Close(ctx context.Context, code int, reason string) error {
 	return c.s.Close(ctx, code, reason)
 }
 
-// State decodes what [Conn.SetState] has set into v, and says whether there is anything.
+// State decodes the value of [Conn.SetState] into v, and reports whether there is one.
 func (c *Conn) State(v any) (bool, error) {
 	a := c.s.Attachment()
 	if len(a) < 2 {
@@ -128,8 +128,8 @@ func (c *Conn) State(v any) (bool, error) {
 	return true, json.Unmarshal(a[1:], v)
 }
 
-// SetState keeps v, as JSON, with the connection for as long as that lasts. It takes effect at
-// once.
+// SetState stores v, as JSON, with the connection for as long as the connection lasts. It takes effect
+// immediately.
 //
 // Errors: those of [dohost.Socket.SetAttachment], and one for a value that is not JSON.
 func (c *Conn) SetState(ctx context.Context, v any) error {
@@ -172,7 +172,7 @@ func (c *Conn) setFlags(ctx context.Context, f flags) error {
 	return c.s.SetAttachment(ctx, a)
 }
 
-// Protocol says whether the connection gets the frames of the wire.
+// Protocol reports whether the connection gets the frames of the protocol.
 func (c *Conn) Protocol() bool { return c.flags()&noProtocol == 0 }
 
 func (c *Conn) flags() flags {
@@ -182,8 +182,8 @@ func (c *Conn) flags() flags {
 	return 0
 }
 
-// Connections yields the agent's open connections, in the order in which they came; with a tag
-// only those that have it. The id is a tag.
+// Connections yields the agent's open connections, the oldest first; with a tag, only those that have it. The
+// id is a tag.
 func (c *core) Connections(tag string) iter.Seq[*Conn] {
 	return func(yield func(*Conn) bool) {
 		for _, s := range c.obj.Sockets(tag) {
@@ -217,7 +217,7 @@ func (c *core) broadcast(ctx context.Context, f dohost.Frame, wanted func(*Conn)
 	return c.obj.Broadcast(ctx, f, to)
 }
 
-// Is says whether two are the same connection. Any goroutine.
+// Is reports whether c and o are the same connection. Any goroutine.
 func (c *Conn) Is(o *Conn) bool { return o != nil && *c.s == *o.s }
 
 // serve answers the agent's HTTP requests.
@@ -236,7 +236,7 @@ func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 
 func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
 
-// accept makes a connection of a request.
+// accept opens a connection for a request.
 func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 	var o ConnOptions
 	if c.class.accepted != nil {
@@ -280,8 +280,8 @@ func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions)
 	return &Conn{s}, nil
 }
 
-// hangUp closes a connection that may be closed by now. An incarnation that has ended closes
-// them all. What cannot be a code or a reason is another one: closed it is.
+// hangUp closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
+// code or reason is invalid, it uses valid ones, so that the connection closes.
 func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) {
 	err := conn.Close(ctx, code, reason)
 	if err == nil || errors.Is(err, dohost.ErrSocketClosed) || ctx.Err() != nil {
@@ -303,7 +303,7 @@ func (o *ConnOptions) flags() (f flags) {
 	return f
 }
 
-// greet tells a new connection what the wire wants it to know, and the user's hook.
+// greet sends the first frames of the protocol to a new connection and calls the user's hook.
 func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
 	if err := c.extendedConnect(ctx, conn); err != nil {
 		return err
@@ -319,11 +319,11 @@ func (c *core) greet(ctx context.Context, conn *Conn, r *http.Request) error {
 	return c.class.connect(c.self, ctx, conn, r)
 }
 
-// turnAway tells a client why it is not served, and closes its connection. What the client has
-// sent by then does not count.
+// turnAway sends the reason of a refusal to a client and closes its connection. The agent ignores the frames
+// that the client has sent by then.
 func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 	if err := conn.setFlags(ctx, conn.flags()|turnedAway); err != nil {
-		return // the life has ended
+		return // the incarnation has ended
 	}
 	if e, ok := errors.AsType[*dohost.CloseError](why); ok {
 		c.hangUp(ctx, conn, e.Code, e.Reason)
@@ -335,7 +335,7 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 	}
 }
 
-// disconnected tells the user's hook.
+// disconnected calls the hooks for a closed connection.
 func (c *core) disconnected(ctx context.Context, conn *Conn, how dohost.Closing) error {
 	c.extendedClose(on(ctx, conn), conn)
 	if c.class.closed == nil || conn.flags()&turnedAway != 0 {

@@ -17,7 +17,7 @@ import (
 
 const errand agent.Callback[string] = "errand"
 
-// startLong and runLong begin a fiber that its incarnation does not end.
+// startLong and runLong start a fiber that outlives its incarnation.
 func startLong(ctx context.Context, w *worker) error {
 	_, err := agent.StartFiber(ctx, w, job, 0, nil)
 	return err
@@ -28,7 +28,7 @@ func runLong(ctx context.Context, w *worker) error {
 	return err
 }
 
-// longShift is one whose fibers take long, and whose hook is content.
+// longShift is a shift with long fibers, and a hook that returns nil.
 func longShift() *shift {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
@@ -46,7 +46,7 @@ func longShift() *shift {
 	return w
 }
 
-// begin has the worker do what it is not waited for.
+// begin starts f in the worker, and does not wait for it.
 func begin(h *dohosttest.Host, f func(ctx context.Context, w *worker) error) {
 	h.Client(func(ctx context.Context) error { return workers.Get(h, "a").Do(ctx, f) })
 	h.Advance(time.Second)
@@ -54,7 +54,7 @@ func begin(h *dohosttest.Host, f func(ctx context.Context, w *worker) error) {
 
 func nothing(context.Context, *worker) error { return nil }
 
-// grow gives a worker more than is read at once.
+// grow stores more in a worker than the store reads in advance.
 func grow(ctx context.Context, w *worker) error {
 	for i := range 40 {
 		if err := dohost.Put(ctx, w.Storage(), fmt.Sprint(i), strings.Repeat("x", 300)); err != nil {
@@ -64,11 +64,10 @@ func grow(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// TestARecoveryReadsLittle holds how many iterators over the store an agent opens to go on with one
-// fiber, in an incarnation that a call or its alarm has begun. What is small is read once, and not at
-// all if it is still remembered. What is large is tried, and then read for the fibers that wait, for
-// payloads, for the first fiber that expires, and with each alarm that it sets for the first open
-// fiber, unless it has just taken one up.
+// TestARecoveryReadsLittle bounds the number of iterators over the store that an agent opens to resume one
+// fiber, in an incarnation that a call or its alarm started. A small store is read once, or not at all if it is
+// still cached. A large one is probed, then read for interrupted fibers, for payloads, for the first fiber to
+// expire, and with each alarm for the first open fiber, unless the incarnation has just taken one up.
 func TestARecoveryReadsLittle(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -82,8 +81,8 @@ func TestARecoveryReadsLittle(t *testing.T) {
 		{"run, called", runLong, false, false, 0},
 		{"run, rung", runLong, true, false, 1},
 		{"large, started, called", startLong, false, true, 4},
-		{"large, started, rung", startLong, true, true, 6}, // the alarm looks what waits, and sets itself
-		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and after
+		{"large, started, rung", startLong, true, true, 6}, // the alarm looks for waiting rows, and sets itself
+		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and one after it
 		{"large, run, rung", runLong, true, true, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +111,7 @@ func TestARecoveryReadsLittle(t *testing.T) {
 	}
 }
 
-// TestAHeartbeatReadsNothing is of an agent that is kept alive and has nothing else to do.
+// TestAHeartbeatReadsNothing is about an agent that is kept alive and has no other work.
 func TestAHeartbeatReadsNothing(t *testing.T) {
 	var reads objectstore.Reads
 	rings := 0
@@ -125,7 +124,7 @@ func TestAHeartbeatReadsNothing(t *testing.T) {
 			_, err := w.KeepAlive(ctx)
 			return err
 		})
-		h.Advance(31 * time.Second) // the first finds that out
+		h.Advance(31 * time.Second) // the first heartbeat finds no rows
 		before := reads.Walks.Load()
 		h.Advance(time.Minute)
 		same(t, "rings", rings, 3)
@@ -133,8 +132,7 @@ func TestAHeartbeatReadsNothing(t *testing.T) {
 	})
 }
 
-// TestWhatComesAfterARecoveryHasItsAlarm has an agent begin something when it has found out that
-// there is nothing.
+// TestWhatComesAfterARecoveryHasItsAlarm starts work in an agent that has found that it has none.
 func TestWhatComesAfterARecoveryHasItsAlarm(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -188,7 +186,7 @@ func TestWhatComesAfterARecoveryHasItsAlarm(t *testing.T) {
 	}
 }
 
-// TestWhatIsTakenBackHasItsAlarm has an agent take away all it has, in a Transaction that fails.
+// TestWhatIsTakenBackHasItsAlarm deletes all of an agent's work, in a Transaction that fails.
 func TestWhatIsTakenBackHasItsAlarm(t *testing.T) {
 	w := longShift()
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

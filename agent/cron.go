@@ -8,25 +8,25 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// cronParser reads the five fields and the @ names. Days of the month and of the week are
-// alternatives if both are restricted, as everywhere but in the parser's own default. Nothing
-// comes more rarely than 29 February, from 2096 to 2104.
+// cronParser reads the five fields and the @ names. If both days of the month and days of the week are
+// restricted, either suffices, as in other cron implementations; the parser's own default differs. The rarest
+// time is 29 February, from 2096 to 2104.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
 	cron.Descriptor | cron.DowOrDom).WithMaxSearchYears(9)
 
 // timetable is a parsed cron expression.
 //
-// The parser's own answers are not used across a change of the clock: it runs a time that
-// comes twice twice, and none that midnight's or half an hour's change skips. It is asked of
-// wall clocks as if they were in UTC, and what a wall clock means is decided here.
+// The parser's own results are wrong where the clock changes: it runs a time that occurs twice twice, and skips
+// times in a gap at midnight or of half an hour. So the parser gets wall clock times as if they were UTC, and
+// next maps them to real times.
 type timetable struct {
 	spec *cron.SpecSchedule
 	zone *time.Location
-	// hourly says that it has no hours of its own: it goes by the time that passes.
+	// hourly is set if the expression does not restrict the hours: it follows elapsed time.
 	hourly bool
 }
 
-// parseCron reads a cron expression. The errors name what is wrong.
+// parseCron parses a cron expression. The errors name the invalid part.
 func parseCron(expr, zone string) (timetable, error) {
 	loc, err := time.LoadLocation(zone)
 	if err != nil || loc == time.Local {
@@ -49,11 +49,10 @@ func parseCron(expr, zone string) (timetable, error) {
 	return timetable{spec, loc, spec.Hour&allHours == allHours}, nil
 }
 
-// next returns the first moment after t, or zero if none comes.
+// next returns the first run after t, or zero if there is none.
 //
-// A time of the day comes once a day. If the clock shows it twice, that is the first time; if
-// the clock is put forward past it, it is the moment in which that happens. What runs every
-// hour runs whenever the clock shows its minute.
+// A time of day runs once a day. If the clock reads it twice, it runs the first time; if the clock is put
+// forward past it, it runs at that moment. An hourly expression runs whenever the clock reads its minute.
 func (c timetable) next(t time.Time) time.Time {
 	t = t.Round(0).In(c.zone)
 	from := wall(t)
@@ -77,7 +76,7 @@ func (c timetable) next(t time.Time) time.Time {
 	}
 }
 
-// wall is what the clock shows at t, as a time in UTC.
+// wall returns the clock's reading at t, as a time in UTC.
 func wall(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// occurrences walks through time minute by minute, and collects when a clock in the zone
-// shows what match wants. It looks at nothing but what the clock shows. Of what is not hourly
-// each time of the day counts once, as soon as the clock shows it or more.
+// occurrences walks through time minute by minute, and collects the times when a clock in the zone matches. It
+// uses only the clock's readings. If the expression is not hourly, each time of day counts once, as soon as the
+// clock reads it or a later time.
 func occurrences(zone *time.Location, from, to time.Time, hourly bool, match func(time.Time) bool) (found []time.Time) {
 	shown := func(t time.Time) time.Time {
 		l := t.In(zone)
@@ -57,7 +57,7 @@ func minutes(of ...int) func(time.Time) bool {
 	}
 }
 
-// TestCronAcrossChangesOfTheClock compares with a walk, in days on which the clock changes.
+// TestCronAcrossChangesOfTheClock compares the parser with a walk, on days with a change of the clock.
 func TestCronAcrossChangesOfTheClock(t *testing.T) {
 	days := []struct{ zone, day string }{
 		{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
@@ -118,14 +118,14 @@ func TestCronAcrossChangesOfTheClock(t *testing.T) {
 
 func TestCronInPlainWords(t *testing.T) {
 	for _, tt := range []struct{ expr, zone, after, want string }{
-		// 02:30 does not exist in Berlin on 29 March: when the clock is put to 03:00.
+		// 02:30 does not exist in Berlin on 29 March: it runs when the clock is put to 03:00.
 		{"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+01:00", "2026-03-29T03:00:00+02:00"},
 		{"30 2 * * *", "Europe/Berlin", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"},
-		// It comes twice on 25 October: the first time.
+		// It occurs twice on 25 October: it runs the first time.
 		{"30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00+02:00", "2026-10-25T02:30:00+02:00"},
 		{"30 2 * * *", "Europe/Berlin", "2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"},
 		{"30 2 * * *", "Europe/Berlin", "2026-10-25T02:10:00+01:00", "2026-10-26T02:30:00+01:00"},
-		// An hourly one runs in the hour that comes twice twice, and leaves no gap.
+		// An hourly one runs in both of the repeated hours, without a gap.
 		{"0 * * * *", "Europe/Berlin", "2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"},
 		{"0 * * * *", "Europe/Berlin", "2026-03-29T01:00:00+01:00", "2026-03-29T03:00:00+02:00"},
 		{"0 0 29 2 *", "", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"},

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// A schedule whose runs are cut off by a process that dies for other reasons is kept as a dead letter,
+// If a process that dies for other reasons cuts off a schedule's runs, the schedule is kept as a dead letter
 // with its payload, and runs when an operator retries it.
 func TestScheduleCutOffTooOftenIsADeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {

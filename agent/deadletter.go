@@ -24,8 +24,8 @@ var deadItems = dohost.Collection[deadItem]{
 	Indexes: []dohost.Index[deadItem]{{Name: byDeath, Of: func(d deadItem) dohost.Key { return dohost.KeyOf(d.Died) }}},
 }
 
-// bury moves an item to the dead letters, and returns how many there are. An older one of its
-// id goes.
+// bury moves an item to the dead letters and returns their number. It deletes an older dead letter with the
+// same id.
 func (c *core) bury(ctx context.Context, it item, now time.Time, why error) (depth int, err error) {
 	it.Run = run{}
 	if _, err := c.unbury(ctx, it.ID, false); err != nil {
@@ -40,7 +40,7 @@ func (c *core) bury(ctx context.Context, it item, now time.Time, why error) (dep
 	return deadItems.Count(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath})
 }
 
-// unbury removes a dead letter, if there is one; its payload stays if it is kept.
+// unbury removes a dead letter, if there is one. With keep, the payload stays.
 func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, err error) {
 	row, ok, err := deadItems.Get(ctx, c.store(), id)
 	if err != nil || !ok {
@@ -54,8 +54,8 @@ func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, 
 	return deadItems.Delete(ctx, c.store(), id)
 }
 
-// DeadLetter is an item of the queue that has failed, or a schedule of [After] or [At] whose runs
-// were cut off Options.MaxStarts times.
+// DeadLetter is a failed item of the queue, or a schedule of [After] or [At] after its run was cut off
+// Options.MaxStarts times.
 type DeadLetter struct {
 	ID       string          `json:"id"` // of the item or of the schedule
 	Callback string          `json:"callback"`
@@ -116,7 +116,7 @@ func RetryDead(ctx context.Context, a Ref, id string) (existed bool, err error) 
 	return existed && err == nil, err
 }
 
-// DropDead removes a dead letter, and says whether there was one.
+// DropDead removes a dead letter, and reports whether there was one.
 func DropDead(ctx context.Context, a Ref, id string) (existed bool, err error) {
 	c := a.base()
 	if id == "" {

@@ -7,22 +7,20 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrDestroyed says that the agent was destroyed.
+// ErrDestroyed is the error of calls that the destruction of the agent ended.
 var ErrDestroyed = errors.New("agent: destroyed")
 
-// destroying is a row that says that an agent is being destroyed, whose sub-agents come first.
+// destroying is the row that marks an agent as being destroyed. Its sub-agents are destroyed first.
 const destroying = "destroy"
 
-// Destroy removes everything that the agent has stored, its fibers, schedules and alarm included,
-// closes its connections with code 1000, and ends the incarnation when that is durable. The next
-// event finds an agent that has never been. Nothing else comes in between, so whatever still
-// runs in the agent can write nothing more. Sub-agents are destroyed first, one by one; if the
-// incarnation ends meanwhile the next one goes on with that.
+// Destroy removes the agent's whole storage, its fibers, schedules and alarm included, closes its connections
+// with code 1000, and ends the incarnation when the removal is durable. The next event finds an agent that
+// never existed. No other event runs in between, so code that still runs in the agent can write nothing more.
+// Sub-agents are destroyed first, one by one; if the incarnation ends before all are, the next one continues.
 //
-// It does not return nil. Errors: one for which errors.Is(err, [ErrDestroyed]) holds, which is
-// also what callers of the events that have not ended get; [dohost.ErrInTransaction], and those that
-// say that ctx does not hold the turn, which leave the agent as it is. With any other the agent is
-// still there, and goes on being destroyed at the next heartbeat if it had sub-agents.
+// It does not return nil. Errors: one that wraps [ErrDestroyed], which callers of unfinished events get too;
+// [dohost.ErrInTransaction] and the errors for a ctx without the turn, which leave the agent as it is. After
+// any other error the agent still exists; if it had sub-agents, the next heartbeat continues the destruction.
 func (c *core) Destroy(ctx context.Context) error {
 	if err := c.store().Sync(ctx); err != nil { // not in a Transaction
 		return err
@@ -42,8 +40,8 @@ func (c *core) Destroy(ctx context.Context) error {
 	return c.obj.Abort(ctx, ErrDestroyed, &dohost.AbortOptions{DropAlarm: true})
 }
 
-// destroySubs destroys the sub-agents, those that come meanwhile included. Before the first of them
-// goes it is noted, durably, that all will, and the agent with them.
+// destroySubs destroys the sub-agents, including those that are created during the destruction. It durably
+// marks the agent as being destroyed before it destroys the first one.
 func (c *core) destroySubs(ctx context.Context) error {
 	for {
 		subs, err := ListSubAgents(ctx, c, "")
@@ -65,7 +63,7 @@ func (c *core) destroySubs(ctx context.Context) error {
 	}
 }
 
-// findDoom finds out whether an earlier incarnation has begun to destroy the agent.
+// findDoom reads whether an earlier incarnation has begun to destroy the agent.
 func (c *core) findDoom(ctx context.Context) (err error) {
 	if len(c.class.subs) > 0 {
 		_, c.doom, err = numbers.Get(ctx, c.store(), destroying)

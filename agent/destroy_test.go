@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// What is destroyed leaves nothing, not even what still runs in it.
+// A destroyed agent leaves nothing, not even rows of code that still runs in it.
 func TestDestroyLeavesNothing(t *testing.T) {
 	w := &shift{run: func(w *worker, ctx context.Context, _ *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Minute); err != nil {

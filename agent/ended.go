@@ -7,21 +7,19 @@ import (
 	"time"
 )
 
-// OnFiberEnded is told of each fiber of [StartFiber] that has completed, or has failed, however it
-// came to that: by its method, in recovery, or by [ResolveFiber]. FiberInfo says which, with the
-// result or the error and the last checkpoint. It is told of failures since nobody else is there to
-// hear of them. It is not told of a fiber that was cancelled, which whoever has cancelled it knows,
-// nor of an end after which the fiber is restarted before.
+// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in
+// recovery, or by [ResolveFiber]. FiberInfo has the status, the result or the error, and the last checkpoint.
+// It is called for failures too, since no caller waits for them. It is not called for a cancelled fiber, since
+// the caller of CancelFiber knows, nor for an end after which the fiber was restarted before the call.
 //
-// It is called, in a task, once it is durable how the fiber has ended, and at least once: that it
-// was told is one segment with what it has written last. Until then the fiber can be neither
-// deleted nor forgotten. When it fails, or its incarnation ends, it is called again, after 30 s
-// doubling to 5 min, at most five times and for at most a day; then it is not told any more, which
-// is reported as "fiber:told", and the fiber stays as it has ended. It may restart the fiber, with
-// [RestartFiber].
+// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
+// segment with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
+// its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times and for at most a
+// day. After that the agent gives up and reports "fiber:told" with the outcome "not told"; the fiber keeps its
+// status. The hook may restart the fiber with [RestartFiber].
 //
-// On a disk that is full the row of a fiber that has ended comes back when there is room; if the
-// incarnation ends before, nobody is told.
+// If the disk is full, the row of an ended fiber is deleted and written again when there is space. If the
+// incarnation ends before that, the hook is not called.
 func OnFiberEnded[O any](m func(*O, context.Context, FiberInfo) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnFiberEnded", m == nil, c.ended != nil)
@@ -29,7 +27,7 @@ func OnFiberEnded[O any](m func(*O, context.Context, FiberInfo) error) Entry[O] 
 	}
 }
 
-// told tells of a fiber that has ended in this task.
+// told reports the end of a fiber in this task, and calls OnFiberEnded if the row asks for it.
 func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
 	c.ended(row.ID)
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("kind", row.Name), slog.String("status", string(row.Status)),
@@ -38,7 +36,7 @@ func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
 	c.report(ctx, "fiber:ended", attrs...)
-	if !row.Tell || c.fibers.hooking[row.ID] { // the hook still has what was restarted: the alarm sees to it
+	if !row.Tell || c.fibers.hooking[row.ID] { // a hook still has the row from before a restart: the alarm retries
 		return c.rearm(ctx)
 	}
 	defer c.hooked(row.ID)()
@@ -46,7 +44,7 @@ func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
 	return errors.Join(err, c.rearm(ctx))
 }
 
-// tell calls OnFiberEnded about a row.
+// tell calls OnFiberEnded for a row.
 func (c *core) tell(ctx context.Context, row *fiberRow) error {
 	failed, err := c.hook(ctx, []*fiberRow{row}, time.Time{}, func(ctx context.Context) error {
 		return c.class.ended(c.self, ctx, infoOf(row))
@@ -61,7 +59,7 @@ func (c *core) tell(ctx context.Context, row *fiberRow) error {
 		outcome = untold.String()
 	default:
 		c.tellReport(ctx, row, "hook failed", failed)
-		return nil // the row says already when it is called again
+		return nil // the row already has the time of the next call
 	}
 	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
 		if !r.Tell || r.Restarts != row.Restarts {

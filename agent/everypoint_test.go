@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// The callbacks of the scenarios. Each writes one line without awaiting, and so once.
+// The callbacks of the scenarios. Each writes one line without awaiting, so the line is written once.
 const (
 	once   agent.Callback[string] = "once"
 	recur  agent.Callback[string] = "recur"  // until it has run some times
@@ -39,7 +39,7 @@ func scenarioClass(o *office) dohost.Class {
 		}))
 }
 
-// times is how often what recurs does.
+// times is the number of runs of each recurring schedule.
 var times = map[string]int{"interval": 3, "cron": 2}
 
 // recur cancels its schedule in the last run.
@@ -73,7 +73,7 @@ func count(lines []string, text string) (n int) {
 	return n
 }
 
-// plan does something in one event, once, however often it is called.
+// plan calls do in one event, once, even if plan itself is repeated.
 func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *clerk) error) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 		return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
@@ -85,7 +85,7 @@ func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *cle
 	})
 }
 
-// watch asks from time to time whether all rows have their alarm.
+// watch checks periodically that all rows have their alarm.
 func watch(ctx context.Context, h *dohosttest.Host) error {
 	for range 3 {
 		h.Advance(1500 * time.Millisecond)
@@ -99,8 +99,7 @@ func watch(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// found compares what a clerk has written with how often each line should be there; and wants
-// nothing else to be left.
+// found compares a clerk's lines with the expected number of each, and expects no other rows.
 func found(ctx context.Context, h *dohosttest.Host, want map[string]int) error {
 	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
 		lines, err := c.lines(ctx)
@@ -166,7 +165,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// checkOrder wants the items in order, the third tried twice and dead; and removes that.
+// checkOrder expects the items in order and the third one dead after two attempts, and removes that one.
 func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 	return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
 		lines, err := c.lines(ctx)
@@ -192,7 +191,7 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 	})
 }
 
-// places are those between which something else is left behind. The race detector makes a run
+// places are the tested places of ends; other code is interrupted between them. The race detector makes a run
 // ten times as long.
 func places() []string {
 	if invariants.Enabled {

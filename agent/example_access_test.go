@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Notebooks is the class's name. A notebook is named after the user that it belongs to.
+// Notebooks is the class's name. A notebook has the name of its user.
 const Notebooks dohost.Namespace[Notebook] = "notebook"
 
 // Notebook is an agent that belongs to a user.
@@ -24,7 +24,7 @@ type Notebook struct{ *agent.Agent[[]string] }
 // User is the identity of a caller.
 type User struct {
 	Name    string
-	Friends []string // whose notebooks the user may read
+	Friends []string // the user may read their notebooks
 }
 
 func notebook(authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)) dohost.Class {
@@ -88,7 +88,7 @@ func byToken(secret string) func(context.Context, *dohost.AccessRequest) (dohost
 	}
 }
 
-// request asks for a notebook of a host, and prints the answer.
+// request asks a host for a notebook, and prints the answer.
 func request(url, header, value string) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`"a line"`))
 	if err != nil {

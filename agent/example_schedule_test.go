@@ -12,16 +12,16 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Kitchen is an agent that reminds of things, and sends orders out one after the other.
+// Kitchen is an agent that sends reminders, and sends orders out one after the other.
 type Kitchen struct {
 	*agent.Agent[struct{}]
 	heard chan string
 }
 
-// Kitchens are all of them.
+// Kitchens is the class's name.
 const Kitchens dohost.Namespace[Kitchen] = "kitchen"
 
-// Note is what a kitchen is reminded of.
+// Note is the payload of a reminder.
 type Note struct{ Text string }
 
 const (
@@ -68,14 +68,14 @@ func withKitchen(
 	after(do, heard)
 }
 
-// A schedule survives the agent's incarnation, and needs no request.
+// A schedule survives the agent's incarnation, and runs without a request.
 func ExampleSchedule() {
 	withKitchen(func(ctx context.Context, k *Kitchen) error {
 		_, err := agent.Schedule(ctx, k, agent.After(10*time.Millisecond), remind, Note{"tea"}, nil)
 		if err != nil {
 			return err
 		}
-		for range 2 { // the second stands for the first
+		for range 2 { // the second call returns the first schedule
 			id, err := agent.Schedule(ctx, k, agent.Cron("30 2 * * *", "Europe/Berlin"), remind, Note{"sleep"}, nil)
 			if err != nil || id == "" {
 				return err
@@ -100,7 +100,7 @@ func ExampleSchedule() {
 	// cron 30 2 * * * Europe/Berlin {"Text":"sleep"}
 }
 
-// An item that fails is kept, and holds up no other.
+// A failed item is kept, and does not block the others.
 func ExampleEnqueue() {
 	withKitchen(func(ctx context.Context, k *Kitchen) error {
 		for _, dish := range []string{"soup", "fish"} {

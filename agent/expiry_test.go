@@ -12,8 +12,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// An ended fiber that is taken away, or restarted, in a Transaction that fails is forgotten when its
-// time comes all the same.
+// If an ended fiber is deleted or restarted in a Transaction that fails, it still expires in time.
 func TestWhatIsTakenBackIsForgottenInTime(t *testing.T) {
 	for name, take := range map[string]func(ctx context.Context, w *worker, id string) error{
 		"restarted": func(ctx context.Context, w *worker, id string) error {
@@ -41,7 +40,7 @@ func TestWhatIsTakenBackIsForgottenInTime(t *testing.T) {
 					if err == nil || !strings.HasSuffix(err.Error(), errNo.Error()) || strings.Contains(err.Error(), "\n") {
 						t.Error(err)
 					}
-					release, err := w.KeepAlive(ctx) // sets the alarm, and takes it back
+					release, err := w.KeepAlive(ctx) // sets the alarm, and deletes it
 					if err != nil {
 						return err
 					}

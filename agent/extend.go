@@ -8,27 +8,27 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Extension is what a package that builds on agents adds to a class: package chat is one. It sees what
-// comes before the class's own hooks do. Fields that are nil see nothing.
+// Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
+// before the class's own. Nil fields are skipped.
 type Extension[O any] struct {
-	// Protocol is what its frames are called: see [dohost.Protocols]. Empty for none of its own.
+	// Protocol is the name of the extension's frames: see [dohost.Protocols]. Empty if it has none.
 	Protocol string
-	// Connect is told of a connection before the frames of the wire are sent to it.
+	// Connect is called for a new connection before the agent sends the frames of the protocol to it.
 	Connect func(*O, context.Context, *Conn) error
-	// Message has what is not a frame of the agent's own wire, and says whether it was its.
+	// Message handles frames that are not part of the agent's own protocol, and reports whether it did.
 	Message func(*O, context.Context, *Conn, dohost.Frame) (handled bool, err error)
-	// Request has HTTP requests that are not for a WebSocket, and says whether it has answered.
+	// Request handles HTTP requests other than WebSocket upgrades, and reports whether it answered.
 	Request func(*O, http.ResponseWriter, *http.Request) (handled bool)
-	// Close is told, once, that a connection has ended, also of one that was turned away.
+	// Close is called once when a connection has ended, even if the agent refused it.
 	Close func(*O, context.Context, *Conn)
-	// Cancelled is told of a fiber of [StartFiber] that [CancelFiber] ends, in the segment in which that
-	// does. The fiber's method may still run, and may never have begun. If it fails the fiber goes on.
+	// Cancelled is called for a fiber of [StartFiber] that [CancelFiber] ends, in the same segment. The fiber's
+	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Look tells operators what it keeps in an agent, behind what every agent has: see [dohost.OnLook].
+	// Look lists the extension's items in an agent for operators, after the agent's own: see [dohost.OnLook].
 	Look func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error]
 }
 
-// Extend adds an extension. Those that come first see everything first.
+// Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return func(c *class) {
 		x := extension{protocol: e.Protocol, look: e.Look}
@@ -53,7 +53,7 @@ func Extend[O any](e Extension[O]) Entry[O] {
 	}
 }
 
-// extension is an Extension of whatever struct.
+// extension is an Extension for a struct of any type.
 type extension struct {
 	protocol string
 
@@ -119,7 +119,7 @@ func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
 	return nil
 }
 
-// extendedLook tells operators what the extensions keep, and says whether more is wanted.
+// extendedLook lists the extensions' items for operators, and reports whether the caller wants more.
 func (c *class) extendedLook(ctx context.Context, v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 	for _, x := range c.extensions {
 		if x.look == nil {
@@ -134,7 +134,7 @@ func (c *class) extendedLook(ctx context.Context, v *dohost.View, yield func(doh
 	return true
 }
 
-// protocols are what agents of the class speak.
+// protocols returns the protocols of the class's agents.
 func (c *class) protocols() []string {
 	all := []string{"agent"}
 	for _, x := range c.extensions {
@@ -145,7 +145,7 @@ func (c *class) protocols() []string {
 	return all
 }
 
-// Mistake makes [dohost.Open] fail with err: what a package that builds on agents has found wrong.
+// Mistake makes [dohost.Open] fail with err, for mistakes found by a package that builds on agents.
 func Mistake[O any](err error) Entry[O] {
 	return func(c *class) { c.errs = append(c.errs, err) }
 }

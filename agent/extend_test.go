@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// An extension sees everything before the class does, and what it takes the class does not see.
+// An extension's hooks run before the class's. The class does not see an event that the extension handles.
 func TestExtension(t *testing.T) {
 	closed := make(chan string, 4)
 	extension := func(name string) agent.Entry[room] {
@@ -73,7 +73,7 @@ func TestExtension(t *testing.T) {
 	}
 }
 
-// What an extension has found wrong is an error of Open.
+// Open returns the error of an extension.
 func TestMistakeOfAnExtension(t *testing.T) {
 	wrong := errors.New("a chat without a model")
 	_, err := dohost.Open(t.TempDir(), nil, roomClass(agent.Mistake[room](wrong)))
@@ -82,8 +82,7 @@ func TestMistakeOfAnExtension(t *testing.T) {
 	}
 }
 
-// A quiet kind is gone on with, whatever the class's hooks would decide about others, and its end is
-// nothing to them.
+// A fiber of a quiet kind resumes without the class's hooks, and they are not called for its end.
 func TestQuietFibers(t *testing.T) {
 	for name, quiet := range map[string]bool{"quiet": true, "others": false} {
 		t.Run(name, func(t *testing.T) {
@@ -111,8 +110,8 @@ func TestQuietFibers(t *testing.T) {
 	}
 }
 
-// An extension is told of a fiber that is cancelled, also before its first step, in the same segment: if
-// that is refused or taken back nothing has happened.
+// An extension's hook runs for a cancelled fiber, also before its first step, in the same segment: if the hook
+// fails or the segment is rolled back, the fiber is not cancelled.
 func TestExtensionIsToldOfCancelledFibers(t *testing.T) {
 	refused := errors.New("not this one")
 	var told []string

@@ -68,7 +68,7 @@ func TestStartsThatWereCutOffAreCounted(t *testing.T) {
 		{run{Life: "before", Starts: 5}, 5, true},
 		{run{Life: "before", Starts: 4}, 5, false},
 		{run{Life: "before", Starts: 500}, -1, false},
-		{run{Life: "now", Starts: 5}, 5, false}, // it goes on
+		{run{Life: "now", Starts: 5}, 5, false}, // it is running
 		{run{Starts: 5}, 5, false},
 	} {
 		if got := tt.run.hopeless("now", tt.most); got != tt.want {
@@ -77,8 +77,8 @@ func TestStartsThatWereCutOffAreCounted(t *testing.T) {
 	}
 }
 
-// TestCronJobRunsOnceWhenTheClockIsSetBack ends a run after the clock was set back to before the time
-// for which the run was due.
+// TestCronJobRunsOnceWhenTheClockIsSetBack ends a run after the clock was set back to before the run's due
+// time.
 func TestCronJobRunsOnceWhenTheClockIsSetBack(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	j := job{Kind: KindCron, Cron: "0 12 * * *", Due: noon, Run: run{Life: "a", Started: noon}}

@@ -15,13 +15,13 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// These errors say that there is no fiber to stash for.
+// The errors of Stash and SetCheckpoint without an open fiber.
 var (
 	ErrNoFiber   = errors.New("agent: the context is not a fiber's")
 	ErrFiberDone = errors.New("agent: the fiber has ended")
 )
 
-// FiberStatus is how far a fiber has come.
+// FiberStatus is the state of a fiber.
 type FiberStatus string
 
 // The statuses of a fiber. The last four are final, except that an interrupted one can be
@@ -32,15 +32,15 @@ const (
 	FiberCompleted   FiberStatus = "completed"   // its method has returned
 	FiberFailed      FiberStatus = "failed"      // it has failed too often
 	FiberCancelled   FiberStatus = "cancelled"   // by CancelFiber
-	FiberInterrupted FiberStatus = "interrupted" // and nothing goes on with it: see ResolveFiber
+	FiberInterrupted FiberStatus = "interrupted" // its kind is not registered any more: see ResolveFiber
 )
 
-// fiberRow is a fiber on the disk. One that was started is kept after its end, one that was run
-// is not.
+// fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
+// one of RunFiber does not.
 type fiberRow struct {
 	ID       string
 	Name     string // or its kind
-	Life     string // that works on it
+	Life     string // the incarnation that works on it
 	Started  bool   // by StartFiber
 	Key      string
 	Status   FiberStatus
@@ -51,7 +51,7 @@ type fiberRow struct {
 	Retries  int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
 	Failures int    `msgpack:",omitempty"` // errors that its method has returned
 	Stalls   int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
-	Number   uint64 // in the order in which the agent's fibers came
+	Number   uint64 // in the order of creation within the agent
 	Created  int64
 	Began    int64
 	Updated  int64
@@ -59,8 +59,8 @@ type fiberRow struct {
 	Expires  int64 // when an ended one is forgotten; zero for never
 	Restarts int   `msgpack:",omitempty"` // by RestartFiber
 
-	// Of the hook that is to be called about it, for its recovery or its end.
-	Tell  bool  `msgpack:",omitempty"` // it has ended, and OnFiberEnded is still to be told
+	// The state of the hook for the fiber's recovery or its end.
+	Tell  bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
 	Hooks int   // runs of the hook that have begun
 	Lost  int64 // when the first of them did
 	Again int64 // when the next may
@@ -87,7 +87,7 @@ func (r *fiberRow) exhausted(more int) bool {
 // fiber could end its process forever.
 const maxAttempts = 10_000
 
-// lost says that a row is open, and that this life does not work on it.
+// lost reports whether a row is open and this incarnation does not work on it.
 func (r *fiberRow) lost(life string) bool { return r.open() && r.Life != life }
 
 var fiberRows = dohost.Collection[fiberRow]{
@@ -116,7 +116,7 @@ func (c *core) insertFiber(ctx context.Context, row fiberRow) error {
 	return fiberRows.Insert(ctx, c.store(), row)
 }
 
-// when is a row's place in an index that has not all rows.
+// when returns a row's key in a partial index, or "" for a row that is not in it.
 func when(in bool, k dohost.Key) dohost.Key {
 	if in {
 		return k
@@ -124,14 +124,14 @@ func when(in bool, k dohost.Key) dohost.Key {
 	return ""
 }
 
-// fibers is what an incarnation knows of the fibers that it works on.
+// fibers is the state of an incarnation's fibers.
 type fibers struct {
-	calls   map[string]*running      // that have not returned
+	calls   map[string]*running      // calls in progress
 	waiters map[string]chan struct{} // closed when the fiber has ended
 	hooking map[string]bool          // rows that a hook has, outside the constructor
 	handing bool                     // OnRecovery has rows, or is about to
 	left    bool                     // recovery has left rows until OnStart has succeeded
-	moreAt  time.Time                // when recovery goes on with rows that it has left
+	moreAt  time.Time                // when recovery continues with rows that it has left
 	taken   bool                     // a row was taken up since the alarm was set, so there is one that is open
 	waits   bool                     // some row may wait for the next run of its hook
 	none    bool                     // there is no row about which anything is to be done: see arm
@@ -147,14 +147,14 @@ type running struct {
 	restarts int // of the fiber, when the call began
 	cancel   context.CancelCauseFunc
 
-	// Owned by whoever holds the turn.
+	// Owned by the holder of the turn.
 	over bool          // a started fiber's method has returned
-	left chan struct{} // closed when the call has returned; nil while nobody waits for that
+	left chan struct{} // closed when the call has returned; nil without a waiter
 }
 
 type fiberKey struct{}
 
-// FiberID returns the id of the fiber whose context ctx is.
+// FiberID returns the id of the fiber that runs with ctx.
 func FiberID(ctx context.Context) (id string, ok bool) {
 	f, ok := ctx.Value(fiberKey{}).(*running)
 	if !ok {
@@ -163,10 +163,10 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 	return f.id, true
 }
 
-// Stash keeps v, as JSON, as the checkpoint of the fiber whose context ctx is, in place of the
-// one before. It is on disk when Stash returns. With the turn, all that was written before is
-// too, and the turn is held meanwhile; inside an Await Stash takes the turn by itself. A fiber with many
-// small steps does better with [SetCheckpoint].
+// Stash saves v, as JSON, as the checkpoint of the fiber that runs with ctx, and replaces the previous one. The
+// checkpoint is on disk when Stash returns. If ctx holds the turn, all earlier writes are on disk too, and
+// Stash keeps the turn while it waits; inside an Await, Stash acquires the turn itself. For a fiber with many
+// small steps use [SetCheckpoint].
 //
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
@@ -185,9 +185,9 @@ func Stash(ctx context.Context, v any) error {
 	return f.c.store().Sync(ctx)
 }
 
-// SetCheckpoint keeps v like [Stash], but does not wait: it is part of what the event writes, and
-// durable with that, before anything leaves the agent. So it goes together with other writes, in
-// a [dohost.Transaction] too. It wants a ctx that holds the turn.
+// SetCheckpoint saves v like [Stash], but does not wait: the checkpoint commits with the event's other writes,
+// and is durable before any output leaves the agent. It can be combined with other writes, also in a
+// [dohost.Transaction]. It wants a ctx that holds the turn.
 //
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrNoTurn], [dohost.ErrFenced]; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
@@ -199,7 +199,7 @@ func SetCheckpoint(ctx context.Context, v any) error {
 	return f.stash(ctx, snapshot)
 }
 
-// checkpointOf is the fiber whose context ctx is, and v as its checkpoint.
+// checkpointOf returns the fiber that runs with ctx, and v encoded as its checkpoint.
 func checkpointOf(ctx context.Context, v any) (f *running, snapshot []byte, err error) {
 	f, ok := ctx.Value(fiberKey{}).(*running)
 	if !ok {
@@ -230,11 +230,10 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 	return err
 }
 
-// RunFiber runs fn as a fiber and returns what fn does. Its row is durable before fn begins, for
-// which the turn is given up, as in an Await, and goes in the segment of fn's last step. If the
-// incarnation ends before, [OnInterrupted] is told by a later one; this call's caller gets
-// [dohost.ErrFenced]. fn is not repeated. Its ctx holds the turn, and is cancelled by
-// [CancelFiber].
+// RunFiber runs fn as a fiber and returns its result. The fiber's row is durable before fn begins; RunFiber
+// gives up the turn for that, as in an Await. The segment of fn's last step deletes the row. If the incarnation
+// ends first, a later one calls [OnInterrupted], and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
+// repeated. Its ctx holds the turn, and [CancelFiber] cancels it.
 //
 // Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";
 // those of [dohost.Collection].
@@ -286,7 +285,7 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 	return row.ID, err
 }
 
-// there says whether a fiber that is about to begin was cancelled meanwhile.
+// there returns an error if a fiber was cancelled before it began.
 func (c *core) there(ctx context.Context, id string) error {
 	_, ok, err := fiberRows.Get(ctx, c.store(), id)
 	if err == nil && !ok {
@@ -299,24 +298,24 @@ func (c *core) there(ctx context.Context, id string) error {
 // in bytes.
 const maxName = 256
 
-// reserved begins the names of fibers, and of collections, that are not the program's.
+// reserved begins the names of fibers and collections that programs cannot use.
 const reserved = "dohost."
 
 const (
-	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row takes nearly 2 MiB, and has to
-	// take what recovery adds.
+	// maxCheckpoint bounds checkpoints, in bytes of JSON: a row holds nearly 2 MiB, and needs room for the
+	// fields that recovery adds.
 	maxCheckpoint = 2<<20 - 64<<10
 	// maxFailure bounds how much of an error's text a row keeps, in bytes.
 	maxFailure = 4 << 10
 )
 
-// text is what a row keeps of an error.
+// text returns the part of an error's text that a row keeps.
 func text(err error) string {
 	s := err.Error()
 	return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "")
 }
 
-// enter makes a context in which the fiber runs, which CancelFiber can cancel.
+// enter makes the fiber's context. CancelFiber can cancel it.
 func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, inner context.Context, end func()) {
 	f = &running{c: c, id: id, restarts: restarts}
 	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))
@@ -333,8 +332,8 @@ func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, 
 	}
 }
 
-// endRun takes the row away, in the segment of the fiber's last step. After the end of the
-// incarnation it cannot, and the row stays.
+// endRun deletes the row, in the segment of the fiber's last step. After the end of the incarnation it cannot,
+// and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	if err := c.remove(ctx, id); err != nil {
 		return err
@@ -348,7 +347,7 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	return c.rearm(ctx)
 }
 
-// remove takes a row away, in the segment of what was done last if that has room.
+// remove deletes a row, in the segment of the last writes if that has room.
 func (c *core) remove(ctx context.Context, id string) error {
 	return fresh(ctx, func() error {
 		_, err := fiberRows.Delete(ctx, c.store(), id)
@@ -356,7 +355,7 @@ func (c *core) remove(ctx context.Context, id string) error {
 	})
 }
 
-// ended wakes who waits for a fiber, to look whether it has ended.
+// ended wakes the waiters of a fiber to check its status.
 func (c *core) ended(id string) {
 	if ch, ok := c.fibers.waiters[id]; ok {
 		close(ch)
@@ -364,8 +363,8 @@ func (c *core) ended(id string) {
 	}
 }
 
-// fresh does something small again, in a segment of its own, if there was no room for it in the
-// one that the user has filled.
+// fresh calls do, and calls it again in a new segment if the current one, which the user filled, has no room
+// for it.
 func fresh(ctx context.Context, do func() error) error {
 	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
@@ -376,7 +375,7 @@ func fresh(ctx context.Context, do func() error) error {
 	return err
 }
 
-// decode decodes a snapshot, and says whether there is one.
+// decode decodes a snapshot, and reports whether there is one.
 func decode(snapshot []byte, v any) (bool, error) {
 	if snapshot == nil {
 		return false, nil

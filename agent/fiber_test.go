@@ -16,20 +16,20 @@ import (
 
 type none struct{}
 
-// worker is an agent whose fibers and hooks a test writes.
+// worker is an agent with the fibers and hooks of a test.
 type worker struct {
 	*agent.Agent[none]
 	*shift
 }
 
-// shift is a test's part of all workers.
+// shift is the test's part of all workers.
 type shift struct {
 	run      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error
 	hook     func(w *worker, ctx context.Context, i *agent.Interrupted) error
 	recovery func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error
 	ended    func(w *worker, ctx context.Context, i agent.FiberInfo) error
 	errand   func(w *worker, ctx context.Context, text string) error
-	events   []string // what happened, with the second in which it did
+	events   []string // each event with its second
 	begun    time.Time
 }
 
@@ -107,7 +107,7 @@ func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo)
 
 func evict(h *dohosttest.Host) { h.Evict(workers.Get(h, "a").ID(), dohost.Fence) }
 
-// alarm is when the worker's alarm is due, from now.
+// alarm returns the time from now to the worker's alarm.
 func alarm(t *testing.T, h *dohosttest.Host) (d time.Duration, set bool) {
 	t.Helper()
 	info, err := h.Host().Inspect(t.Context(), workers.Get(h, "a").ID())
@@ -124,7 +124,7 @@ func same[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// words joins what is to be compared.
+// words joins values for comparison.
 func words(all ...any) string { return strings.TrimSpace(fmt.Sprintln(all...)) }
 
 func (w *shift) happened(t *testing.T, want ...string) {
@@ -136,7 +136,7 @@ func (w *shift) happened(t *testing.T, want ...string) {
 
 func sleep(ctx context.Context, d time.Duration) error { return dohost.Sleep(ctx, d) }
 
-// A fiber that was run is there while it runs, and leaves nothing.
+// A fiber of RunFiber is listed while it runs, and leaves no row.
 func TestRunFiberLeavesNothing(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -167,7 +167,7 @@ func TestRunFiberLeavesNothing(t *testing.T) {
 	})
 }
 
-// An end of the incarnation is no failure of the fiber, and a failure is no end.
+// The end of an incarnation is not a failure of the fiber, and a failure is not an interruption.
 func TestOnlyAnEndInterrupts(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		var stashed string
@@ -199,7 +199,7 @@ func TestOnlyAnEndInterrupts(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		h.Advance(time.Minute) // nobody asks for it
+		h.Advance(time.Minute) // without a request
 		w.happened(t, `60s first interrupted at "half of first" true, attempt 0`, `60s bare interrupted at "" false, attempt 0`,
 			`60s last interrupted at "half of last" true, attempt 0`)
 		if _, set := alarm(t, h); set {
@@ -208,7 +208,7 @@ func TestOnlyAnEndInterrupts(t *testing.T) {
 	})
 }
 
-// Recovery needs no request: the process comes back, and the fibers go on at once.
+// Recovery needs no request: when the process has restarted, the fibers resume immediately.
 func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -234,7 +234,7 @@ func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
 	})
 }
 
-// What fails is called again at once, and not for ever; panics and ends count like errors.
+// A failed method is called again immediately, up to a limit; panics and ends count like errors.
 func TestRetriesAreBounded(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -281,15 +281,15 @@ func TestRetriesAreBounded(t *testing.T) {
 	})
 }
 
-// A hook that always fails is called five times, further and further apart, over the ends of
-// processes too; meanwhile the agent serves.
+// A hook that always fails is called five times, with growing delays, across ends of processes too; between the
+// calls the agent serves requests.
 func TestAHookIsNotTriedForEver(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
 		switch i.Attempt {
 		case 2:
-			return sleep(ctx, time.Hour) // and dies in it
+			return sleep(ctx, time.Hour) // and dies during the call
 		case 3:
 			panic("before it has given up the turn once")
 		}
@@ -308,7 +308,7 @@ func TestAHookIsNotTriedForEver(t *testing.T) {
 			t.Error("the caller was answered")
 		}
 		h.Advance(100 * time.Second)
-		h.Kill() // in the third hook
+		h.Kill() // during the third call
 		h.Advance(time.Hour)
 		w.happened(t, "1s hook 0", "31s hook 1", "91s hook 2", "211s hook 3", "451s hook 4")
 		var dead []agent.FiberInfo
@@ -342,7 +342,7 @@ func TestAHookIsNotTriedForEver(t *testing.T) {
 	})
 }
 
-// A fiber is known from before its first step, so a bug there is no loss.
+// A fiber has a row before its first step, so a panic there does not lose it.
 func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		w.note("%s interrupted", i.Name)
@@ -361,7 +361,7 @@ func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
 	})
 }
 
-// A hook that fails after it has handed the fiber over has handed it over.
+// A hook that fails after it has handed over the fiber has still handed it over.
 func TestAHandOverCountsAtOnce(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
@@ -383,7 +383,7 @@ func TestAHandOverCountsAtOnce(t *testing.T) {
 	})
 }
 
-// A hook that hangs holds up the agent for as long as a constructor may take, and once.
+// A hanging hook delays the agent for as long as a constructor may take, and only once.
 func TestAHungHookLetsTheAgentServe(t *testing.T) {
 	w := &shift{}
 	var hang chan struct{}
@@ -403,13 +403,13 @@ func TestAHungHookLetsTheAgentServe(t *testing.T) {
 		}
 		close(hang)
 		h.Advance(time.Hour)
-		if n := len(w.events); n != 2 { // the second is in a task, and returns
+		if n := len(w.events); n != 2 { // the second call is in a task, and returns
 			t.Errorf("%d runs of the hook: %v", n, w.events)
 		}
 	})
 }
 
-// Interrupted fibers for which the constructor has no time left are the alarm's.
+// If the constructor has no time left for interrupted fibers, the alarm handles them.
 func TestTheGateOpensAfterTenSeconds(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
@@ -433,7 +433,7 @@ func TestTheGateOpensAfterTenSeconds(t *testing.T) {
 		}
 		do(t, h, func(context.Context, *worker) error { w.note("served"); return nil })
 		h.Advance(2 * time.Minute)
-		// The second was given the rest of the time, and is tried again like one that failed.
+		// The second hook got the rest of the time, and is called again like a failed one.
 		w.happened(t, "1s hook of 0", "7s hook of 1", "11s served", "12s hook of 2", "12s hook of 3", "37s hook of 1")
 	})
 }
@@ -465,7 +465,7 @@ func TestKeysMakeStartingIdempotent(t *testing.T) {
 			if _, err := agent.RunFiber(ctx, w, "", func(context.Context) (none, error) { return none{}, nil }); !isLimit(err) {
 				t.Error(err)
 			}
-			// What is rolled back was not started.
+			// A rolled-back start starts nothing.
 			err = dohost.Transaction(ctx, func(ctx context.Context) error {
 				_, err := agent.StartFiber(ctx, w, job, 9, &agent.FiberOptions{Key: "gone"})
 				return errors.Join(err, errors.New("no"))
@@ -483,7 +483,7 @@ func isLimit(err error) bool {
 	return ok
 }
 
-// Whoever waits is told, also of a fiber that somebody else cancels.
+// Every waiter is notified, also if another caller cancels the fiber.
 func TestWaitingAndCancelling(t *testing.T) {
 	w := &shift{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Duration(f.Checkpoint())*time.Second); err != nil {
@@ -526,7 +526,7 @@ func TestWaitingAndCancelling(t *testing.T) {
 	})
 }
 
-// Fibers that have ended are kept as long as their kind says, and can be listed until then.
+// Ended fibers are kept for the retention period of their kind, and can be listed until then.
 func TestEndedFibersAreForgotten(t *testing.T) {
 	w := &shift{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
 		if f.Checkpoint() == 2 {
@@ -572,7 +572,7 @@ func TestEndedFibersAreForgotten(t *testing.T) {
 	})
 }
 
-// A newer program that does not know a kind leaves its fibers for somebody to decide.
+// If a newer program does not have a fiber's kind, the fiber waits for an operator's decision.
 func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
 	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -622,7 +622,7 @@ func TestStashNeedsItsFiber(t *testing.T) {
 				id, _ := agent.FiberID(outer)
 				info, _, err := agent.InspectFiber(outer, a, id)
 				same(t, "each has its own", string(info.Snapshot), `"outer"`)
-				// Inside an Await Stash takes the turn by itself.
+				// Inside an Await, Stash acquires the turn itself.
 				_, err2 := dohost.Await(outer, func(ctx context.Context) (none, error) { return none{}, agent.Stash(ctx, "away") })
 				info, _, err3 := agent.InspectFiber(outer, a, id)
 				same(t, "from an Await", string(info.Snapshot), `"away"`)
@@ -639,7 +639,7 @@ func TestStashNeedsItsFiber(t *testing.T) {
 	})
 }
 
-// An agent that is kept alive is not idle, wakes once if it is ended, and goes when it is let go.
+// An agent that is kept alive is not idle, wakes once after an end, and can be evicted after the release.
 func TestKeepAlive(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -670,7 +670,7 @@ func TestKeepAlive(t *testing.T) {
 		if h.Host().IsLive(id) {
 			t.Error("it is still in memory")
 		}
-		// An end takes the holders along: the heartbeat comes once more.
+		// The end of an incarnation ends its KeepAlive calls: the heartbeat comes once more.
 		do(t, h, func(ctx context.Context, a *worker) (err error) {
 			first, err = a.KeepAlive(ctx)
 			return err
@@ -697,7 +697,7 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// No fiber has an empty id, as no schedule has and no item: a client may ask for it.
+// No fiber, schedule or item has an empty id: a client may ask for one.
 func TestNoFiberHasAnEmptyID(t *testing.T) {
 	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, w *worker) error {

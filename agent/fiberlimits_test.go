@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// interrupted has a fiber that was run be interrupted, a second after the start.
+// interrupted interrupts a fiber of RunFiber, a second after its start.
 func interrupted(t *testing.T, h *dohosttest.Host) {
 	t.Helper()
 	client := h.Client(func(ctx context.Context) error {
@@ -62,7 +62,7 @@ func TestManyLargeCheckpointsAreRecovered(t *testing.T) {
 	})
 }
 
-// What cannot be kept of a result fails the fiber, and does not have it done again.
+// A result that is too large fails the fiber, and does not repeat its work.
 func TestAResultThatDoesNotFit(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
@@ -123,7 +123,7 @@ func TestACancellationThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// A successor that ends lives without getting any further is given up like a hook that fails.
+// A successor that ends incarnations without progress is given up like a failing hook.
 func TestResumingIsBounded(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
@@ -143,7 +143,7 @@ func TestResumingIsBounded(t *testing.T) {
 	})
 }
 
-// A busy agent does not put off what waits for its alarm.
+// A busy agent does not postpone the work of its alarm.
 func TestWhatWaitsForTheAlarmIsNotPutOff(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, _ *agent.Interrupted) error {
 		w.note("told")
@@ -172,7 +172,7 @@ func TestWhatWaitsForTheAlarmIsNotPutOff(t *testing.T) {
 	})
 }
 
-// Whoever waits is told of a fiber that recovery gives up.
+// If recovery gives up a fiber, its waiters are notified.
 func TestWaitingForWhatIsGivenUp(t *testing.T) {
 	w := &shift{
 		run:  func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 100*time.Hour) },
@@ -186,7 +186,7 @@ func TestWaitingForWhatIsGivenUp(t *testing.T) {
 			})
 		})
 		h.Advance(time.Second)
-		s := start(t, h, 1, nil) // behind a hook that uses up the constructor's time
+		s := start(t, h, 1, nil) // after a hook that uses up the constructor's time
 		h.Advance(time.Second)
 		evict(h)
 		_ = client.Wait()
@@ -247,7 +247,7 @@ func onNarrow(
 	})
 }
 
-// Work that has not come to its end is not given up for want of room.
+// Unfinished work is not given up for lack of space.
 func TestAFullDiskLosesNoWork(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -284,7 +284,7 @@ func TestAFullDiskLosesNoWork(t *testing.T) {
 	})
 }
 
-// A failure that could not be noted counts once, and does not undo a cancellation that comes first.
+// A failure that could not be written counts once later, and does not undo an earlier cancellation.
 func TestAFailureThatIsNotedLater(t *testing.T) {
 	for want, calls := range map[agent.FiberStatus]string{agent.FiberCompleted: "[0 1]", agent.FiberCancelled: "[0]"} {
 		t.Run(string(want), func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestAFailureThatIsNotedLater(t *testing.T) {
 				disk.SetFree(0)
 				time.Sleep(11500 * time.Millisecond) // the agent looks for room once a second
 				disk.SetFree(1 << 40)
-				time.Sleep(200 * time.Millisecond) // and the store ten times
+				time.Sleep(200 * time.Millisecond) // and the store ten times a second
 				if want == agent.FiberCancelled {
 					err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
 						_, err := agent.CancelFiber(ctx, w, s.ID)
@@ -330,8 +330,7 @@ func TestAFailureThatIsNotedLater(t *testing.T) {
 	}
 }
 
-// Where there is no room for a hook's run, on the disk or among the tasks, the alarm comes once in
-// a second and not at once.
+// If the disk or the task limit has no room for a hook call, the alarm rings once a second and not immediately.
 func TestTheAlarmDoesNotSpin(t *testing.T) {
 	for name, full := range map[string]bool{"disk": true, "tasks": false} {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +366,7 @@ func TestTheAlarmDoesNotSpin(t *testing.T) {
 				}
 				time.Sleep(25 * time.Second)
 				before := h.Stats().Records
-				time.Sleep(15 * time.Second) // the hook's time comes after five
+				time.Sleep(15 * time.Second) // the hook is due after five
 				if n := h.Stats().Records - before; n < 3 || n > 100 {
 					t.Errorf("%d records in 15 s", n)
 				}
@@ -377,7 +376,7 @@ func TestTheAlarmDoesNotSpin(t *testing.T) {
 	}
 }
 
-// Rows that wait are not looked at until their time has come, however large they are.
+// Rows that wait are not read before they are due, even if they are large.
 func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
 	rings := 0
 	w := &shift{hook: func(*worker, context.Context, *agent.Interrupted) error { return errNo }}
@@ -405,7 +404,7 @@ func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
 	})
 }
 
-// A result for which the row has no room fails the fiber on a full disk too, once there is room.
+// A result that is too large for the row fails the fiber on a full disk too, once there is space.
 func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
 	w := &shift{}
 	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -437,7 +436,7 @@ func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
 	})
 }
 
-// What ends on a full disk has the checkpoint that it has last stashed, for whoever restarts it.
+// A fiber that ends on a full disk keeps its last checkpoint for a restart.
 func TestTheLastCheckpointComesBack(t *testing.T) {
 	w := &shift{}
 	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -480,7 +479,7 @@ func fill(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// A hook that has filled its segment has done its work, and is not called again.
+// A hook that has filled its segment has succeeded, and is not called again.
 func TestAHookThatFillsItsSegment(t *testing.T) {
 	w := &shift{}
 	w.hook = func(wr *worker, ctx context.Context, _ *agent.Interrupted) error {
@@ -495,8 +494,8 @@ func TestAHookThatFillsItsSegment(t *testing.T) {
 	})
 }
 
-// TestAFiberThatIsResumedTwiceRunsOnce has the first time be taken back. What it has written
-// leaves no room for its end, which so is a segment of its own.
+// TestAFiberThatIsResumedTwiceRunsOnce rolls back the first resume. The fiber's writes fill their segment, so
+// its end is a segment of its own.
 func TestAFiberThatIsResumedTwiceRunsOnce(t *testing.T) {
 	w := &shift{}
 	w.run = func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -525,7 +524,7 @@ func TestAFiberThatIsResumedTwiceRunsOnce(t *testing.T) {
 	})
 }
 
-// A hook's time is kept in an incarnation that had no room for all fibers when it began.
+// A hook is called on time in an incarnation that had no room for all fibers when it began.
 func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
 	w := &shift{}
 	w.hook = func(*worker, context.Context, *agent.Interrupted) error { w.note("hook"); return errNo }
@@ -561,7 +560,7 @@ func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
 	})
 }
 
-// fullForAWhile has a disk be full from a second on, and then have room again.
+// fullForAWhile fills the disk after a second, and later frees it again.
 func fullForAWhile(disk *objectstore.FS) {
 	time.Sleep(time.Second)
 	disk.SetFree(0)

@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// FiberInfo is what is known of a fiber.
+// FiberInfo describes a fiber.
 type FiberInfo struct {
 	ID       string          `json:"id"`
 	Name     string          `json:"name"` // or its kind
@@ -36,8 +36,8 @@ func infoOf(r *fiberRow) FiberInfo {
 	}
 }
 
-// tries is how often a fiber has failed or was interrupted; of one that was run, how often its hook
-// was called.
+// tries returns how often a fiber failed or was interrupted; for a fiber of RunFiber, how often its hook was
+// called.
 func (r *fiberRow) tries() int {
 	if r.Started {
 		return r.Attempt
@@ -60,7 +60,7 @@ func infosOf(rows []dohost.Row[fiberRow]) []FiberInfo {
 	return infos
 }
 
-// final says that a started fiber has come to its end.
+// final reports whether a started fiber has ended.
 func (s FiberStatus) final() bool { return s != FiberPending && s != FiberRunning }
 
 // FiberQuery selects fibers. The zero FiberQuery, and nil, select the newest 50 started ones.
@@ -117,7 +117,7 @@ func fiberOf(ctx context.Context, a Ref, id string) (row dohost.Row[fiberRow], o
 	return fiberRows.Get(ctx, a.base().store(), id)
 }
 
-// InspectFiber returns what is known of a fiber; of one that [RunFiber] ran, until it ends.
+// InspectFiber returns the description of a fiber. A fiber of [RunFiber] is found until it ends.
 func InspectFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
 	row, ok, err := fiberOf(ctx, a, id)
 	if err != nil || !ok {
@@ -126,7 +126,7 @@ func InspectFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok boo
 	return infoOf(&row.Value), true, nil
 }
 
-// InspectFiberByKey returns what is known of the fiber that was started with a key.
+// InspectFiberByKey returns the description of the fiber that was started with a key.
 func InspectFiberByKey(ctx context.Context, a Ref, key string) (info FiberInfo, ok bool, err error) {
 	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key), Limit: 1})
 	if err != nil || len(rows) == 0 || key == "" {
@@ -135,8 +135,8 @@ func InspectFiberByKey(ctx context.Context, a Ref, key string) (info FiberInfo, 
 	return infoOf(&rows[0].Value), true, nil
 }
 
-// WaitFiber returns when a fiber has come to its end, or is dead, with the turn given up meanwhile.
-// ok is false if there is no such fiber. A ctx that ends ends the waiting.
+// WaitFiber returns when a fiber has ended or is dead. It gives up the turn while it waits. ok is false if
+// there is no such fiber. The end of ctx ends the wait.
 //
 // Errors: the ctx's cause, and those of [dohost.Recv].
 func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
@@ -160,8 +160,8 @@ func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, 
 	}
 }
 
-// CancelFiber ends a fiber: its context is cancelled, and what it returns is ignored. It says
-// whether there was one that had not ended.
+// CancelFiber ends a fiber: it cancels the fiber's context and ignores its result. It reports whether there was
+// a fiber that had not ended.
 func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
 	row, ok, err := fiberOf(ctx, c, id)
@@ -197,12 +197,11 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	return true, c.rearm(ctx)
 }
 
-// RestartFiber has a fiber that [StartFiber] started go on again, from its last checkpoint, as if it
-// had never failed or been interrupted: one that has failed or was cancelled, is interrupted or
-// dead. It runs as a task of its own, once that is durable, and when a call of its method that was
-// cancelled has returned. [OnFiberEnded] is not told of the end before any more. RestartFiber says
-// whether there was such a fiber: of one that has completed it says no, since finished work is not
-// done again.
+// RestartFiber restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
+// last checkpoint, with all counts at zero. The fiber runs as a separate task, once the restart is durable and
+// a cancelled call of its method has returned. [OnFiberEnded] is no longer called for the previous end.
+// RestartFiber reports whether it restarted the fiber: it does not restart a completed one, since finished work
+// does not run again.
 //
 // Errors: one for a kind that the class does not have; [dohost.ErrOverloaded] when the object has
 // too many tasks.
@@ -216,7 +215,7 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	if _, ok := c.class.kinds[r.Name]; !ok {
 		return false, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, r.Name)
 	}
-	if _, err := c.firstExpiry(ctx); err != nil { // before there is anything that may be taken back
+	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
 	}
 	c.renew(r, time.Now().UnixMilli())
@@ -236,7 +235,7 @@ func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	return true, nil
 }
 
-// renew makes the row of a fiber that has ended that of one that has not begun, in this life.
+// renew turns the row of an ended fiber into that of a pending fiber of this incarnation.
 func (c *core) renew(r *fiberRow, now int64) {
 	r.Life, r.Status, r.Updated, r.Restarts = c.life, FiberPending, now, r.Restarts+1
 	r.Attempt, r.Failures, r.Stalls = 0, 0, 0
@@ -244,8 +243,8 @@ func (c *core) renew(r *fiberRow, now int64) {
 	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
 }
 
-// ResolveFiber says how a fiber has ended with which nothing goes on, since the class does not
-// have its kind any more. It says whether there was such a fiber.
+// ResolveFiber sets the final status of a fiber that has the status interrupted because its kind is no longer
+// registered. It reports whether there was such a fiber.
 //
 // Errors: one for a status that is not completed, failed or cancelled.
 func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bool, error) {
@@ -264,9 +263,9 @@ func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bo
 	return true, c.rearm(ctx)
 }
 
-// DeleteFibers forgets started fibers that have ended: those that q selects, of which an
-// interrupted one must be asked for by its status; none of which [OnFiberEnded] is still to be
-// told. At most q.Limit, which here means 100 if it is zero and is at most 500. It returns how many.
+// DeleteFibers deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
+// only if q lists that status, and none with a pending call of [OnFiberEnded]. It deletes at most q.Limit
+// fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
 func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err error) {
@@ -284,7 +283,7 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	if err != nil {
 		return 0, err
 	}
-	if _, err := c.firstExpiry(ctx); err != nil { // before there is anything that may be taken back
+	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return 0, err
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -301,8 +300,8 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	return len(rows), nil
 }
 
-// DeadFibers returns the fibers whose [OnInterrupted] or [OnRecovery] has failed too often, the
-// oldest first, at most limit; zero means 50.
+// DeadFibers returns the fibers with too many failed calls of [OnInterrupted] or [OnRecovery], the oldest
+// first, at most limit; zero means 50.
 //
 // Errors: one for a limit that is not 0 to 100.
 func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
@@ -314,8 +313,8 @@ func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
 	return infosOf(rows), err
 }
 
-// ReviveFiber has [OnInterrupted] be told of a dead fiber again, or [OnRecovery] be given it, as if
-// for the first time. It says whether there was one.
+// ReviveFiber passes a dead fiber to [OnInterrupted] or [OnRecovery] again, with its count of hook calls at
+// zero. It reports whether there was one.
 func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
 	row, ok, err := fiberOf(ctx, c, id)
@@ -331,7 +330,7 @@ func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	return true, c.rearm(ctx)
 }
 
-// BuryFiber forgets a dead fiber. It says whether there was one.
+// BuryFiber deletes a dead fiber. It reports whether there was one.
 func BuryFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	c := a.base()
 	row, ok, err := fiberOf(ctx, c, id)

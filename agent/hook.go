@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// hook counts a call of a hook about rows, durably, and calls it. In the constructor the hook has
-// until then. What follows a call that has failed is written by the caller, in the same segment.
+// hook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
+// then. The caller writes the outcome of the call in the segment of the hook's last writes.
 func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
 	now, written := time.Now(), 0
 	c.fibers.waits = true
@@ -46,8 +46,7 @@ func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call
 // errMoved ends the update of a row that a hook, or somebody else, has moved on meanwhile.
 var errMoved = errors.New("agent: the fiber has moved on")
 
-// hookFailed notes that a hook of recovery has failed about a row. outcome is "" if the row has
-// moved on before.
+// hookFailed records that a recovery hook failed for a row. outcome is "" if the row has changed since.
 func (c *core) hookFailed(ctx context.Context, row *fiberRow, failed error) (outcome string, err error) {
 	moved, err := c.after(ctx, row, func(r *fiberRow, now int64) error {
 		if !r.lost(c.life) {
@@ -66,8 +65,7 @@ func (c *core) hookFailed(ctx context.Context, row *fiberRow, failed error) (out
 	return "hook failed", nil
 }
 
-// after changes a row when its hook has returned, in the segment of what the hook has written last
-// if that has room.
+// after updates a row when its hook has returned, in the segment of the hook's last writes if that has room.
 func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (moved bool, err error) {
 	err = fresh(ctx, func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {
@@ -85,7 +83,7 @@ func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow
 	return false, err
 }
 
-// hooked notes that a hook has a row, until done is called.
+// hooked marks a row as passed to a hook until done is called.
 func (c *core) hooked(id string) (done func()) {
 	if c.fibers.hooking == nil {
 		c.fibers.hooking = map[string]bool{}
@@ -94,7 +92,7 @@ func (c *core) hooked(id string) (done func()) {
 	return func() { delete(c.fibers.hooking, id) }
 }
 
-// hookLater has a task call the hook of a row.
+// hookLater starts a task that calls the hook of a row.
 func (c *core) hookLater(ctx context.Context, id string) error {
 	err := c.obj.Go(ctx, "recovery", func(ctx context.Context) error {
 		defer delete(c.fibers.hooking, id)

@@ -18,8 +18,8 @@ var errNo = errors.New("no")
 // kill ends the process, and starts it again.
 func kill(h *dohosttest.Host) { h.Kill() }
 
-// ends has three fibers start, of which the first completes, the second fails, and the third is
-// cancelled, within two seconds.
+// ends starts three fibers. Within two seconds the first completes, the second fails, and the third is
+// cancelled.
 func ends(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
 	t.Helper()
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
@@ -42,7 +42,7 @@ func ends(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
 	return ids
 }
 
-// What ends by itself is told, and then forgotten like everything; what somebody cancels is not.
+// The hook is called for completed and failed fibers, which expire later, and not for cancelled ones.
 func TestTheEndOfAFiberIsTold(t *testing.T) {
 	w := &shift{}
 	w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
@@ -64,7 +64,7 @@ func TestTheEndOfAFiberIsTold(t *testing.T) {
 	})
 }
 
-// A hook that is cut off, or fails, is told again by whoever comes after; meanwhile the row stays.
+// If the hook's call is cut off or fails, a later incarnation calls it again; until then the row stays.
 func TestAnEndIsToldAtLeastOnce(t *testing.T) {
 	w := &shift{}
 	tries := 0
@@ -100,7 +100,7 @@ func TestAnEndIsToldAtLeastOnce(t *testing.T) {
 		same(t, "the row", inspect(t, h, s.ID).ID, "")
 		do(t, h, func(ctx context.Context, a *worker) error {
 			n, _, err := dohost.Get[int](ctx, a.Storage(), "told")
-			same(t, "written", n, 3) // by the first, whose Sleep has made it history, by the third, and by the last
+			same(t, "written", n, 3) // by the first (committed by its Sleep), by the third, and by the last
 			return err
 		})
 		if _, set := alarm(t, h); set {
@@ -109,7 +109,7 @@ func TestAnEndIsToldAtLeastOnce(t *testing.T) {
 	})
 }
 
-// A hook that ends each incarnation is not called for ever, and the fiber stays completed.
+// A hook that ends each incarnation is not called forever, and the fiber stays completed.
 func TestAPoisonEndIsGivenUp(t *testing.T) {
 	for name, fail := range map[string]func() error{"error": func() error { return errNo }, "panic": func() error { panic("bug") }} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestAPoisonEndIsGivenUp(t *testing.T) {
 	}
 }
 
-// An end that was to be told to a hook that a newer program has not is told to nobody.
+// If a newer program does not have the hook, a pending call is dropped.
 func TestAnEndWithoutItsHook(t *testing.T) {
 	w := &shift{ended: func(*worker, context.Context, agent.FiberInfo) error { return errNo }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -158,7 +158,7 @@ func TestAnEndWithoutItsHook(t *testing.T) {
 	})
 }
 
-// A fiber that its end's hook restarts is told of when it has ended again, by one hook at a time.
+// If the hook restarts the fiber, it is called again after the fiber's next end, by one call at a time.
 func TestAHookRestartsWhatHasFailed(t *testing.T) {
 	w := &shift{}
 	in := 0
@@ -207,7 +207,7 @@ func three(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
 	return ids
 }
 
-// states are how fibers have ended.
+// states returns the statuses of fibers.
 func states(t *testing.T, h *dohosttest.Host, ids []string) (got string) {
 	t.Helper()
 	for _, id := range ids {
@@ -217,7 +217,7 @@ func states(t *testing.T, h *dohosttest.Host, ids []string) (got string) {
 	return got
 }
 
-// S-14: the batch hook skips one of three.
+// S-14: OnRecovery skips one of three fibers.
 func TestRecoverySkipsOneOfThree(t *testing.T) {
 	w := &shift{}
 	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
@@ -250,8 +250,8 @@ func TestRecoverySkipsOneOfThree(t *testing.T) {
 	})
 }
 
-// A hook that fails is called again with what it has not decided about, over the ends of processes
-// too, and not for ever.
+// A failing hook is called again with the fibers without a decision, across ends of processes too, up to a
+// limit.
 func TestRecoveryIsNotTriedForEver(t *testing.T) {
 	w := &shift{}
 	tries := 0
@@ -300,7 +300,7 @@ func TestRecoveryIsNotTriedForEver(t *testing.T) {
 	})
 }
 
-// What was interrupted too often has failed, and no hook decides about it.
+// A fiber that was interrupted too often has failed, and is not passed to the hook.
 func TestRecoveryIsNotGivenWhatIsOverItsLimit(t *testing.T) {
 	w := &shift{}
 	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
@@ -330,7 +330,7 @@ func TestRecoveryIsNotGivenWhatIsOverItsLimit(t *testing.T) {
 	})
 }
 
-// The constructor gives the hook ten seconds; then it is a task, of which there is one at a time.
+// The constructor gives the hook ten seconds; after that it is a task, one at a time.
 func TestRecoveryGoesOnFromTheAlarm(t *testing.T) {
 	w := &shift{}
 	in := 0
@@ -373,7 +373,7 @@ func TestRecoveryGoesOnFromTheAlarm(t *testing.T) {
 	})
 }
 
-// A hook that has failed before does not hold up the constructor again.
+// A hook that has failed before does not delay the constructor again.
 func TestRecoveryThatHasFailedIsNoMatterOfTheGate(t *testing.T) {
 	w := &shift{}
 	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
@@ -391,7 +391,7 @@ func TestRecoveryThatHasFailedIsNoMatterOfTheGate(t *testing.T) {
 	})
 }
 
-// What OnInterrupted has failed about does not keep OnRecovery out of the constructor.
+// A fiber with a failed OnInterrupted does not keep OnRecovery out of the constructor.
 func TestRecoveryBesideWhatHasFailedBefore(t *testing.T) {
 	w := &shift{}
 	w.hook = func(*worker, context.Context, *agent.Interrupted) error {
@@ -415,7 +415,7 @@ func TestRecoveryBesideWhatHasFailedBefore(t *testing.T) {
 	})
 }
 
-// The hook is called once at a time, also about what is revived meanwhile.
+// There is one call of the hook at a time, also for a fiber that is revived during the call.
 func TestRecoveryOfOneAtATime(t *testing.T) {
 	w := &shift{}
 	in, poison := 0, true
@@ -450,7 +450,7 @@ func TestRecoveryOfOneAtATime(t *testing.T) {
 	})
 }
 
-// What one segment cannot take is decided about all the same.
+// Fibers too large for one segment are all decided about.
 func TestRecoveryOfLargeCheckpoints(t *testing.T) {
 	const kind agent.FiberKind[string] = "large"
 	for name, resumes := range map[string]bool{"resumed": true, "left": false} {
@@ -498,8 +498,7 @@ func TestRecoveryOfLargeCheckpoints(t *testing.T) {
 	}
 }
 
-// What has not come to its end goes on from its checkpoint when it is restarted, with all its
-// attempts.
+// An unfinished fiber that is restarted resumes from its checkpoint, with all its attempts.
 func TestRestarting(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, &agent.KindOptions{MaxRetries: 1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -537,8 +536,8 @@ func TestRestarting(t *testing.T) {
 	})
 }
 
-// A call that was cancelled neither ends the fiber that is restarted, nor keeps a checkpoint for
-// it, nor runs beside it.
+// A cancelled call neither ends the restarted fiber, nor saves a checkpoint for it, nor runs concurrently with
+// it.
 func TestRestartingWhatStillRuns(t *testing.T) {
 	w := &shift{}
 	w.ended = func(w *worker, _ context.Context, i agent.FiberInfo) error {
@@ -578,7 +577,7 @@ func TestRestartingWhatStillRuns(t *testing.T) {
 	})
 }
 
-// A fiber that goes on is not forgotten when it would have been.
+// A restarted fiber does not expire at its old time.
 func TestWhatIsRestartedIsNotForgotten(t *testing.T) {
 	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 30*time.Hour) }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -594,7 +593,7 @@ func TestWhatIsRestartedIsNotForgotten(t *testing.T) {
 	})
 }
 
-// What has no method, or is dead, can be restarted too.
+// A fiber without a method, or a dead one, can be restarted too.
 func TestRestartingWhatWasGivenUp(t *testing.T) {
 	w := &shift{recovery: func(*worker, context.Context, []*agent.InterruptedFiber) error { return errNo }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -640,7 +639,7 @@ func TestRestartingWhatWasGivenUp(t *testing.T) {
 	})
 }
 
-// A restart that is taken back is none.
+// A restart that is rolled back has no effect.
 func TestARestartThatIsTakenBack(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -663,7 +662,7 @@ func TestARestartThatIsTakenBack(t *testing.T) {
 	})
 }
 
-// Names that the framework keeps for itself are nobody's.
+// Programs cannot use reserved names.
 func TestReservedNamesOfFibers(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -682,7 +681,7 @@ func TestReservedNamesOfFibers(t *testing.T) {
 	}
 }
 
-// unreasoned is what is wrong if a fiber can fail without a reason.
+// unreasoned returns an error if a fiber can fail without a reason.
 func unreasoned(err error) error {
 	if err == nil {
 		return errors.New("a fiber has failed without a reason")

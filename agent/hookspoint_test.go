@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// nurse is an agent whose fibers are interrupted, and whose hooks write down what they do.
+// nurse is an agent with fibers that are interrupted, and hooks that record their calls.
 type nurse struct {
 	*agent.Agent[none]
 	w *ward
@@ -23,14 +23,14 @@ type nurse struct {
 const (
 	nurses dohost.Namespace[nurse] = "nurse"
 	shifts agent.FiberKind[int]    = "shift"
-	// skipped is the fiber that the hook of recovery leaves.
+	// skipped is the fiber without a decision of the recovery hook.
 	skipped = 1
 )
 
-// ward is what is remembered outside of nurses, who die.
+// ward is the record that outlives nurses.
 type ward struct {
 	mu    sync.Mutex
-	told  map[string][]string // by fiber: how it had ended, as its hook has heard
+	told  map[string][]string // by fiber: the ends that its hook has seen
 	wrong []string
 }
 
@@ -46,7 +46,7 @@ func (w *ward) fault(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// outcome is how a fiber has ended, and in which of its runs.
+// outcome returns the status, run, result and error of a fiber.
 func outcome(i agent.FiberInfo) string { return words(i.Status, i.Attempt, string(i.Result), i.Error) }
 
 func (w *ward) class() dohost.Class {
@@ -60,8 +60,7 @@ func (w *ward) class() dohost.Class {
 		agent.OnRecovery((*nurse).recover), agent.OnFiberEnded((*nurse).ended))
 }
 
-// recover resumes all but one, one after the other, and writes down in its last segment that it has
-// left that.
+// recover resumes all but one, one after the other, and records the skipped one in its last segment.
 func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error {
 	last, left := -1, false
 	for _, f := range fs {
@@ -89,7 +88,7 @@ func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error
 	return dohost.Add(ctx, n.Storage(), "left", 1)
 }
 
-// ended tells the world, and writes that down in its last segment.
+// ended records an end outside, and in its last segment.
 func (n *nurse) ended(ctx context.Context, i agent.FiberInfo) error {
 	n.w.mu.Lock()
 	n.w.told[i.ID] = append(n.w.told[i.ID], outcome(i))
@@ -100,7 +99,7 @@ func (n *nurse) ended(ctx context.Context, i agent.FiberInfo) error {
 	return dohost.Add(ctx, n.Storage(), "told/"+i.ID, 1)
 }
 
-// counts compares numbers that the nurse has written.
+// counts compares the nurse's counts with the expected ones.
 func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
 	for key, w := range want {
 		got, _, err2 := dohost.Get[int](ctx, n.Storage(), key)
@@ -111,8 +110,8 @@ func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
 	return err
 }
 
-// check wants the fiber that was skipped failed and the others completed, each end told once as far
-// as the disk knows, and to the world as the disk has it.
+// check expects the skipped fiber to have failed and the others to have completed, with each end recorded once
+// on the disk, and outside as on the disk.
 func (n *nurse) check(ctx context.Context) error {
 	all, err := agent.ListFibers(ctx, n, nil)
 	if err != nil || len(all) != 3 {

@@ -11,14 +11,13 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Interrupted is a fiber that [RunFiber] ran in an incarnation that ended before the function
-// did.
+// Interrupted is a fiber of [RunFiber] that the end of its incarnation interrupted.
 type Interrupted struct {
 	ID      string
 	Name    string
 	Created time.Time // of the first of them, if it was resumed
-	// Attempt is how often the hook was called before, and died or failed, or resumed the fiber
-	// for nothing: since that has stashed something the last time.
+	// Attempt counts the earlier calls of the hook that failed, were cut off, or resumed the fiber, since the
+	// fiber's checkpoint last changed.
 	Attempt int
 
 	c       *core
@@ -26,13 +25,12 @@ type Interrupted struct {
 	resumed bool
 }
 
-// Snapshot decodes what the fiber has last stashed into v, and says whether there is anything.
+// Snapshot decodes the fiber's last checkpoint into v, and reports whether there is one.
 func (i *Interrupted) Snapshot(v any) (bool, error) { return decode(i.row.Snapshot, v) }
 
-// Resume has fn go on as a new fiber, with the name and the checkpoint of the interrupted one. It
-// runs as a task of its own when the hook has returned. The successor comes and the interrupted
-// fiber goes in one segment, so that an end at any instant leaves one of them. It may be called
-// once.
+// Resume runs fn as a new fiber with the name and the checkpoint of the interrupted one, as a separate task,
+// when the hook has returned. One segment inserts the new fiber and deletes the interrupted one, so a crash
+// leaves exactly one of them. Resume may be called once.
 func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error) (id string, err error) {
 	if i.resumed {
 		return "", ErrFiberDone
@@ -41,7 +39,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	next := fiberRow{
 		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Snapshot: i.row.Snapshot,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
-		// Until it has stashed something it is as far as this one was.
+		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
 		Hooks: i.row.Hooks, Lost: i.row.Lost,
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -68,13 +66,12 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	return next.ID, err
 }
 
-// OnInterrupted is told of each fiber that [RunFiber] ran and that did not come to its end,
-// oldest first. When it returns nil the fiber's row goes, in the segment of what the hook has
-// written last, or in the next if that is full. When it fails, or its incarnation ends, it is
-// called again, after 30 s doubling to 5 min, at most five times and for at most a day; then the
-// fiber is dead: see [DeadFibers]. The first call is in the constructor, where it has 10 s (its ctx
-// ends then) before other events come; later ones are tasks of their own. Without an OnInterrupted
-// such fibers are reported and dropped.
+// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
+// nil, the fiber's row is deleted in the segment of the hook's last writes, or in the next one if that is full.
+// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
+// and for at most a day; then the fiber is dead: see [DeadFibers]. The first call runs in the constructor,
+// where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
+// OnInterrupted such fibers are reported and deleted.
 func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnInterrupted", m == nil, c.interrupted != nil)
@@ -82,14 +79,14 @@ func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry
 	}
 }
 
-// askHook calls OnInterrupted about a row. In the constructor it has until then, else as long as it
-// takes.
+// askHook calls OnInterrupted for a row. In the constructor the hook has until then; otherwise it has no time
+// limit.
 func (c *core) askHook(ctx context.Context, row *fiberRow, until time.Time) error {
 	i := &Interrupted{ID: row.ID, Name: row.Name, Created: time.UnixMilli(row.Created), Attempt: row.Hooks, c: c, row: row}
 	failed, err := c.hook(ctx, []*fiberRow{row}, until, func(ctx context.Context) error {
 		return c.class.interrupted(c.self, ctx, i)
 	})
-	i.resumed = true // it is too late now
+	i.resumed = true // Resume fails from now on
 	if err != nil {
 		return err
 	}
@@ -99,13 +96,13 @@ func (c *core) askHook(ctx context.Context, row *fiberRow, until time.Time) erro
 			return err
 		}
 	} else if outcome, err = c.hookFailed(ctx, row, failed); err != nil || outcome == "" {
-		return err // or the hook has resumed it before it failed
+		return err // or the hook resumed it before it failed
 	}
 	c.recovered(ctx, row, outcome, failed)
 	return nil
 }
 
-// recovered tells what has become of a row that a hook of recovery had.
+// recovered reports the outcome of recovery for a row.
 func (c *core) recovered(ctx context.Context, row *fiberRow, outcome string, failed error) {
 	c.ended(row.ID)
 	attrs := []slog.Attr{slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", outcome)}

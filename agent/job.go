@@ -14,23 +14,23 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Callback is the name of a method that an agent runs by itself, with a payload of type P:
-// from its schedules ([Schedule]) and its queue ([Enqueue]). It is meant to be a constant. It
-// stands in rows, so it must not change while there are any.
+// Callback is the name of a method that an agent calls with a payload of type P, from its schedules
+// ([Schedule]) and its queue ([Enqueue]). It should be a constant. Rows store it, so it must not change while
+// such rows exist.
 type Callback[P any] string
 
-// callback is a method that rows can name.
+// callback is a registered method.
 type callback struct {
 	payload reflect.Type
 	call    func(self any, ctx context.Context, payload json.RawMessage) error
 }
 
-// OnSchedule registers the method that a callback names. It runs as an event of its own. Until
-// it awaits, and from its last Await to its end, what it writes and the end of its row are one
-// segment: a method that does not await takes effect exactly once, any other at least once.
+// OnSchedule registers the method of a callback. It runs as a separate event. Its writes up to its first Await
+// are one segment; its writes after its last Await are one segment with the end of its row. So a method without
+// an Await takes effect exactly once, any other at least once.
 //
-// An error has it tried again, as the row's [RetryPolicy] says; what it wrote stays. A panic
-// ends the incarnation, as everywhere, and the row is started anew: see Options.MaxStarts.
+// After an error it runs again as the row's [RetryPolicy] allows; its writes stay. A panic ends the
+// incarnation, as elsewhere, and the next one starts the row again: see Options.MaxStarts.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
 	return func(c *class) {
 		_, taken := c.callbacks[string(cb)]
@@ -59,29 +59,29 @@ func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) 
 const (
 	// maxPayload bounds payloads, in bytes: a row takes nearly 2 MiB.
 	maxPayload = 2<<20 - 4<<10
-	// maxStarted bounds how many rows one ring of the alarm starts.
+	// maxStarted bounds the rows that one alarm starts.
 	maxStarted = 100
-	// recheck is when an agent looks again after what it runs: if it is gone by then, its
-	// next incarnation does.
+	// recheck is the delay of the alarm while a row runs: if the incarnation has ended by then, the alarm wakes
+	// the next one.
 	recheck = 30 * time.Second
-	// overloadPause is when rows are looked at again for which there was no room.
+	// overloadPause is the delay before the next attempt to start rows after there was no room.
 	overloadPause = time.Second
 )
 
-// hopelessError is one that no further attempt can mend.
+// hopelessError is an error that a retry cannot fix.
 type hopelessError struct{ err error }
 
 func (e *hopelessError) Error() string { return e.err.Error() }
 func (e *hopelessError) Unwrap() error { return e.err }
 
-// errCutOff is why a row has failed whose starts have all been cut off.
+// errCutOff is the error of a row if the end of an incarnation cut off every start.
 var errCutOff = errors.New("agent: every start was cut off by the end of the incarnation")
 
-// errSuperseded ends the attempts of a run whose outcome nobody wants any more.
+// errSuperseded ends the attempts of a run if its outcome no longer counts.
 var errSuperseded = errors.New("agent: superseded")
 
-// payloadRow is a payload. It is apart from the row that it is of, which is written with every
-// start and end. Each schedule, item of the queue and dead letter has one: see findJobs.
+// payloadRow is a payload. It is separate from the row that uses it, since that is written with every start and
+// end. Each schedule, queue item and dead letter has one: see findJobs.
 type payloadRow struct {
 	Key  string
 	JSON []byte
@@ -124,55 +124,54 @@ func encodePayload[P any](c *core, cb Callback[P], payload P) (json.RawMessage, 
 	return raw, nil
 }
 
-// run is what a row knows of its run.
+// run is the part of a row that describes its run.
 type run struct {
 	// Life is the incarnation that runs it, or "".
 	Life string
 	// Started is when it began.
 	Started time.Time
-	// Number tells the runs of a life apart: one that has been given up ends no other.
+	// Number distinguishes the runs of an incarnation: a superseded run does not end a newer one.
 	Number uint64
-	// Starts counts those which no end has followed.
+	// Starts counts the starts without an end.
 	Starts int
 }
 
-// nextRun is the run after r, in this life.
+// nextRun returns the run that follows r, in this incarnation.
 func (c *core) nextRun(r run, now time.Time) run {
 	c.jobs.number++
 	return run{Life: c.life, Number: c.jobs.number, Started: now, Starts: r.Starts + 1}
 }
 
-// is says that r is the run of this number, and goes on.
+// is reports whether r is the run of this number and has not ended.
 func (r run) is(life string, number uint64) bool { return r.Life == life && r.Number == number }
 
-// lost says that r was cut off by the end of an incarnation before this life.
+// lost reports whether the end of an earlier incarnation cut r off.
 func (r run) lost(life string) bool { return r.Life != "" && r.Life != life }
 
-// suspect says that r is of a row that may be what ends the incarnations, or one of several
-// that are cut off together. Suspects run one at a time, so that the count of starts tells
-// which one it is; those that are started the first or the second time run all at once.
+// suspect reports whether the row of r may be the one that ends incarnations; several rows are cut off
+// together. Suspects run one at a time, so that the count of starts identifies the cause. Rows that start for
+// the first or second time run concurrently.
 func (r run) suspect(life string) bool { return r.lost(life) && r.Starts >= 2 }
 
-// solo says that r is the suspect's run that goes on.
+// solo reports whether r is the running suspect.
 func (r run) solo(life string) bool { return r.Life == life && r.Starts > 2 }
 
-// hopeless says that a run of a life that has ended was one too many.
+// hopeless reports whether r was cut off and was the last start that is allowed.
 func (r run) hopeless(life string, most int) bool {
 	return r.lost(life) && most > 0 && r.Starts >= most
 }
 
-// jobsState is what an incarnation knows of its schedules and its queue.
+// jobsState is the state of an incarnation's schedules and queue.
 type jobsState struct {
 	number   uint64    // of its last run
-	notUntil time.Time // there was no room for more before
-	sought   bool      // findJobs has looked
+	notUntil time.Time // the end of a pause after there was no room
+	sought   bool      // findJobs has run
 	none     bool      // there is neither a schedule nor an item: see findJobs
 }
 
-// findJobs finds out, once in an incarnation, whether there are schedules or items at all: most agents
-// have none. Where there is no payload there is none of them. ctx is of no Transaction: what one has
-// deleted may come back. This is one itself, which is refused while code that was left behind has
-// another open.
+// findJobs reads, once in an incarnation, whether there are schedules or items at all: most agents have none.
+// Each has a payload, so without payloads there is neither. ctx must not be in a Transaction, which may delete
+// rows and be rolled back. findJobs runs its own, which is refused while abandoned code has another one open.
 func (c *core) findJobs(ctx context.Context) error {
 	if c.jobs.sought {
 		return nil
@@ -185,8 +184,8 @@ func (c *core) findJobs(ctx context.Context) error {
 	})
 }
 
-// begin starts a task. It says that there is no room for it, if there is none; then none is
-// looked for before a pause.
+// begin starts a task. If there is no room for it, begin returns false, and no row is started for
+// overloadPause.
 func (c *core) begin(ctx context.Context, name string, now time.Time, task func(context.Context) error) (bool, error) {
 	err := c.obj.Go(ctx, name, task)
 	if errors.Is(err, dohost.ErrOverloaded) {
@@ -196,7 +195,7 @@ func (c *core) begin(ctx context.Context, name string, now time.Time, task func(
 	return err == nil, err
 }
 
-// soon is when what is due is started: now, unless it has to wait for room.
+// soon returns the time to start due rows: now, or the end of a pause.
 func (c *core) soon(now time.Time) time.Time {
 	if c.jobs.notUntil.After(now) {
 		return c.jobs.notUntil
@@ -204,8 +203,8 @@ func (c *core) soon(now time.Time) time.Time {
 	return now
 }
 
-// attempt runs a callback until it succeeds, or its policy gives up, or its outcome is not
-// wanted any more. It returns the outcome.
+// attempt runs a callback until it succeeds, its policy gives up, or its outcome no longer counts. It returns
+// the outcome.
 func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted func(context.Context) bool) error {
 	cb, ok := c.class.callbacks[name]
 	if !ok {
@@ -229,8 +228,8 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 	})
 }
 
-// conclude writes a run's outcome, as part of the segment that its callback has ended with. If
-// that is full, or the disk is, the outcome comes later; the row is not left running.
+// conclude writes a run's outcome in the last segment of its callback. If the segment or the disk is full, it
+// tries again later; the row does not stay running.
 func (c *core) conclude(ctx context.Context, write func(context.Context) error) error {
 	for {
 		err := dohost.Transaction(ctx, write)
@@ -244,7 +243,7 @@ func (c *core) conclude(ctx context.Context, write func(context.Context) error) 
 	}
 }
 
-// jobsWakeup is when the first of the agent's schedules, or of its queue, is due.
+// jobsWakeup returns when the first schedule or queue item is due.
 func (c *core) jobsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	if c.jobs.none {
 		return wakeup{}, nil
@@ -257,7 +256,7 @@ func (c *core) jobsWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	return earliest(schedules, queue), err
 }
 
-// startJobs starts what is due.
+// startJobs starts due rows.
 func (c *core) startJobs(ctx context.Context, now time.Time) error {
 	if err := c.findJobs(ctx); err != nil || c.jobs.none {
 		return err
@@ -272,8 +271,8 @@ func (c *core) startJobs(ctx context.Context, now time.Time) error {
 	return c.startSuspect(ctx, now, suspects)
 }
 
-// startSuspect starts the suspect that was started least often, if none runs, and if nothing
-// waits that is not suspect. The queue's comes last.
+// startSuspect starts the suspect with the fewest starts, if no suspect runs and all other rows have started.
+// The queue's suspect comes last.
 func (c *core) startSuspect(ctx context.Context, now time.Time, suspects []job) error {
 	it, queued, err := c.head(ctx)
 	if err != nil {
@@ -294,7 +293,7 @@ func (c *core) startSuspect(ctx context.Context, now time.Time, suspects []job) 
 	return c.startItem(ctx, it, now)
 }
 
-// suspectRuns says whether a suspect runs.
+// suspectRuns reports whether a suspect runs.
 func (c *core) suspectRuns(ctx context.Context) (bool, error) {
 	it, ok, err := c.head(ctx)
 	if err != nil || ok && it.Run.solo(c.life) {
@@ -306,8 +305,8 @@ func (c *core) suspectRuns(ctx context.Context) (bool, error) {
 	return len(rows) > 0, err
 }
 
-// afterLost is when rows are started that an incarnation before has left running: at once,
-// or, while a suspect runs, after that.
+// afterLost returns when to start rows that an earlier incarnation left running: immediately or, while a
+// suspect runs, after recheck.
 func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) {
 	busy, err := c.suspectRuns(ctx)
 	if busy && !c.soon(now).After(now) {
@@ -320,7 +319,7 @@ func (c *core) afterLost(ctx context.Context, now time.Time) (time.Time, error) 
 // the next due job if no alarm is set, because an alarm that has failed seven times is parked.
 func (c *core) wakeJobs(ctx context.Context) error {
 	if len(c.class.callbacks) == 0 || c.jobs.none {
-		return nil // a wake of what has no jobs reads nothing
+		return nil // the wake of an agent without jobs reads nothing
 	}
 	lost, err := c.lostSchedules(ctx)
 	if err != nil {

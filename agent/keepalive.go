@@ -8,12 +8,11 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// KeepAlive keeps the agent in memory until release is called, and has a persistent heartbeat
-// wake it if its incarnation ends before. Nothing else of it is kept: in the next incarnation
-// nobody keeps the agent alive until somebody does so again. It may be called any number of
-// times; the last release lets the agent go. release wants a context that holds the turn, may
-// be called again, and does nothing in an incarnation that has ended. Who keeps the agent alive is
-// no part of a [dohost.Transaction].
+// KeepAlive keeps the agent in memory until release is called. A persistent heartbeat wakes the agent if its
+// incarnation ends before that, but the next incarnation is kept alive only by calls of its own. KeepAlive may
+// be called several times; the last release lets the host evict the agent. release wants a context that holds
+// the turn, may be called again, and does nothing after the end of the incarnation. A rollback of a
+// [dohost.Transaction] does not undo KeepAlive or release.
 func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) error, err error) {
 	if err := c.hold(ctx); err != nil {
 		return nil, err
@@ -48,7 +47,7 @@ func KeepAliveWhile[T any](ctx context.Context, a Ref, fn func(context.Context) 
 	return fn(ctx)
 }
 
-// hold and letGo count who keeps the agent alive.
+// hold and letGo count the unreleased calls of KeepAlive.
 func (c *core) hold(ctx context.Context) error {
 	if _, _, err := c.obj.GetAlarm(ctx); err != nil { // wants the turn
 		return err
@@ -74,7 +73,7 @@ func (c *core) letGo(ctx context.Context) error {
 	return c.rearm(ctx)
 }
 
-// heartbeat is when an agent that is kept alive looks after itself.
+// heartbeat returns the next heartbeat of an agent that is kept alive.
 func (c *core) heartbeat(now time.Time) wakeup {
 	if c.holds == 0 {
 		return wakeup{}

@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// The kinds of what operators are shown of an agent.
+// The kinds of an agent's details.
 const (
 	detailFiber    = "fiber"
 	detailSchedule = "schedule"
@@ -19,8 +19,8 @@ const (
 	detailSub      = "sub-agent"
 )
 
-// look tells operators what an agent has. Its own alarm is the only one of an agent, so what has
-// none will never go on: that is a fault.
+// look lists an agent's items for operators. The agent has no alarm but the object's, so an item that needs one
+// and has none never runs: that is a fault.
 func (c *class) look(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 	return func(yield func(dohost.Detail, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
@@ -32,7 +32,7 @@ func (c *class) look(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detai
 	}
 }
 
-// details yields the rows of a collection, and says whether more is wanted.
+// details yields the rows of a collection, and reports whether the caller wants more.
 func details[T any](
 	v *dohost.View, of *dohost.Collection[T], index string, detail func(*dohost.View, *T) dohost.Detail,
 	yield func(dohost.Detail, error) bool,
@@ -56,7 +56,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	case r.Dead:
 		d.State, d.Can = "dead", []dohost.Action{dohost.Rerun, dohost.Clear}
 	case !r.open():
-		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which was meant: see operate
+		if r.Status != FiberCompleted && r.Status != FiberCancelled { // which were intended: see operate
 			d.Can = append(d.Can, dohost.Rerun)
 		}
 		if !r.Tell {
@@ -87,8 +87,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 
 func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 
-// unalarmed says what is wrong if something that survives the end of a process has no alarm
-// that comes when the host starts.
+// unalarmed returns the fault of an item that survives its process without an alarm at the host's start, or "".
 func unalarmed(v *dohost.View) string {
 	switch at, boot := v.Alarm(); {
 	case at.IsZero():
@@ -152,7 +151,7 @@ func deadDetail(_ *dohost.View, r *deadItem) dohost.Detail {
 	return d
 }
 
-// subDetail names the object that a sub-agent is: by that it can be looked at itself.
+// subDetail names the object of a sub-agent, so that an operator can inspect it.
 func subDetail(v *dohost.View, r *subRow) dohost.Detail {
 	object := dohost.ID{Class: r.Class, Name: objectOf(append(pathOf(v.ID()), dohost.ID{Class: r.Class, Name: r.Name}))}
 	text := words{"since " + time.UnixMilli(r.Created).UTC().Format(time.RFC3339)}
@@ -160,7 +159,7 @@ func subDetail(v *dohost.View, r *subRow) dohost.Detail {
 	return dohost.Detail{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: text.String()}
 }
 
-// words is what a line is made of.
+// words are the parts of a line.
 type words []string
 
 func (w *words) add(ok bool, format string, args ...any) {
@@ -172,7 +171,7 @@ func (w *words) add(ok bool, format string, args ...any) {
 // String joins them.
 func (w words) String() string { return strings.Join(w, ", ") }
 
-// short cuts a text that is long for a line.
+// short truncates a text for a line.
 func short(text string) string {
 	const most = 200
 	if len(text) > most {
@@ -181,7 +180,7 @@ func short(text string) string {
 	return text
 }
 
-// operate does what an operator wants. A fiber that was cancelled runs again if it is named.
+// operate performs an operator's action. It reruns a cancelled fiber if the operator names it.
 func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 	type act struct {
 		kind string

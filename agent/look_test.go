@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// details are what operators are shown of an object, a line each, without ids and times.
+// details returns an object's details for operators, a line each, without ids and times.
 func details(t *testing.T, h *dohost.Host, id dohost.ID) (lines []string, ids map[string]string) {
 	t.Helper()
 	ids = map[string]string{}
@@ -152,8 +152,8 @@ func TestOperatorsSeeSchedulesAndTheQueue(t *testing.T) {
 	})
 }
 
-// What has no alarm never goes on. The alarm is taken away from outside, and the store is read as
-// the check of a folder reads it.
+// A row without an alarm never runs again. The test deletes the alarm from outside, and reads the store as the
+// check of a folder does.
 func TestTheCheckFindsRowsWithoutAnAlarm(t *testing.T) {
 	disk, w := objectstore.NewMemFS(), &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
@@ -179,7 +179,7 @@ func TestTheCheckFindsRowsWithoutAnAlarm(t *testing.T) {
 		case "late":
 			err = errors.Join(err, h.SetAlarm(t.Context(), id, time.Now().Add(time.Hour)))
 		}
-		_ = h.Close() // it complains of the fiber
+		_ = h.Close() // it reports the fiber
 		store, err2 := objectstore.Open("data", &objectstore.Options{FS: disk, ReadOnly: true})
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestTheCheckFindsRowsWithoutAnAlarm(t *testing.T) {
 	}
 }
 
-// A sub-agent's line names the object that it is, by which operators look further.
+// A sub-agent's detail names its object, so that operators can inspect it.
 func TestOperatorsFindTheirWayToSubAgents(t *testing.T) {
 	s := forest(t, treeClass())
 	err := trees.Get(s, "oak/1").Do(t.Context(), func(ctx context.Context, oak *tree) error {

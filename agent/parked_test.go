@@ -14,11 +14,11 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// damagedAgent has a schedule whose row cannot be read.
+// damagedAgent has a schedule with an unreadable row.
 type damagedAgent struct{ *Agent[struct{}] }
 
-// TestParkedAlarmEndsTheIncarnation lets the alarm of an agent fail until it is parked. A task keeps the
-// agent in memory, so nothing else would end its incarnation; the next one sets the alarm anew.
+// TestParkedAlarmEndsTheIncarnation makes the alarm of an agent fail until it is parked. A task keeps the agent
+// in memory, so nothing else would end its incarnation; the next one sets the alarm again.
 func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ns = dohost.Namespace[damagedAgent]("damaged")

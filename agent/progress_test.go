@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// A fiber whose checkpoint changes between the ends of its processes is not failed by their number.
+// If a fiber's checkpoint changes between the ends of its processes, their number does not fail the fiber.
 func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 	const restarts = 12
 	w := &shift{}
@@ -41,7 +41,7 @@ func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 	})
 }
 
-// Saving the same checkpoint again is no progress, and progress does not forgive errors.
+// Saving the same checkpoint again is not progress, and progress does not reset the count of errors.
 func TestFiberWithoutProgressFails(t *testing.T) {
 	t.Run("the same checkpoint in every run", func(t *testing.T) {
 		w := &shift{}
@@ -83,8 +83,8 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 	})
 }
 
-// A fiber that its hook resumes is given a pause after two ends without progress: a process that dies
-// often for reasons of its own does not use up the five calls of the hook within seconds.
+// If a fiber that its hook resumes ends twice without progress, the next call is delayed: a process that dies
+// often for other reasons does not use up the five calls of the hook within seconds.
 func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 	w := &shift{}
 	w.hook = func(w *worker, ctx context.Context, i *agent.Interrupted) error {

@@ -20,8 +20,8 @@ type item struct {
 	Enqueued time.Time
 	Retry    backoff
 	Version  uint64 // of the payload: one more with every Enqueue of the id
-	// Gone says that it was taken out while it ran. The end of its run removes it; until
-	// then it keeps the next one waiting.
+	// Gone marks an item that was removed while it ran. The end of its run deletes it; until then the next item
+	// waits.
 	Gone bool
 	Run  run
 }
@@ -36,23 +36,22 @@ var queue = dohost.Collection[item]{
 
 // QueueOptions tunes [Enqueue]. Nil means the defaults.
 type QueueOptions struct {
-	// ID is what the item is called, 1 to 256 bytes. If there is one of that id in the
-	// queue, the new one takes its place there. If it runs by then, what comes of that run
-	// does not count, and the new one runs after it. Empty means an id of its own.
+	// ID is the item's id, 1 to 256 bytes. If the queue has an item of that id, the new one takes its place. If
+	// the old one is running, its outcome is ignored, and the new one runs after it. Empty means a generated
+	// id.
 	ID string
-	// Retry says how often it is tried. It has no ShouldRetry.
+	// Retry bounds the attempts. It has no ShouldRetry.
 	Retry RetryPolicy
 }
 
-// Enqueue has the agent run a callback as soon as it can, in an event of its own, and returns
-// the item's id. The items of an agent run one at a time, in the order in which they came, and
-// survive everything that the agent survives: what the end of an incarnation interrupts is
-// started anew, ahead of the others. An item that fails, and is not tried again, does not hold
-// up the next; it is among the [DeadLetters].
+// Enqueue makes the agent run a callback as soon as possible, as a separate event, and returns the item's id.
+// The items of an agent run one at a time, in the order of their places in the queue, and are as durable as the
+// agent's storage: if the end of an incarnation interrupts an item, it starts again, ahead of the others. A
+// failed item that is not retried does not block the next; it becomes one of the [DeadLetters].
 //
-// Errors name what cannot be: an unknown callback, or one of another payload; an id; a policy;
-// a payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB.
-// Then nothing is enqueued.
+// Errors name the invalid argument: an unknown callback, or one with another payload type; an id; a policy; a
+// payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB. Then nothing is
+// enqueued.
 func Enqueue[P any](ctx context.Context, a Ref, cb Callback[P], payload P, o *QueueOptions) (id string, err error) {
 	c := a.base()
 	raw, err := encodePayload(c, cb, payload)
@@ -102,8 +101,8 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 	return it.ID, nil
 }
 
-// superseded is the row with another payload in its place. A run of this life goes on until
-// its end, and starts of the old payload do not count for the new one.
+// superseded returns the row with a new payload in its place. A run of this incarnation continues to its end,
+// and starts of the old payload do not count for the new one.
 func (it item) superseded(by item, life string) item {
 	by.Place, by.Version, by.Run = it.Place, it.Version+1, it.Run
 	if by.Run.Life != life {
@@ -112,7 +111,7 @@ func (it item) superseded(by item, life string) item {
 	return by
 }
 
-// append puts an item that is not there at the queue's end.
+// append adds a new item at the end of the queue.
 func (c *core) append(ctx context.Context, it item) error {
 	last, err := c.last(ctx)
 	if err != nil {
@@ -126,7 +125,7 @@ func (c *core) append(ctx context.Context, it item) error {
 	return c.goOn(ctx, time.Now())
 }
 
-// last is the place of the last of the queue, or zero.
+// last returns the place of the last item, or zero.
 func (c *core) last(ctx context.Context) (uint64, error) {
 	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Reverse: true, Limit: 1})
 	if err != nil || len(rows) == 0 {
@@ -135,7 +134,7 @@ func (c *core) last(ctx context.Context) (uint64, error) {
 	return rows[0].Value.Place, nil
 }
 
-// goOn starts the head of a queue that has changed, and sets the alarm.
+// goOn starts the head of a changed queue, and sets the alarm.
 func (c *core) goOn(ctx context.Context, now time.Time) error {
 	if err := c.startQueue(ctx, now); err != nil {
 		return err
@@ -143,7 +142,7 @@ func (c *core) goOn(ctx context.Context, now time.Time) error {
 	return c.rearm(ctx)
 }
 
-// head is the first of the queue. Only that ever runs.
+// head returns the first item. Only the head ever runs.
 func (c *core) head(ctx context.Context) (item, bool, error) {
 	rows, err := queue.List(ctx, c.store(), &dohost.Query[item]{Index: byPlace, Limit: 1})
 	if err != nil || len(rows) == 0 {
@@ -158,17 +157,17 @@ type QueueInfo struct {
 	Callback string          `json:"callback"`
 	Payload  json.RawMessage `json:"payload"`
 	Enqueued time.Time       `json:"enqueued"` // the last time, if its id was enqueued more than once
-	// Running says that it has been started, in this incarnation or in one that has ended.
+	// Running is set if it was started, in this incarnation or in one that has ended.
 	Running bool `json:"running"`
 }
 
-// QueueQuery selects items of the queue: those that satisfy all of it. Nil selects all.
+// QueueQuery selects the queue items that match all its fields. Nil selects all.
 type QueueQuery struct {
 	Callback string
-	Limit    int // of how many there are; zero means no bound
+	Limit    int // the maximum number; zero means no limit
 }
 
-// Queued returns what is in the queue, in the order in which it runs, with what runs now.
+// Queued returns the queue items in the order of their runs, including the running one.
 //
 // Errors: [dohost.ErrCollection] for a negative Limit.
 func Queued(ctx context.Context, a Ref, q *QueueQuery) ([]QueueInfo, error) {
@@ -194,8 +193,8 @@ func Queued(ctx context.Context, a Ref, q *QueueQuery) ([]QueueInfo, error) {
 	return all, nil
 }
 
-// Dequeue takes an item out of the queue, and says whether there was one. If it runs, it ends
-// as it will, and is neither tried again nor a dead letter.
+// Dequeue removes an item from the queue, and reports whether there was one. If it is running, its run
+// continues; it is not retried and does not become a dead letter.
 func Dequeue(ctx context.Context, a Ref, id string) (existed bool, err error) {
 	c := a.base()
 	if id == "" {

@@ -47,7 +47,7 @@ func TestQueueRunsOneAtATimeInOrder(t *testing.T) {
 					return err
 				}
 			}
-			return c.write(ctx, "enqueued") // it runs later, though nothing is in its way
+			return c.write(ctx, "enqueued") // it runs later, though it could start now
 		})
 		enqueue(b, note, "last", called("last"))
 		b.Advance(time.Second)
@@ -164,7 +164,7 @@ func TestDeadLetterOfAnIDThatIsQueuedAnew(t *testing.T) {
 	})
 }
 
-// empty says what jobs have left behind.
+// empty returns an error if jobs have left rows.
 func (c *clerk) empty(ctx context.Context) error {
 	type row struct{}
 	for _, name := range []string{"dohost.jobs", "dohost.queue", "dohost.dead", "dohost.payloads"} {
@@ -186,7 +186,7 @@ func TestNewPayloadTakesTheOldOnesPlace(t *testing.T) {
 		enqueue(b, note, "c", called("c"))
 		b.Advance(time.Second)
 		enqueue(b, note, "new", called("b"))
-		enqueue(b, note, "second", called("a")) // the first runs, and will fail: nobody cares
+		enqueue(b, note, "second", called("a")) // the first runs, and its failure will be ignored
 		if got := b.queued(); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Errorf("queued: %q", got)
 		}
@@ -224,13 +224,13 @@ func TestDequeue(t *testing.T) {
 		if got := b.queued(); !slices.Equal(got, []string{"c"}) {
 			t.Errorf("queued: %q", got)
 		}
-		b.wrote("a begins 1") // c waits for it all the same
+		b.wrote("a begins 1") // c waits for it nevertheless
 		b.rest()
 		b.wrote("a begins 1", "c")
 		b.told("queue:dead")
 		b.do(func(ctx context.Context, c *clerk) error { return c.empty(ctx) })
-		// What was taken out while it ran is not run again in another life, nor if it is
-		// enqueued anew by then.
+		// An item that was removed while it ran does not run again in another incarnation, nor if its id is
+		// enqueued again by then.
 		enqueue(b, work, task{Name: "d", Takes: time.Minute}, called("d"))
 		b.Advance(time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
@@ -258,7 +258,7 @@ func TestWhatIsTakenOutIsNoDeadLetter(t *testing.T) {
 	}, agent.Tune[clerk](agent.Options{MaxStarts: 1}))
 }
 
-// TestQueueIsDrainedAfterACrash asks nothing of the agent meanwhile.
+// TestQueueIsDrainedAfterACrash sends the agent no request during recovery.
 func TestQueueIsDrainedAfterACrash(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		for n := range 3 {
@@ -320,8 +320,8 @@ func TestItemWithoutItsCallbackIsADeadLetter(t *testing.T) {
 	}, agent.OnSchedule(gone, (*clerk).note))
 }
 
-// TestOutcomeThatDoesNotFitComesLater has a callback that leaves no room in its segment, one
-// whose error is as long, and one that removes all there is.
+// TestOutcomeThatDoesNotFitComesLater has a callback that leaves no room in its segment, one with an error of
+// that size, and one that deletes all rows.
 func TestOutcomeThatDoesNotFitComesLater(t *testing.T) {
 	const (
 		full agent.Callback[int]    = "full"

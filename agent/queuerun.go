@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// queueWakeup is when the queue wants to be looked after.
+// queueWakeup returns when the queue needs the alarm.
 func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	head, ok, err := c.head(ctx)
 	switch {
@@ -21,7 +21,7 @@ func (c *core) queueWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	return wakeup{c.soon(now), true}, nil
 }
 
-// startQueue starts the head of the queue, if it does not run and is not suspect.
+// startQueue starts the head of the queue, unless it is running or a suspect.
 func (c *core) startQueue(ctx context.Context, now time.Time) error {
 	for {
 		it, ok, err := c.head(ctx)
@@ -40,7 +40,7 @@ func (c *core) startQueue(ctx context.Context, now time.Time) error {
 			}
 			c.itemDied(ctx, it, errCutOff, depth)
 		case it.Run.suspect(c.life):
-			return nil // its turn comes: startSuspect
+			return nil // startSuspect starts it
 		default:
 			return c.startItem(ctx, it, now)
 		}
@@ -58,7 +58,7 @@ func (c *core) startItem(ctx context.Context, it item, now time.Time) error {
 	return queue.Put(ctx, c.store(), it)
 }
 
-// runItem is a run of an item, and starts the next.
+// runItem runs an item, and starts the next.
 func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	row, ok, err := queue.Get(ctx, c.store(), id)
 	if err != nil || !ok || !row.Value.Run.is(c.life, number) {
@@ -107,8 +107,7 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	return err
 }
 
-// behind is how many items come after a place in the queue, at most: those are counted too that were
-// taken out.
+// behind returns an upper bound of the number of items after a place in the queue; it counts removed ones too.
 func (c *core) behind(ctx context.Context, place uint64) (int, error) {
 	last, err := c.last(ctx)
 	return int(max(last, place) - place), err
@@ -119,18 +118,18 @@ func (c *core) itemDied(ctx context.Context, it item, err error, depth int) {
 		slog.Any("err", err), slog.Int("depth", depth))
 }
 
-// fate is what becomes of an item after a run.
+// fate is the new state of an item after a run.
 type fate int
 
 const (
-	itemLost  fate = iota // it is not this run's any more
-	itemGone              // it was taken out meanwhile
-	itemAgain             // it has another payload, which has to run
+	itemLost  fate = iota // the row belongs to a newer run, or is gone
+	itemGone              // it was removed during the run
+	itemAgain             // it has another payload, which must run
 	itemDone
 	itemDead
 )
 
-// fate is what becomes of the row that is there now, after a run of what it was.
+// fate returns the new state of the current row after a run of was.
 func (it item) fate(was item, failed error) fate {
 	switch {
 	case !it.Run.is(was.Run.Life, was.Run.Number):
@@ -145,7 +144,7 @@ func (it item) fate(was item, failed error) fate {
 	return itemDone
 }
 
-// endItem writes an item's fate. It returns how many dead letters there are, if it is one.
+// endItem writes an item's fate. For a dead letter it returns the number of dead letters.
 func (c *core) endItem(ctx context.Context, it item, f fate, now time.Time, failed error) (depth int, err error) {
 	switch f {
 	case itemGone, itemDone:

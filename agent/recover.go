@@ -10,11 +10,10 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// recoveryBudget is how long the constructor goes on with the hooks of interrupted fibers before
-// it leaves the rest to the alarm.
+// recoveryBudget is how long the constructor calls hooks of interrupted fibers. The alarm does the rest.
 const recoveryBudget = 10 * time.Second
 
-// recover goes on with interrupted fibers when the agent wakes.
+// recover resumes interrupted fibers when the agent wakes.
 func (c *core) recover(ctx context.Context) error {
 	begun, written, found, handed, full := time.Now(), 0, false, false, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
@@ -45,7 +44,7 @@ func (c *core) recover(ctx context.Context) error {
 		full = !more
 		return more, err
 	})
-	if err == nil && handed && !full { // else the alarm goes on
+	if err == nil && handed && !full { // else the alarm continues
 		err = c.handOver(ctx, begun.Add(recoveryBudget))
 	}
 	if err != nil || !found {
@@ -54,8 +53,8 @@ func (c *core) recover(ctx context.Context) error {
 	return dohost.Transaction(ctx, func(ctx context.Context) error { return c.arm(ctx, true) })
 }
 
-// resumeLeft goes on with the fibers that recover has left until OnStart has succeeded: a constructor
-// that fails would interrupt them again, though they have not gone on.
+// resumeLeft resumes the fibers that recover has left until OnStart has succeeded. Otherwise a failing
+// constructor would count as an interruption, although they had not resumed.
 func (c *core) resumeLeft(ctx context.Context) error {
 	if !c.fibers.left {
 		return nil
@@ -87,8 +86,8 @@ const (
 	lostPage        = 64 // rows that are read at a time
 )
 
-// orLater leaves a row for which there is no room, on the disk or among the tasks, to the alarm, and
-// those after it.
+// orLater handles an error about a row. If the disk or the task limit has no room, it leaves this row and the
+// following ones to the alarm.
 func (c *core) orLater(ctx context.Context, row *fiberRow, err error) (more bool, _ error) {
 	_, full := errors.AsType[*dohost.LimitError](err)
 	switch {
@@ -103,7 +102,7 @@ func (c *core) orLater(ctx context.Context, row *fiberRow, err error) (more bool
 	return false, nil
 }
 
-// later has the alarm go on with recovery in a second.
+// later makes the alarm continue recovery in a second.
 func (c *core) later() {
 	if c.fibers.moreAt.IsZero() {
 		c.fibers.moreAt = time.Now().Add(time.Second)
@@ -132,10 +131,10 @@ func (c *core) eachLost(ctx context.Context, do func(*fiberRow) (more bool, err 
 	}
 }
 
-// recoverRow does what is to be done about a row in the constructor.
+// recoverRow handles a row in the constructor.
 func (c *core) recoverRow(ctx context.Context, row *fiberRow, until time.Time) error {
 	if row.Hooks > 0 && c.judge(row, time.Now()) == ask {
-		c.later() // the gate is not for one that has failed before
+		c.later() // retries do not hold up the first event
 		return nil
 	}
 	asks, err := c.dispose(ctx, row)
@@ -158,8 +157,8 @@ func (c *core) judge(row *fiberRow, now time.Time) verdict {
 	return judge(row, known, handed, now)
 }
 
-// takeUp has a task of this incarnation go on with an interrupted fiber: atOnce, or when that is
-// counted durably. At once is not for a Transaction that may be taken back, which the task would not be.
+// takeUp starts a task that resumes an interrupted fiber: immediately with atOnce, else when the interruption is
+// durably counted. atOnce must not be used in a Transaction that may be rolled back: the task would still run.
 func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64, atOnce bool) error {
 	row.interrupted()
 	row.Hooks, row.Lost, row.Again = 0, 0, 0
@@ -174,8 +173,7 @@ func (c *core) takeUp(ctx context.Context, row *fiberRow, now int64, atOnce bool
 	return err
 }
 
-// dispose does what is to be done about a row at once, and says whether OnInterrupted is to be asked
-// besides.
+// dispose executes the verdict about a row, and reports whether the caller has to call OnInterrupted.
 func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error) {
 	now := time.Now()
 	v, age := c.judge(row, now), now.Sub(time.UnixMilli(row.Updated))
@@ -187,8 +185,8 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 		c.tellReport(ctx, row, v.String(), nil)
 		return false, c.putFiber(ctx, *row)
 	case resume:
-		// One that this process has worked on before does not wait for the disk: what ends the
-		// process ends it once before that, and not again and again.
+		// A fiber that this process has worked on does not wait for the disk: if the fiber kills the process,
+		// the next process counts that durably, so it cannot repeat forever.
 		err = c.takeUp(ctx, row, now.UnixMilli(), strings.HasPrefix(row.Life, c.process()))
 	case giveUp:
 		row.interrupted()
@@ -220,8 +218,8 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 	return asks, err
 }
 
-// runsWakeup is when the agent has to look after its fibers. While one is open that is at the
-// next heartbeat at the latest, and when the host starts.
+// runsWakeup returns when the fibers need the alarm. While one is open that is the next heartbeat at the
+// latest, and the start of the host.
 func (c *core) runsWakeup(ctx context.Context, now time.Time, sure bool) (wakeup, error) {
 	expires, err := c.firstExpiry(ctx)
 	if err != nil || c.fibers.none {
@@ -243,7 +241,7 @@ func (c *core) runsWakeup(ctx context.Context, now time.Time, sure bool) (wakeup
 		}
 	}
 	again := timeOf(first.Again)
-	if first.Again > 0 && !again.After(now) { // there was no room for it, or it is on its way
+	if first.Again > 0 && !again.After(now) { // there was no room for it, or it is being started
 		again = now.Add(time.Second)
 	}
 	return earliest(expires, beat, more, wakeup{at: again}), nil
@@ -258,9 +256,9 @@ func (c *core) firstRow(ctx context.Context, q *dohost.Query[fiberRow]) (row fib
 	return rows[0].Value, true, nil
 }
 
-// firstExpiry is when the first ended fiber is forgotten. It is read once in an incarnation, and
-// then kept up by whoever ends one: if it is too early, the alarm reads it anew. It must not be too
-// late, so whoever takes such a row away, which a Transaction may take back, has it read before.
+// firstExpiry returns when the first ended fiber expires. An incarnation reads it once, and each end of a fiber
+// updates it: if it is too early, the alarm reads it again. It must not be too late, so code that deletes or
+// restarts such a fiber in a Transaction, which may be rolled back, reads it before.
 func (c *core) firstExpiry(ctx context.Context) (wakeup, error) {
 	if !c.fibers.expiryRead {
 		row, _, err := c.firstRow(ctx, &dohost.Query[fiberRow]{Index: "expires"})
@@ -272,8 +270,7 @@ func (c *core) firstExpiry(ctx context.Context) (wakeup, error) {
 	return wakeup{at: timeOf(c.fibers.expiry)}, nil
 }
 
-// recoverDue goes on with interrupted fibers whose time has come, each in a task of its own, and
-// forgets ended ones.
+// recoverDue resumes interrupted fibers that are due, each in a separate task, and deletes expired ones.
 func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	if err := c.expire(ctx, now); err != nil {
 		return err
@@ -285,7 +282,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	written, handed := 0, false
 	err := c.eachLost(ctx, func(row *fiberRow) (bool, error) {
 		v, hooking := c.judge(row, now), c.fibers.hooking[row.ID]
-		c.fibers.waits = c.fibers.waits || row.Again > 0 // the constructor may not have come to it
+		c.fibers.waits = c.fibers.waits || row.Again > 0 // the constructor may not have reached it
 		switch {
 		case v == postpone, hooking && row.Again > now.UnixMilli():
 			return true, nil
@@ -294,7 +291,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			return true, nil
 		}
 		if written += len(row.Snapshot); written > recoverySegment {
-			c.later() // this is one segment
+			c.later() // the alarm's run is one segment
 			return false, nil
 		}
 		if hooking {
@@ -313,7 +310,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// expireAtOnce is how many ended fibers are forgotten in one segment.
+// expireAtOnce bounds the fibers that one segment deletes.
 const expireAtOnce = 500
 
 func (c *core) expire(ctx context.Context, now time.Time) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Whoever is refused has no connection: what it sends does not count, nobody is told of its end,
-// and nobody has to go for it.
+// A refused client has no connection: the agent ignores its frames, calls no hook for its end, and replaces no
+// older connection.
 func TestWhoIsRefusedHasNoConnection(t *testing.T) {
 	closed := make(chan string, 3)
 	s := serve(t, roomClass(agent.OnClose(func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
@@ -72,7 +72,7 @@ func callWithTheRequest(t *testing.T, s *site, query string) {
 	}
 }
 
-// A refusal that cannot be sent as it is still is one.
+// A refusal with an invalid code or reason is still a refusal.
 func TestARefusalThatCannotBeSent(t *testing.T) {
 	for _, e := range []*dohost.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
 		s := serve(t, agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
@@ -85,7 +85,7 @@ func TestARefusalThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// A sub-agent is for its parent to give away.
+// Only its parent gives access to a sub-agent.
 func TestSubAgentsAreNotReachedPastTheirParents(t *testing.T) {
 	s := forest(t, treeClass())
 	id := dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"}
@@ -110,7 +110,7 @@ func TestSubAgentsAreNotReachedPastTheirParents(t *testing.T) {
 	}
 }
 
-// answer is a response of which a test wants the status.
+// answer is a response that records its status.
 type answer struct {
 	header http.Header
 	status int

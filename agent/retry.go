@@ -10,17 +10,17 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// RetryPolicy says how often something that fails is tried. The zero policy means the defaults.
+// RetryPolicy bounds the attempts of a failing operation. The zero policy means the defaults.
 type RetryPolicy struct {
-	// Attempts is how often it is tried in all. Zero means 3.
+	// Attempts is the maximum number of attempts, including the first. Zero means 3.
 	Attempts int
-	// Base is half of what bounds the first delay. The bound doubles up to Most, and the
-	// delay is drawn from zero to it. Zero means 100 ms.
+	// Base is half the bound of the first delay. The bound doubles up to Most; the delay is drawn between zero
+	// and the bound. Zero means 100 ms.
 	Base time.Duration
 	// Most bounds the delay, and is at least Base. Zero means 3 s, or Base if that is more.
 	Most time.Duration
-	// ShouldRetry, if set, says whether the attempt of this number, from 1, that failed with
-	// err, is followed by another. No row can keep it: it is for [Try] alone.
+	// ShouldRetry, if set, reports whether to retry after the attempt of this number, from 1, failed with err.
+	// It cannot be stored: only [Try] accepts it.
 	ShouldRetry func(err error, attempt int) bool
 }
 
@@ -49,7 +49,7 @@ func (p RetryPolicy) withDefaults() (RetryPolicy, error) {
 	return p, nil
 }
 
-// bound is the longest delay after an attempt.
+// bound returns the maximum delay after an attempt.
 func (p RetryPolicy) bound(attempt int) time.Duration {
 	if doublings := min(attempt, 62); p.Base <= p.Most>>doublings {
 		return p.Base << doublings
@@ -57,18 +57,16 @@ func (p RetryPolicy) bound(attempt int) time.Duration {
 	return p.Most
 }
 
-// delay is how long to wait after an attempt, drawn from zero to its bound by a number from
-// zero to one.
+// delay returns the delay after an attempt. draw, between zero and one, selects it between zero and its bound.
 func (p RetryPolicy) delay(attempt int, draw float64) time.Duration {
 	return time.Duration(math.Round(draw * float64(p.bound(attempt))))
 }
 
-// Try calls fn until it succeeds, or the policy gives up; nil means the default one. It waits
-// with the turn given up, as [dohost.Sleep] does. Where [dohost.Retry] repeats calls that did
-// not run, this repeats what has run and failed. What has failed because the incarnation has
-// ended, or ctx, is not tried again.
+// Try calls fn until it succeeds or the policy gives up; nil means the default policy. It gives up the turn
+// while it waits, as [dohost.Sleep] does. [dohost.Retry] repeats calls that did not run; Try repeats operations
+// that ran and failed. It does not retry after the end of the incarnation or of ctx.
 //
-// Errors: fn's last one, and one for a policy that cannot be, before fn is called.
+// Errors: the last error of fn; one for an invalid policy, before fn is called.
 func Try(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
 	var policy RetryPolicy
 	if p != nil {
@@ -86,7 +84,7 @@ func Try(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) er
 		if policy.ShouldRetry != nil && !policy.ShouldRetry(err, attempt) {
 			return err
 		}
-		// Drawn from the time, so that a test in virtual time finds the same again.
+		// Drawn from the time, so that a test in virtual time draws the same again.
 		draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt))).Float64()
 		if dohost.Sleep(ctx, policy.delay(attempt, draw)) != nil {
 			return err
@@ -94,14 +92,14 @@ func Try(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) er
 	}
 }
 
-// backoff is what a row keeps of a policy.
+// backoff is the stored part of a policy.
 type backoff struct {
 	Attempts int           `msgpack:",omitempty"`
 	Base     time.Duration `msgpack:",omitempty"`
 	Most     time.Duration `msgpack:",omitempty"`
 }
 
-// kept is what a row keeps of a policy.
+// kept returns the stored part of a policy.
 func (p RetryPolicy) kept() (backoff, error) {
 	if p.ShouldRetry != nil {
 		return backoff{}, fmt.Errorf("agent: RetryPolicy.ShouldRetry is a function, which no row can keep")

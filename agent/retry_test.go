@@ -65,9 +65,9 @@ func TestTry(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		policy *RetryPolicy
-		fails  int // how many attempts do
+		fails  int // number of failing attempts
 		err    error
-		ends   int // the attempt in which ctx ends, or 0
+		ends   int // the attempt that ends ctx, or 0
 		tries  int
 		want   error
 	}{

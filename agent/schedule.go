@@ -23,18 +23,18 @@ type job struct {
 	Every    time.Duration `msgpack:",omitempty"`
 	Cron     string        `msgpack:",omitempty"`
 	Zone     string        `msgpack:",omitempty"`
-	Same     string        // what it has in common with those that it stands for
+	Same     string        // hash of kind, callback, payload and recurrence
 	Retry    backoff
 	Run      run
-	// Hung is when the run of an interval is given up.
+	// Hung is when the run of an interval counts as hung.
 	Hung time.Time
 }
 
 // The indexes of schedules.
 const (
 	byDue  = "due"
-	byLook = "look" // those that wait by when they are due; intervals that run by when they hang
-	byLife = "life" // those that run
+	byLook = "look" // waiting ones by due time; running intervals by Hung
+	byLife = "life" // running ones
 	bySame = "same"
 )
 
@@ -62,8 +62,8 @@ var jobs = dohost.Collection[job]{
 	},
 }
 
-// sameness is equal for schedules of one kind, callback and payload, and of one interval, or
-// expression and zone.
+// sameness returns a hash that is equal for schedules of the same kind, callback and payload, and of the same
+// interval, or expression and zone.
 func (w When) sameness(name string, payload json.RawMessage) string {
 	spec := ""
 	if w.kind.recurs() {
@@ -73,39 +73,37 @@ func (w When) sameness(name string, payload json.RawMessage) string {
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// Idempotence says what [Schedule] does if there is such a schedule: one of the same kind,
-// callback and payload, and the same interval, or expression and zone; of After and At the
-// times do not matter.
+// Idempotence selects the behavior of [Schedule] if there is an equal schedule: one of the same kind, callback
+// and payload, and the same interval, or expression and zone. The times of After and At are not compared.
 type Idempotence int
 
-// The zero Idempotence fits what runs when an agent starts, or is called again and again.
+// The zero Idempotence suits calls of Schedule that repeat, such as those in OnStart.
 const (
 	IdempotentByKind Idempotence = iota // Every and Cron are Idempotent, After and At are not
-	Idempotent                          // the schedule that there is stands for the new one
-	NotIdempotent                       // there is another
+	Idempotent                          // an equal schedule is kept, and no other is made
+	NotIdempotent                       // another schedule is made
 )
 
 // ScheduleOptions tunes [Schedule]. Nil means the defaults.
 type ScheduleOptions struct {
 	Idempotent Idempotence
-	// Retry says how often a run is tried. It has no ShouldRetry.
+	// Retry bounds the attempts of a run. It has no ShouldRetry.
 	Retry RetryPolicy
 }
 
-// Schedule has the agent run a callback at a time, or again and again, and returns the
-// schedule's id. It survives everything that the agent survives. A run comes late rather than
-// never, and not twice for the time that the host stood still.
+// Schedule makes the agent run a callback once or repeatedly, and returns the schedule's id. The schedule is as
+// durable as the agent's storage. A run that was due while the host was down starts late, and only once for all
+// the times that it missed.
 //
 // A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
-// "schedule:error". A run that the end of an incarnation cuts off is started again; after
-// Options.MaxStarts such ends the schedule becomes a dead letter ([DeadLetters]). An interval
-// that has been running for Options.HungAfter is started again, and the run that hangs has no
-// more say. A callback that schedules itself should not be [Idempotent]; the run that it is
-// in does not stand for the next, though, if it is of After or At.
+// "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxStarts
+// such ends the schedule becomes a dead letter ([DeadLetters]). An interval that has been running for
+// Options.HungAfter starts again, and the outcome of the hung run is ignored. A callback that schedules itself
+// should not be [Idempotent]; the running schedule does not count as equal, though, if it is of After or At.
 //
-// Errors name what cannot be: an unknown callback, or one of another payload; a time that none
-// of When's functions allows; a policy; a payload that is not JSON, or a [*dohost.LimitError]
-// for one of more than nearly 2 MiB. Then nothing is scheduled.
+// Errors name the invalid argument: an unknown callback, or one with another payload type; an invalid [When]; a
+// policy; a payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB. Then nothing
+// is scheduled.
 func Schedule[P any](
 	ctx context.Context, a Ref, when When, cb Callback[P], payload P, o *ScheduleOptions,
 ) (id string, err error) {
@@ -168,7 +166,7 @@ func (c *core) schedule(
 	return j.ID, nil
 }
 
-// standIn finds a schedule that stands for a new one: not one that is about to go.
+// standIn finds a schedule equal to a new one, except one that its run is about to delete.
 func (c *core) standIn(ctx context.Context, same string) (job, bool, error) {
 	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
 		Index: bySame, Equal: dohost.KeyOf(same), Limit: 1,
@@ -187,9 +185,9 @@ type ScheduleInfo struct {
 	Kind     ScheduleKind    `json:"kind"`
 	Payload  json.RawMessage `json:"payload"`
 	Created  time.Time       `json:"created"`
-	// Due is when it runs next, or, while it runs, when it was due.
+	// Due is its next time or, while it runs, the time of the current run.
 	Due time.Time `json:"due"`
-	// Running says that it has been started, in this incarnation or in one that has ended.
+	// Running is set if it was started, in this incarnation or in one that has ended.
 	Running bool          `json:"running"`
 	Every   time.Duration `json:"every,omitempty"` // of an interval
 	Cron    string        `json:"cron,omitempty"`  // of a cron schedule
@@ -204,16 +202,16 @@ func (c *core) scheduleInfo(ctx context.Context, j job) (ScheduleInfo, error) {
 	}, err
 }
 
-// ScheduleQuery selects schedules: those that satisfy all of it. Nil selects all.
+// ScheduleQuery selects the schedules that match all its fields. Nil selects all.
 type ScheduleQuery struct {
 	Callback string
 	Kind     ScheduleKind
 	From     time.Time // due then or later
 	Before   time.Time // due earlier
-	Limit    int       // of how many there are; zero means no bound
+	Limit    int       // the maximum number; zero means no limit
 }
 
-// ListSchedules returns the agent's schedules, in the order in which they are due.
+// ListSchedules returns the agent's schedules, ordered by due time.
 //
 // Errors: [dohost.ErrCollection] for a negative Limit.
 func ListSchedules(ctx context.Context, a Ref, q *ScheduleQuery) ([]ScheduleInfo, error) {
@@ -245,7 +243,7 @@ func ListSchedules(ctx context.Context, a Ref, q *ScheduleQuery) ([]ScheduleInfo
 	return all, nil
 }
 
-// GetSchedule returns a schedule, if there is one of the id.
+// GetSchedule returns the schedule with an id, if there is one.
 func GetSchedule(ctx context.Context, a Ref, id string) (ScheduleInfo, bool, error) {
 	c := a.base()
 	row, ok, err := c.jobOf(ctx, id)
@@ -265,8 +263,8 @@ func (c *core) jobOf(ctx context.Context, id string) (job, bool, error) {
 	return row.Value, ok, err
 }
 
-// CancelSchedule removes a schedule, and says whether there was one. A run that goes on ends
-// as it will, and is not tried again.
+// CancelSchedule removes a schedule, and reports whether there was one. A run in progress continues, and is not
+// retried.
 func CancelSchedule(ctx context.Context, a Ref, id string) (existed bool, err error) {
 	c := a.base()
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {

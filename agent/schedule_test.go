@@ -21,7 +21,7 @@ func TestSchedulesRunInTime(t *testing.T) {
 		schedule(b, agent.At(begun.Add(5*time.Second)), note, "at", nil)
 		schedule(b, agent.At(begun.Add(-time.Hour)), note, "past", nil)
 		every := schedule(b, agent.Every(4*time.Second), note, "every", nil)
-		cron := schedule(b, agent.Cron("1 * * * *", "Asia/Kolkata"), note, "cron", nil) // half an hour beside UTC
+		cron := schedule(b, agent.Cron("1 * * * *", "Asia/Kolkata"), note, "cron", nil) // half an hour off UTC
 		b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
 		var due []time.Duration
 		for _, s := range b.schedules(nil) {
@@ -182,10 +182,10 @@ func TestScheduleStandsForAnother(t *testing.T) {
 		if schedule(b, agent.After(2*time.Hour), note, "z", nil) == once {
 			t.Error("what is there once is not idempotent unless it says so")
 		}
-		if id := schedule(b, agent.After(3*time.Hour), note, "z", yes); id != once { // the older one
+		if id := schedule(b, agent.After(3*time.Hour), note, "z", yes); id != once { // the older schedule
 			t.Error("the time matters")
 		}
-		// It re-arms the alarm, whatever has become of that.
+		// It sets the alarm again, even if there is none.
 		err := clerks.Get(b, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
 			return c.Object().DeleteAlarm(ctx)
 		})
@@ -212,7 +212,7 @@ func TestListsOfSchedules(t *testing.T) {
 		two := schedule(b, agent.Every(time.Hour), work, task{Name: "two"}, nil)
 		three := schedule(b, agent.After(time.Hour+time.Minute), note, "three", nil)
 		four := schedule(b, agent.Cron("0 3 * * *", "Europe/Berlin"), note, "four", nil)
-		// Nobody sees the heartbeat, and both come.
+		// The heartbeat has no visible effect, and both alarms ring.
 		b.do(func(ctx context.Context, c *clerk) error {
 			_, err := c.KeepAlive(ctx)
 			return err
@@ -263,7 +263,7 @@ func TestAfterDaysOfStandstillEachRunsOnce(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		schedule(b, agent.Every(time.Minute), note, "interval", nil)
 		schedule(b, agent.Cron("30 6 * * *", ""), note, "cron", nil)
-		// An older alarm system might have lost it: the host does not look for three days.
+		// An older alarm system might have lost it: the host checks only after three days.
 		b.do(func(ctx context.Context, c *clerk) error { return nil })
 		if err := clerks.Get(b, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
 			return c.Object().SetAlarm(ctx, time.Now().Add(72*time.Hour))
@@ -300,12 +300,12 @@ func TestFailedRunIsTriedAgainAndThenReported(t *testing.T) {
 	})
 }
 
-// TestEndOfAnIncarnationConsumesNothing ends it in a callback that awaits.
+// TestEndOfAnIncarnationConsumesNothing ends an incarnation in a callback that awaits.
 func TestEndOfAnIncarnationConsumesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(b *bench)
-		soon bool // started anew at once, not when the alarm looks after it
+		soon bool // started again immediately, not at the next alarm
 	}{
 		{"fence", func(b *bench) { b.Evict(clerks.Get(b, "a").ID(), dohost.Fence) }, false},
 		{"fence, and an event", func(b *bench) {
@@ -359,7 +359,7 @@ func TestHungIntervalIsStartedAgain(t *testing.T) {
 		if got := b.o.told("schedule:hung"); len(got) != 1 {
 			t.Errorf("%q", got)
 		}
-		b.Advance(13 * time.Second) // the first one is about to end, and has no say
+		b.Advance(13 * time.Second) // the first run is about to end; its outcome is ignored
 		before := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
 		b.Advance(2 * time.Second)
 		after := b.schedules(&agent.ScheduleQuery{Callback: "work", Kind: agent.KindInterval})
@@ -391,7 +391,7 @@ func TestPoisonDoesNotStopOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Advance(3*time.Minute + 15*time.Second)
-		b.wrote("good") // suspect as it is, it was started less often than they
+		b.wrote("good") // although a suspect, it had fewer starts than they
 		b.Advance(105 * time.Second)
 		b.told("schedule:error callback=gone",
 			`schedule:error callback=gone err=agent: callback "gone" is not registered any more`)
@@ -411,7 +411,7 @@ func TestPoisonDoesNotStopOthers(t *testing.T) {
 	}, newer...)
 }
 
-// TestSuspectsRunOneAtATime cuts everything off twice.
+// TestSuspectsRunOneAtATime cuts off all runs twice.
 func TestSuspectsRunOneAtATime(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		for _, name := range []string{"a", "b"} {
@@ -438,7 +438,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	})
 }
 
-// unreadable is a payload that was written by another version.
+// unreadable is a payload of another version.
 type unreadable struct{ N int }
 
 var readings atomic.Int64
@@ -521,7 +521,7 @@ func TestFewThatAreDueAtOnceAreNoDuplicates(t *testing.T) {
 	})
 }
 
-// TestScheduleThatFailsLeavesNothing takes back what a transaction has scheduled.
+// TestScheduleThatFailsLeavesNothing rolls back a transaction with a schedule.
 func TestScheduleThatFailsLeavesNothing(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		torn := errors.New("torn")
@@ -540,7 +540,7 @@ func TestScheduleThatFailsLeavesNothing(t *testing.T) {
 			}
 			return err
 		})
-		enqueue(b, note, "c", nil) // nothing in memory holds it up
+		enqueue(b, note, "c", nil) // no state in memory delays it
 		b.rest()
 		b.wrote("c")
 	})

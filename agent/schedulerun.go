@@ -8,12 +8,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// manyDue is how many due rows of one callback, each to run once, look like a mistake: an
-// agent that schedules without [Idempotent] whenever it starts.
+// manyDue is the number of due rows of one callback, each to run once, that triggers a warning: the agent
+// probably schedules without [Idempotent] whenever it starts.
 const manyDue = 10
 
-// schedulesWakeup is when the first schedule is due, or an interval hangs. While something
-// runs there is always a time: if the incarnation ends, the next has to look after it.
+// schedulesWakeup returns when the first schedule is due or an interval hangs. While a schedule runs there is
+// always a time: if the incarnation ends, the next one has to start the run again.
 func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, error) {
 	var due, running wakeup
 	rows, err := jobs.List(ctx, c.store(), &dohost.Query[job]{Index: byLook, Limit: 1, Where: c.notLost})
@@ -48,10 +48,10 @@ func (c *core) schedulesWakeup(ctx context.Context, now time.Time) (wakeup, erro
 	return earliest(due, running), nil
 }
 
-// lostSchedules says whether there are rows that an incarnation before has left running.
+// lostSchedules reports whether there are rows that an earlier incarnation left running.
 func (c *core) lostSchedules(ctx context.Context) (bool, error) {
 	for _, q := range []dohost.Query[job]{
-		{Index: byLife, Limit: 1}, // in the order of lives, of which one is this
+		{Index: byLife, Limit: 1}, // ordered by incarnation; one of them is this one
 		{Index: byLife, Limit: 1, Reverse: true},
 	} {
 		rows, err := jobs.List(ctx, c.store(), &q)
@@ -70,7 +70,7 @@ func (c *core) lostSchedules(ctx context.Context) (bool, error) {
 
 func (c *core) notLost(j job) bool { return !j.Run.lost(c.life) }
 
-// lostJobs are the rows that an incarnation before has left running.
+// lostJobs returns the rows that an earlier incarnation left running.
 func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error) {
 	mine := dohost.KeyOf(c.life)
 	for _, q := range []dohost.Query[job]{{Index: byLife, End: mine}, {Index: byLife, Start: mine.Past()}} {
@@ -123,8 +123,8 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []jo
 	return suspects, nil
 }
 
-// startJob starts a run, if there is room. The task comes first: one that does not find its
-// mark does nothing.
+// startJob starts a run, if there is room. It starts the task before it writes the row: a task that does not
+// find its run in the row does nothing.
 func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, err error) {
 	if j.Run.Life == c.life {
 		c.report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
@@ -141,7 +141,7 @@ func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, 
 	return true, jobs.Put(ctx, c.store(), j)
 }
 
-// warnOfMany tells of callbacks that are due strikingly often.
+// warnOfMany reports callbacks with suspiciously many due rows.
 func (c *core) warnOfMany(ctx context.Context, rows []dohost.Row[job]) {
 	counts := map[string]int{}
 	for _, row := range rows {
@@ -154,14 +154,14 @@ func (c *core) warnOfMany(ctx context.Context, rows []dohost.Row[job]) {
 	}
 }
 
-// runJob is a run of a schedule.
+// runJob runs a schedule.
 func (c *core) runJob(ctx context.Context, id string, number uint64) error {
 	wanted := func(ctx context.Context) bool {
 		j, ok, err := c.jobOf(ctx, id)
 		return err == nil && ok && j.Run.is(c.life, number)
 	}
 	if !wanted(ctx) {
-		return nil // cancelled, or taken for hung, before it began
+		return nil // cancelled, or superseded as hung, before it began
 	}
 	j, _, err := c.jobOf(ctx, id)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *core) runJob(ctx context.Context, id string, number uint64) error {
 	return err
 }
 
-// endJob writes what becomes of a schedule after a run that ended now.
+// endJob writes the row of a schedule after a run that ended now.
 func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
 	next, stays, err := j.ended(now)
 	if err != nil {
@@ -205,9 +205,8 @@ func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
 	return jobs.Put(ctx, c.store(), next)
 }
 
-// jobCutOff ends a run that MaxStarts ends of incarnations have cut off. The callback may never have
-// returned, so a schedule that does not recur is kept as a dead letter; one that recurs waits for its
-// next time.
+// jobCutOff ends a run after MaxStarts ends of incarnations cut it off. The callback may never have returned,
+// so a schedule that does not recur is kept as a dead letter; one that recurs waits for its next time.
 func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
 	if j.Kind.recurs() {
 		c.jobFailed(ctx, j, errCutOff)
@@ -218,7 +217,7 @@ func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if _, err := jobs.Delete(ctx, c.store(), j.ID); err != nil { // its payload is the dead letter's now
+	if _, err := jobs.Delete(ctx, c.store(), j.ID); err != nil { // the dead letter has its payload now
 		return err
 	}
 	c.report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errCutOff),
@@ -230,7 +229,7 @@ func (c *core) jobFailed(ctx context.Context, j job, err error) {
 	c.report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
 }
 
-// started is the row while it runs.
+// started returns the row of a running schedule.
 func (j job) started(r run, hungAfter time.Duration) job {
 	j.Run = r
 	if j.Kind == KindInterval {
@@ -239,13 +238,13 @@ func (j job) started(r run, hungAfter time.Duration) job {
 	return j
 }
 
-// zoneless is how long a cron schedule waits whose next time is not known any more: its zone
-// is not in this host's database.
+// zoneless is the delay of a cron schedule if its next time is unknown because its zone is no longer in this
+// host's database.
 const zoneless = time.Hour
 
-// ended returns the row after a run that ended now, and whether the row stays. The next time of a
-// cron schedule follows both now and the time for which this run was due: if the clock was set back
-// during the run, the same time does not come again.
+// ended returns the row after a run that ended now, and whether the row stays. The next time of a cron schedule
+// follows both now and the due time of this run: if the clock was set back during the run, the same time does
+// not come again.
 func (j job) ended(now time.Time) (next job, stays bool, err error) {
 	j.Run, j.Hung = run{}, time.Time{}
 	switch j.Kind {

@@ -10,18 +10,18 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// errCancelled ends the update of a row that has ended meanwhile.
+// errCancelled ends the update of a row that has ended in the meantime.
 var errCancelled = errors.New("agent: the fiber was cancelled")
 
-// ending is how a call of a fiber's method has ended.
+// ending is the outcome of a call of a fiber's method.
 type ending struct {
 	result json.RawMessage
 	failed error
-	final  bool // it is not called again, though it has failed
+	final  bool // it failed, and is not retried
 }
 
-// write writes a row that has this ending. A result for which the row has no room is none, and the
-// fiber has failed: what it did is done.
+// write writes a row with this ending. If the row has no room for the result, the fiber has failed: its effects
+// stay.
 func (e *ending) write(do func() error) error {
 	err := do()
 	if _, full := errors.AsType[*dohost.LimitError](err); full {
@@ -31,7 +31,7 @@ func (e *ending) write(do func() error) error {
 	return err
 }
 
-// settleRow writes how a call of a fiber's method has ended.
+// settleRow writes the outcome of a call of a fiber's method.
 func (c *core) settleRow(ctx context.Context, row *fiberRow, e *ending) error {
 	return e.write(func() error {
 		return fresh(ctx, func() error {
@@ -77,8 +77,7 @@ func (c *core) close(r *fiberRow, status FiberStatus, now int64) {
 	c.fibers.waits = true
 }
 
-// keep has a row that has ended, and of which nobody is to be told any more, be forgotten when its
-// kind says so.
+// keep clears the state of the hook, and starts the retention period of an ended fiber.
 func (c *core) keep(r *fiberRow, now int64) {
 	o := c.class.kinds[r.Name].options
 	if _, known := c.class.kinds[r.Name]; !known {
@@ -98,11 +97,11 @@ func (c *core) keep(r *fiberRow, now int64) {
 	}
 }
 
-// settleLater is for a disk that is full: work that has ended must not be done again, so its row
-// goes at once, which needs no room, and comes back, ended, when there is some. The row of work that
-// has not ended stays, and says so then, unless it was cancelled.
+// settleLater is for a full disk. Work that has ended must not run again, so it deletes the fiber's row
+// immediately, which needs no space, and writes the ended row again when there is space. The row of a failed
+// call that will be retried stays, and gets the outcome then, unless the fiber was cancelled.
 func (c *core) settleLater(ctx context.Context, row *fiberRow, e *ending) error {
-	there, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with what the call has stashed
+	there, ok, err := fiberRows.Get(ctx, c.store(), row.ID) // with the checkpoints of the call
 	if err != nil {
 		return err
 	}

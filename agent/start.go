@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// FiberKind is the name of a method that [StartFiber] starts. T is its checkpoint. It is meant to
-// be a constant:
+// FiberKind is the name of a method that [StartFiber] starts. T is the type of its checkpoint. It should be a
+// constant:
 //
 //	const research agent.FiberKind[progress] = "research"
 type FiberKind[T any] string
@@ -24,18 +24,17 @@ type FiberKind[T any] string
 // KindOptions tunes the fibers of a kind. A nil *KindOptions, and the zero KindOptions, mean the
 // defaults.
 type KindOptions struct {
-	// MaxRetries bounds how often a fiber's method is called again. Two things count: errors
-	// that the method has returned, and interruptions (ends of its incarnation) since the
-	// fiber's checkpoint last changed. So a fiber that makes progress outlives any number of
-	// restarts, up to 10,000. Zero means 3; negative, no retry.
+	// MaxRetries bounds the retries of a fiber's method. Two things count: errors that the method has returned,
+	// and interruptions (ends of its incarnation) since the fiber's checkpoint last changed. So a fiber that
+	// makes progress survives any number of restarts, up to 10,000. Zero means 3; negative, no retry.
 	MaxRetries int
-	// KeepCompleted is how long one that completed, or was cancelled, can be asked for, from
-	// then or from when [OnFiberEnded] was told. Zero means 24 h; negative, for ever.
+	// KeepCompleted is the retention period of completed and cancelled fibers. It begins with the end, or with
+	// the return of [OnFiberEnded]. Zero means 24 h; negative, no expiry.
 	KeepCompleted time.Duration
-	// KeepFailed is the same for one that failed. Zero means 7 days; negative, for ever.
+	// KeepFailed is the same for failed fibers. Zero means 7 days; negative, no expiry.
 	KeepFailed time.Duration
-	// Quiet keeps the kind from [OnRecovery] and [OnFiberEnded]: what is interrupted is gone on with.
-	// It is for packages that build on agents.
+	// Quiet excludes the kind from [OnRecovery] and [OnFiberEnded]: interrupted fibers simply resume. It is for
+	// packages that build on agents.
 	Quiet bool
 }
 
@@ -56,16 +55,16 @@ func (o *KindOptions) withDefaults() KindOptions {
 	return d
 }
 
-// kind is what a class knows of a FiberKind.
+// kind is a registered FiberKind.
 type kind struct {
 	options    KindOptions
 	checkpoint reflect.Type
 	run        func(self any, ctx context.Context, f *running, row *fiberRow) (result json.RawMessage, err error)
 }
 
-// OnFiber registers the method that fibers of a kind run. It is called with the last checkpoint
-// for the first time and for every other: starting and going on are the same code. The names of
-// kinds have 1 to 256 bytes and do not begin with "dohost.".
+// OnFiber registers the method that fibers of a kind run. The method gets the last checkpoint on its first and
+// every later call: starting and resuming are the same code. The names of kinds have 1 to 256 bytes and do not
+// begin with "dohost.".
 func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) error, o *KindOptions) Entry[O] {
 	return func(c *class) {
 		_, taken := c.kinds[string(k)]
@@ -101,10 +100,10 @@ type Fiber[T any] struct {
 	result     json.RawMessage
 }
 
-// Checkpoint returns what was last stashed, or what the fiber was started with.
+// Checkpoint returns the last saved checkpoint, or the one given to StartFiber.
 func (f *Fiber[T]) Checkpoint() T { return f.checkpoint }
 
-// Stash keeps cp as the fiber's checkpoint: see [Stash].
+// Stash saves cp as the fiber's checkpoint: see [Stash].
 func (f *Fiber[T]) Stash(ctx context.Context, cp T) error {
 	if err := Stash(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
 		return err
@@ -113,8 +112,8 @@ func (f *Fiber[T]) Stash(ctx context.Context, cp T) error {
 	return nil
 }
 
-// SetCheckpoint keeps cp as the fiber's checkpoint: see [SetCheckpoint]. It is what Checkpoint
-// returns even if a Transaction is rolled back.
+// SetCheckpoint saves cp as the fiber's checkpoint: see [SetCheckpoint]. Checkpoint returns cp even after a
+// rollback.
 func (f *Fiber[T]) SetCheckpoint(ctx context.Context, cp T) error {
 	if err := SetCheckpoint(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
 		return err
@@ -123,8 +122,7 @@ func (f *Fiber[T]) SetCheckpoint(ctx context.Context, cp T) error {
 	return nil
 }
 
-// SetResult sets what [FiberInfo] shows as the result when the method has returned without an
-// error.
+// SetResult sets the result that [FiberInfo] contains when the method has returned without an error.
 //
 // Errors: one for a value that is not JSON.
 func (f *Fiber[T]) SetResult(v any) (err error) {
@@ -135,27 +133,27 @@ func (f *Fiber[T]) SetResult(v any) (err error) {
 // FiberOptions tunes StartFiber. A nil *FiberOptions, and the zero FiberOptions, mean the
 // defaults.
 type FiberOptions struct {
-	// Key makes starting idempotent: while a fiber of that key is kept, no other is started.
-	// At most 256 bytes.
+	// Key makes StartFiber idempotent: while a fiber of that key is kept, no other is started. At most 256
+	// bytes.
 	Key string
 }
 
-// Started says which fiber a StartFiber is about.
+// Started is the result of StartFiber.
 type Started struct {
 	ID string `json:"id"`
-	// Accepted is false if a fiber of the same key was there, which it then is.
+	// Accepted is false if ID is an earlier fiber of the same key.
 	Accepted bool `json:"accepted"`
 }
 
-// StartFiber starts a fiber of a kind from a checkpoint. It runs as a task of its own, once what
-// this event has written is durable, and not at all if that is rolled back or lost. When its
-// incarnation ends, the next one calls the method again with the last checkpoint; when the method
-// fails, it is called again immediately. [KindOptions].MaxRetries bounds both. [InspectFiber] finds
-// the fiber until it has ended, and for its retention period afterwards.
+// StartFiber starts a fiber of a kind from a checkpoint. The fiber runs as a separate task, once the event's
+// writes are durable, and not at all if they are rolled back or lost. When its incarnation ends, the next one
+// calls the method again with the last checkpoint; when the method fails, it is called again immediately.
+// [KindOptions].MaxRetries bounds both. [InspectFiber] finds the fiber until it has ended, and for its
+// retention period afterwards.
 //
-// Errors: one for a kind that the class does not have, or has with another checkpoint, and for a
-// key that belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded]
-// when the object has too many tasks.
+// Errors: one for a kind that the class does not have, or has with another checkpoint type, and for a key that
+// belongs to a fiber of another kind; a [*dohost.LimitError]; [dohost.ErrOverloaded] when the object has too
+// many tasks.
 func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T, o *FiberOptions) (Started, error) {
 	c := a.base()
 	of, ok := c.class.kinds[string(k)]
@@ -212,8 +210,8 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 	return Started{ID: row.ID, Accepted: err == nil}, err
 }
 
-// launch has a task work on a row of this incarnation. It begins when the row is durable; atOnce, as
-// soon as there is the turn.
+// launch starts a task that works on a row of this incarnation: when the row is durable or, with atOnce, as
+// soon as the turn is free.
 func (c *core) launch(ctx context.Context, row *fiberRow, atOnce bool) error {
 	id, restarts, begin := row.ID, row.Restarts, c.obj.Go
 	if atOnce {
@@ -233,7 +231,7 @@ func (c *core) work(ctx context.Context, id string, restarts int) error {
 			return err // cancelled, deleted, or restarted since
 		}
 		again, err := c.method(ctx, &row.Value)
-		if errors.Is(err, dohost.ErrNoSpace) { // that is not the fiber's fault
+		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
 			c.report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
 		}
@@ -243,8 +241,7 @@ func (c *core) work(ctx context.Context, id string, restarts int) error {
 	}
 }
 
-// afterCall returns when no call of a fiber's method goes on. One that was cancelled may, when the
-// fiber is restarted.
+// afterCall returns when no call of a fiber's method is running. After a restart, a cancelled one may be.
 func (c *core) afterCall(ctx context.Context, id string) error {
 	for c.fibers.calls[id] != nil {
 		f := c.fibers.calls[id]
@@ -258,7 +255,7 @@ func (c *core) afterCall(ctx context.Context, id string) error {
 	return nil
 }
 
-// method calls a fiber's method once, and says whether it is to be called again.
+// method calls a fiber's method once, and reports whether to call it again.
 func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error) {
 	now := time.Now().UnixMilli()
 	if row.Status == FiberPending {

@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// TestAConstructorThatFailsInterruptsNoFiber has OnStart fail for a while, behind something that it
-// waits for. A fiber that could not go on meanwhile has not been interrupted again.
+// TestAConstructorThatFailsInterruptsNoFiber makes OnStart fail for a while, after it has waited. A fiber that
+// could not resume in that time has not been interrupted again.
 func TestAConstructorThatFailsInterruptsNoFiber(t *testing.T) {
 	runs, fails, broken := 0, 0, false
 	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
@@ -49,8 +49,8 @@ func TestAConstructorThatFailsInterruptsNoFiber(t *testing.T) {
 	})
 }
 
-// TestScheduleOfAParkedAlarm parks the alarm by seven constructors that fail. The schedule runs after
-// the next event, or after the alarm is revived.
+// TestScheduleOfAParkedAlarm parks the alarm with seven failing constructors. The schedule runs after the next
+// event, or after the alarm is revived.
 func TestScheduleOfAParkedAlarm(t *testing.T) {
 	for _, revive := range []bool{false, true} {
 		t.Run(fmt.Sprint("revived: ", revive), func(t *testing.T) { scheduleOfAParkedAlarm(t, revive) })

@@ -19,7 +19,7 @@ type readonlyError struct{}
 func (readonlyError) Error() string        { return "Connection is readonly" }
 func (readonlyError) Is(target error) bool { return target == dohost.ErrReadOnly }
 
-// mayOnlyRead reports whether the client for which an event runs may change nothing.
+// mayOnlyRead reports whether the event's client has read-only rights.
 func mayOnlyRead(ctx context.Context) bool {
 	if by := Current(ctx); by != nil && by.Readonly() {
 		return true
@@ -28,7 +28,7 @@ func mayOnlyRead(ctx context.Context) bool {
 	return ok && a.Rights != dohost.ReadWrite
 }
 
-// errRejected is what a client is told of a change that was refused; why is for the log.
+// errRejected is the error that a client gets for a refused change; the log has the reason.
 var errRejected = errors.New("State update rejected")
 
 // stateRow is an agent's state, as the one row of its collection.
@@ -39,7 +39,7 @@ var states = dohost.Collection[stateRow]{
 	Key:  func(stateRow) string { return "state" },
 }
 
-// Initial is the state of an agent that has none yet. It is written when it is first read.
+// Initial sets the first state of an agent without one. It is written when it is first read.
 func Initial[O, S any](s S) Entry[O] {
 	return func(c *class) {
 		raw, err := marshal(s)
@@ -52,9 +52,9 @@ func Initial[O, S any](s S) Entry[O] {
 	}
 }
 
-// Validate refuses changes of the state: one for which it returns an error is not made. It
-// must not change anything itself. from is the connection whose client has sent the change, or
-// nil if it is the agent's own. A client whose change is refused is told so, but not why.
+// Validate refuses changes of the state: if it returns an error, the state does not change. It must not change
+// anything itself. from is the connection that sent the change, or nil for a change by the agent. The client
+// gets an error without the reason.
 func Validate[O, S any](m func(o *O, ctx context.Context, next S, from *Conn) error) Entry[O] {
 	return func(c *class) {
 		c.once("Validate", m == nil, c.validate != nil)
@@ -63,9 +63,9 @@ func Validate[O, S any](m func(o *O, ctx context.Context, next S, from *Conn) er
 	}
 }
 
-// OnStateChanged is told of each change of the state, as an event of its own, once the change
-// is durable. By then the state may be another. from is as [Validate] has it. What it returns
-// goes to the log.
+// OnStateChanged is called for each change of the state, as a separate event, once the change is durable. By
+// then the state may have changed again. from is as in [Validate]. The agent reports the hook's error to the
+// log.
 func OnStateChanged[O, S any](m func(o *O, ctx context.Context, s S, from *Conn) error) Entry[O] {
 	return func(c *class) {
 		c.once("OnStateChanged", m == nil, c.changed != nil)
@@ -90,9 +90,9 @@ func (c *class) ofState(entry string, t reflect.Type) {
 	}
 }
 
-// State returns the agent's state: the zero S if it has none.
+// State returns the agent's state, or the zero S if it has none.
 //
-// Errors: one for a state that is no S any more, which is kept as it is.
+// Errors: one for a stored state that does not decode into S; it is not changed.
 func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 	raw, err := a.rawState(ctx)
 	if err != nil || raw == nil {
@@ -104,8 +104,8 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 	return s, nil
 }
 
-// SetState replaces the agent's state, shows it to all clients, and tells [OnStateChanged].
-// The client whose call this is sees it too, ahead of the answer: it has not made the change
+// SetState replaces the agent's state, broadcasts it to all clients, and starts [OnStateChanged]. A client that
+// called the method gets the new state too, before the answer to its call: the client did not make the change
 // itself.
 //
 // Errors: [ErrReadonly] in an event of a client that may only read, over a connection or over HTTP;
@@ -121,8 +121,8 @@ func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	return a.setState(ctx, raw, nil)
 }
 
-// UpdateState lets change change the state, and sets it. Members that a client has sent, and S does
-// not know, are gone then.
+// UpdateState calls change with the state, and sets the result. Members that a client has sent and S does not
+// have are lost.
 //
 // Errors: change's, and those of State and SetState.
 func (a *Agent[S]) UpdateState(ctx context.Context, change func(*S) error) error {
@@ -136,7 +136,7 @@ func (a *Agent[S]) UpdateState(ctx context.Context, change func(*S) error) error
 	return a.SetState(ctx, s)
 }
 
-// rawState is the state as JSON, or nil.
+// rawState returns the state as JSON, or nil.
 func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 	row, ok, err := states.Get(ctx, c.store(), "state")
 	if err != nil || ok {
@@ -148,7 +148,7 @@ func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 	return c.class.initial, states.Put(ctx, c.store(), stateRow{c.class.initial})
 }
 
-// setState makes a change that a connection's client has sent, or that is the agent's own.
+// setState makes a change that a client sent on a connection, or one by the agent if from is nil.
 func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) error {
 	if from != nil && from.Readonly() {
 		return ErrReadonly
@@ -182,7 +182,7 @@ func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) er
 	})
 }
 
-// clientState makes a change that a client has sent, or tells it that it is not made.
+// clientState makes a change that a client has sent, or sends the client an error.
 func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage) error {
 	err := c.fits(raw)
 	if err == nil {
@@ -201,7 +201,7 @@ func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage)
 	return err
 }
 
-// fits says whether a state that a client has sent can be the agent's.
+// fits returns an error if a client's state does not decode into the agent's type.
 func (c *core) fits(raw json.RawMessage) error {
 	return json.Unmarshal(raw, reflect.New(c.class.state).Interface())
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrNoSub says that an agent's class has no [Sub] of a class.
+// ErrNoSub is the error for a class without a [Sub] entry in the agent's class.
 var ErrNoSub = errors.New("agent: no such class of sub-agents")
 
 // sub is a class of sub-agents.
@@ -22,7 +22,7 @@ type sub struct {
 	destroy func(ctx context.Context, l dohost.Locator, object string) error
 }
 
-// subRow is a sub-agent that an agent has.
+// subRow is a sub-agent in its parent's storage.
 type subRow struct {
 	Class, Name string
 	Created     int64
@@ -35,9 +35,9 @@ var subRows = dohost.Collection[subRow]{
 
 func subKey(class, name string) string { return string(dohost.KeyOf(class) + dohost.KeyOf(name)) }
 
-// Sub lets an agent of type O have sub-agents of another class of agents: agents of their own,
-// with their own storage and alarm, that belong to the agent and are reached through it. Clients
-// have them at /sub/{class}/{name} below the agent's own path.
+// Sub gives agents of type O sub-agents of another class of agents: agents with their own storage and alarm
+// that belong to the agent and are reached through it. Clients reach them at /sub/{class}/{name} below the
+// agent's own path.
 func Sub[O, C any, P interface {
 	*C
 	Ref
@@ -59,15 +59,14 @@ func Sub[O, C any, P interface {
 	}
 }
 
-// subPrefix is what the names of objects begin with that are sub-agents. The rest is the path to
-// them: class and name of each agent from the root on, without the last one's class.
+// subPrefix begins the object names of sub-agents. The path follows: class and name of each agent from the root
+// on, without the last one's class.
 const subPrefix = "sub/"
 
-// path returns the agents that this one belongs to, from the root on, and itself, each by its
-// own class and name.
+// path returns the agents from the root to this one, each by its own class and name.
 func (c *core) path() []dohost.ID { return pathOf(c.obj.ID()) }
 
-// pathOf is the path of the agent that an object is.
+// pathOf returns the path of an object's agent.
 func pathOf(own dohost.ID) []dohost.ID {
 	if !strings.HasPrefix(own.Name, subPrefix) {
 		return []dohost.ID{own}
@@ -81,7 +80,7 @@ func pathOf(own dohost.ID) []dohost.ID {
 		class, err := url.PathUnescape(parts[i])
 		name, err2 := url.PathUnescape(parts[i+1])
 		if err != nil || err2 != nil {
-			return []dohost.ID{own} // somebody has chosen such a name
+			return []dohost.ID{own} // a caller has chosen such a name
 		}
 		path = append(path, dohost.ID{Class: class, Name: name})
 	}
@@ -91,7 +90,7 @@ func pathOf(own dohost.ID) []dohost.ID {
 	return path
 }
 
-// objectOf is the name of the object that is the agent at the end of a path.
+// objectOf returns the object name of the agent at the end of a path.
 func objectOf(path []dohost.ID) string {
 	if len(path) == 1 {
 		return path[0].Name
@@ -110,12 +109,11 @@ func objectOf(path []dohost.ID) string {
 	return b.String()
 }
 
-// Path returns the agents that this one belongs to, from the root on, and itself at the end, each
-// by its class and the name that its parent knows. Any goroutine.
+// Path returns the agents from the root to this one, each by its class and its name within its parent. Any
+// goroutine.
 func (c *core) Path() []dohost.ID { return c.path() }
 
-// Parent returns a stub for the agent that this one belongs to; ok is false if there is none of
-// that class.
+// Parent returns a stub for this agent's parent; ok is false if there is none of that class.
 func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok bool) {
 	c := a.base()
 	path := c.path()
@@ -125,8 +123,8 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 	return ns.Get(c.obj, objectOf(path[:len(path)-1])), true
 }
 
-// SubAgent returns a stub for a sub-agent, which from here on is among [ListSubAgents]. After a
-// [DeleteSubAgent] get another: the old one would make a sub-agent that its parent does not list.
+// SubAgent returns a stub for a sub-agent, and adds it to [ListSubAgents]. After a [DeleteSubAgent] call
+// SubAgent again: the old stub would create a sub-agent that its parent does not list.
 //
 // Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name,
 // [ErrDestroyed] while the agent is being destroyed.
@@ -139,7 +137,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 	return ns.Get(c.obj, object), nil
 }
 
-// child is the name of the object that is a sub-agent.
+// child returns the object name of a sub-agent.
 func (c *core) child(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.Kebab(class)]; !ok || s.class != class {
 		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
@@ -148,7 +146,7 @@ func (c *core) child(class, name string) (object string, err error) {
 	return id.Name, validateChild(class, name, id)
 }
 
-// validateChild validates the name of a sub-agent and the id of its object, in which the name is escaped.
+// validateChild validates the name of a sub-agent and the id of its object, which contains the escaped name.
 func validateChild(class, name string, object dohost.ID) error {
 	if err := (dohost.ID{Class: class, Name: name}).Validate(); err != nil {
 		return err
@@ -156,7 +154,7 @@ func validateChild(class, name string, object dohost.ID) error {
 	return object.Validate()
 }
 
-// childOf is the object that is a sub-agent of the agent that own is. Without a name it is not valid.
+// childOf returns the object of a sub-agent of own. Without a name it is not valid.
 func childOf(own dohost.ID, class, name string) dohost.ID {
 	if name == "" {
 		return dohost.ID{Class: class}
@@ -164,7 +162,7 @@ func childOf(own dohost.ID, class, name string) dohost.ID {
 	return dohost.ID{Class: class, Name: objectOf(append(pathOf(own), dohost.ID{Class: class, Name: name}))}
 }
 
-// adopt notes that there is a sub-agent.
+// adopt records a sub-agent.
 func (c *core) adopt(ctx context.Context, class, name string) (object string, err error) {
 	if object, err = c.child(class, name); err != nil {
 		return "", err
@@ -182,15 +180,15 @@ func (c *core) adopt(ctx context.Context, class, name string) (object string, er
 	return object, nil
 }
 
-// SubInfo is what an agent knows of a sub-agent.
+// SubInfo describes a sub-agent.
 type SubInfo struct {
 	Class   string    `json:"class"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
 }
 
-// ListSubAgents returns the agent's sub-agents, of one class or, if that is empty, of all, in
-// order of class and name.
+// ListSubAgents returns the agent's sub-agents, of one class or, if class is empty, of all, ordered by class
+// and name.
 func ListSubAgents(ctx context.Context, a Ref, class string) ([]SubInfo, error) {
 	q := &dohost.Query[subRow]{}
 	if class != "" {
@@ -204,20 +202,20 @@ func ListSubAgents(ctx context.Context, a Ref, class string) ([]SubInfo, error) 
 	return infos, err
 }
 
-// HasSubAgent says whether the agent has such a sub-agent.
+// HasSubAgent reports whether the agent has such a sub-agent.
 func HasSubAgent(ctx context.Context, a Ref, class, name string) (bool, error) {
 	_, ok, err := subRows.Get(ctx, a.base().store(), subKey(class, name))
 	return ok, err
 }
 
-// deletion is a DeleteSubAgent that goes on.
+// deletion is a DeleteSubAgent in progress.
 type deletion struct {
 	key    string
-	wanted bool // somebody has asked for the sub-agent since
+	wanted bool // a caller has asked for the sub-agent since
 }
 
-// DeleteSubAgent destroys a sub-agent, and those that it has, and says whether there was one. One that
-// [SubAgent], or a request, asks for meanwhile is listed afterwards, as an agent that has never been.
+// DeleteSubAgent destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
+// or a request asks for it during the deletion, it is listed afterwards, as a new agent.
 //
 // Errors: [ErrNoSub], and those of a call.
 func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed bool, err error) {
@@ -243,8 +241,8 @@ func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed boo
 // SubRequest is a request for a sub-agent.
 type SubRequest struct{ Class, Name string }
 
-// OnSub is asked about each request for a sub-agent before that gets it. It may change the
-// request. If it returns false it has answered, and the sub-agent gets nothing.
+// OnSub is called for each request for a sub-agent, before the sub-agent gets it. It may change the request. If
+// it returns false it has answered, and the sub-agent gets nothing.
 func OnSub[O any](m func(*O, http.ResponseWriter, *http.Request, SubRequest) bool) Entry[O] {
 	return func(c *class) {
 		c.once("OnSub", m == nil, c.beforeSub != nil)
@@ -262,9 +260,8 @@ type subRoute struct {
 	status int      // of the answer to one that cannot be served; zero otherwise
 }
 
-// route finds the sub-agent of the agent own that a request for u is for. Of the path's segments
-// that are "sub", the first that a known class follows counts. Unlike that of a root, the name of a
-// sub-agent is decoded.
+// route finds the sub-agent of the agent own that a request for u addresses. It uses the first path segment
+// "sub" that a known class follows. Unlike the name of a root, the name of a sub-agent is decoded.
 func (c *class) route(own dohost.ID, u *url.URL) (to subRoute, ok bool) {
 	segments := strings.FieldsFunc(u.EscapedPath(), func(c rune) bool { return c == '/' })
 	for i := 0; i+2 < len(segments); i++ {
@@ -303,7 +300,7 @@ func (c *class) subObjects() dohost.SubObjects {
 	return so
 }
 
-// forSub hands a request on that is for a sub-agent, and says whether it was for one.
+// forSub forwards a request for a sub-agent, and reports whether it was for one.
 func (c *core) forSub(w http.ResponseWriter, r *http.Request) bool {
 	to, ok := c.class.route(c.obj.ID(), r.URL)
 	if ok && to.status != 0 {
@@ -332,8 +329,8 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 	}
 }
 
-// adoptFor makes the sub-agent that a request is for, unless it exists. A client that may only
-// read cannot make one.
+// adoptFor records the sub-agent of a request, unless it exists. A client with read-only rights cannot create
+// one.
 func (c *core) adoptFor(ctx context.Context, s SubRequest) error {
 	if !mayOnlyRead(ctx) {
 		_, err := c.adopt(ctx, s.Class, s.Name)

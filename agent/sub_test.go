@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// tree is an agent whose sub-agents are trees.
+// tree is an agent with trees as sub-agents.
 type tree struct{ *agent.Agent[int] }
 
 const trees dohost.Namespace[tree] = "BigTree"
@@ -41,7 +41,7 @@ func (tr *tree) grow(ctx context.Context, n int) (int, error) {
 	return now + n, tr.SetState(ctx, now+n)
 }
 
-// forest serves trees, each with all that is below it.
+// forest serves trees with all their sub-agents.
 func forest(t *testing.T, class dohost.Class) *site {
 	t.Helper()
 	h, err := dohost.Open(t.TempDir(), nil, class)
@@ -146,7 +146,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 	}
 }
 
-// A tree that is destroyed takes all that is below it along, wherever that is interrupted.
+// The destruction of a tree includes all its sub-agents, even if it is interrupted.
 func TestDestroyTakesSubAgentsAlong(t *testing.T) {
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{treeClass()},
@@ -187,7 +187,7 @@ func TestDestroyTakesSubAgentsAlong(t *testing.T) {
 				}
 				left = append(left, id.Name)
 			}
-			// Either it was all destroyed, or that never began.
+			// Either all were destroyed, or the destruction never began.
 			if len(left) == 0 {
 				return nil
 			}
@@ -204,7 +204,7 @@ func TestDestroyTakesSubAgentsAlong(t *testing.T) {
 	})
 }
 
-// One that somebody asks for while it is being deleted comes again, and is still the agent's.
+// If a caller asks for a sub-agent during its deletion, it is created again, and its parent lists it.
 func TestASubAgentThatIsAskedForWhileItGoesIsListed(t *testing.T) {
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{treeClass()}}, func(t *testing.T, h *dohosttest.Host) {
 		oak := trees.Get(h, "oak")

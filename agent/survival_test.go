@@ -18,14 +18,14 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// hiker is an agent with one of everything that may or may not survive.
+// hiker is an agent with one of each thing that may or may not survive.
 type hiker struct {
 	*agent.Agent[string]
 	field string
 	seen  *sightings
 }
 
-// sightings are what the world sees of hikers, and what they do again.
+// sightings are the observed parts of hikers, with the work that they repeat.
 type sightings map[string]bool
 
 const (
@@ -34,7 +34,7 @@ const (
 	jot    agent.Callback[string]  = "note"
 	inTime agent.Callback[string]  = "later"
 	half                           = "half"
-	moment                         = 10 * time.Second // all is under way by then
+	moment                         = 10 * time.Second // everything is running by then
 	longer                         = 20 * time.Second
 )
 
@@ -74,7 +74,7 @@ func (s sightings) class() dohost.Class {
 		agent.OnAccept(func(*hiker, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: half} }))
 }
 
-// prepare has the hiker begin everything.
+// prepare starts one of each.
 func (h *hiker) prepare(ctx context.Context, busy bool) error {
 	h.field = half
 	err := errors.Join(h.SetState(ctx, half), dohost.Put(ctx, h.Storage(), "k", half))
@@ -101,7 +101,7 @@ func (h *hiker) prepare(ctx context.Context, busy bool) error {
 	return errors.Join(err2, err3, err4, err5, err6, err7)
 }
 
-// look notes what is there of the hiker's memory, storage and connections.
+// look records the observed parts of the hiker's memory, storage and connections.
 func (h *hiker) look(ctx context.Context, s sightings) error {
 	state, err := h.State(ctx)
 	kept, _, err2 := dohost.Get[string](ctx, h.Storage(), "k")
@@ -118,7 +118,7 @@ func (h *hiker) look(ctx context.Context, s sightings) error {
 	return errors.Join(err, err2)
 }
 
-// survivors are what is left after an end.
+// survivors returns the parts that exist after an end.
 func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.ID)) (s sightings) {
 	s = sightings{}
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{s.class()}}, func(t *testing.T, h *dohosttest.Host) {
@@ -145,7 +145,7 @@ func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.I
 		do(func(ctx context.Context, w *hiker) error { return w.prepare(ctx, busy) })
 		h.Advance(moment)
 		end(h, id)
-		// The first look is before anything can have come again.
+		// The first look comes before any part can have been created again.
 		do(func(ctx context.Context, w *hiker) error { return w.look(ctx, s) })
 		h.Advance(5 * time.Minute)
 		if err := ws.CloseNow(); err == nil {
@@ -158,11 +158,11 @@ func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.I
 	return s
 }
 
-// TestWhatSurvives prints what is there after each kind of end, and compares it with the documents.
+// TestWhatSurvives prints the parts that survive each kind of end, and compares them with the documents.
 func TestWhatSurvives(t *testing.T) {
 	ends := []struct {
 		name string
-		busy bool // idle agents have nothing that runs
+		busy bool // idle agents run nothing
 		end  func(h *dohosttest.Host, id dohost.ID)
 	}{
 		{"leaves memory", false, func(h *dohosttest.Host, id dohost.ID) {
@@ -176,7 +176,7 @@ func TestWhatSurvives(t *testing.T) {
 	}
 	rows := []struct {
 		what string
-		busy bool // not there, or not to be ended, when the agent is idle
+		busy bool // does not exist, or cannot be ended, when the agent is idle
 	}{
 		{"the agent's state", false}, {"what it has stored", false}, {"a schedule that is due later", false},
 		{"an item of the queue, and its place", true}, {"a started fiber, from its checkpoint", true},
@@ -213,7 +213,7 @@ func TestWhatSurvives(t *testing.T) {
 	}
 }
 
-// The documents show the example as it is.
+// The documents contain the example unchanged.
 func TestTheDocumentsShowTheExample(t *testing.T) {
 	text, err := os.ReadFile("../docs/agents.md")
 	if err != nil {
@@ -239,8 +239,8 @@ func TestTheDocumentsShowTheExample(t *testing.T) {
 	}
 }
 
-// A client may send a shelf without words, in which the fiber could not write: the librarian of the
-// documents refuses it, and reads on. A book that it has read it does not read again.
+// A client may send a shelf without words. The fiber could not write to it, so the librarian of the documents
+// refuses it, and continues. It does not read a book again.
 func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
 	read := func(_ context.Context, _ string, page int) (int, error) { return max(0, 3-page), nil }
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{librarian(read)}}, func(t *testing.T, h *dohosttest.Host) {
@@ -279,7 +279,7 @@ func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
 	})
 }
 
-// The table says of what runs that it keeps its agent in memory.
+// The table lists the running work that keeps its agent in memory.
 func TestWhatRunsKeepsItsAgentInMemory(t *testing.T) {
 	hour := func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) }
 	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil },

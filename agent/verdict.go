@@ -2,37 +2,37 @@ package agent
 
 import "time"
 
-// How often, and for how long, the hook of a fiber is tried.
+// The bounds of the calls of a fiber's hook.
 const (
 	maxHooks    = 5
 	maxLost     = 24 * time.Hour
 	mostBackoff = 5 * time.Minute
 )
 
-// verdict is what is to be done about a fiber that nobody works on.
+// verdict is the decision about a fiber of another incarnation, or one with a pending hook.
 type verdict int
 
 const (
 	resume   verdict = iota // call its method again
 	giveUp                  // it has failed or was interrupted too often
-	strand                  // there is no method to go on with
+	strand                  // its kind is not registered any more
 	hand                    // OnRecovery decides
 	ask                     // call OnInterrupted
-	forget                  // nobody wants to know of it
+	forget                  // its class has no hook for it
 	bury                    // its hook has failed too often, or for too long
 	tell                    // call OnFiberEnded
-	untold                  // there is none, or it has failed too often, or for too long
-	postpone                // it is not its time
+	untold                  // there is no such hook, or it has failed too often, or for too long
+	postpone                // it is not due
 	pause                   // its hook has resumed it more than once without progress
 )
 
-// String is how a verdict is reported.
+// String returns the outcome that reports contain.
 func (v verdict) String() string {
 	return [...]string{"resumed", "max retries exceeded", "no method", "hook", "hook", "dropped", "dead", "tell", "not told", "later", "paused"}[v]
 }
 
-// judge decides about a fiber. known says that there is a method, or a hook, for it, and
-// handed that OnRecovery decides about those that were started.
+// judge decides about a fiber. known is set if the class has its method or hook; handed, if OnRecovery decides
+// about started fibers.
 func judge(r *fiberRow, known, handed bool, now time.Time) verdict {
 	tried := r.Hooks >= maxHooks || r.Lost > 0 && now.Sub(time.UnixMilli(r.Lost)) >= maxLost
 	early := now.UnixMilli() < r.Again
@@ -66,7 +66,7 @@ func judge(r *fiberRow, known, handed bool, now time.Time) verdict {
 	return ask
 }
 
-// hookDelay is how long a hook that has failed n times waits before the next time.
+// hookDelay returns the delay before the next call of a hook that has failed n times.
 func hookDelay(n int, first time.Duration) time.Duration {
 	d := first
 	for range n - 1 {

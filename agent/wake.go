@@ -2,7 +2,7 @@ package agent
 
 import "context"
 
-// wake is what happens between the constructor and the first event.
+// wake runs after the constructor and before the first event.
 func (c *core) wake(ctx context.Context) error {
 	if err := c.findDoom(ctx); err != nil {
 		return err

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// ScheduleKind is which of the functions that make a [When] has made one, in the words of the
-// Agents SDK.
+// ScheduleKind names the function that made a [When], in the terms of the Agents SDK.
 type ScheduleKind string
 
 // The kinds of schedules.
@@ -17,14 +16,14 @@ const (
 	KindCron     ScheduleKind = "cron"      // Cron
 )
 
-// recurs says that a schedule of the kind has more than one run.
+// recurs reports whether schedules of the kind have more than one run.
 func (k ScheduleKind) recurs() bool { return k == KindInterval || k == KindCron }
 
-// longestInterval is the longest that an interval may be.
+// longestInterval bounds intervals.
 const longestInterval = 30 * 24 * time.Hour
 
-// When is the time, or the times, of a schedule: one of [After], [At], [Every] and [Cron].
-// What it cannot be is an error of [Schedule].
+// When is the time, or the times, of a schedule: one of [After], [At], [Every] and [Cron]. [Schedule] returns
+// an error for an invalid one.
 type When struct {
 	kind  ScheduleKind
 	at    time.Time
@@ -33,26 +32,24 @@ type When struct {
 	zone  string
 }
 
-// After is once, d from now. It is not negative.
+// After is once, d from now. A negative d is invalid.
 func After(d time.Duration) When { return When{kind: KindDelayed, delay: d} }
 
 // At is once, at t, in the years 1970 to 9999. A time in the past means now.
 func At(t time.Time) When { return When{kind: KindAt, at: t} }
 
-// Every is again and again: d from now, and d after the end of each run. It is more than zero
-// and at most 30 days.
+// Every is repeatedly: d from now, and d after the end of each run. d is more than zero and at most 30 days.
 func Every(d time.Duration) When { return When{kind: KindInterval, delay: d} }
 
-// Cron is whenever a clock in a zone shows what the expression says: minute, hour, day of the
-// month, month and day of the week, or @yearly, @monthly, @weekly, @daily or @hourly. If both
-// days are restricted, one of them is enough. The zone is an IANA name; "" means UTC.
+// Cron is whenever a clock in a zone matches the expression: minute, hour, day of the month, month and day of
+// the week, or @yearly, @monthly, @weekly, @daily or @hourly. If both days are restricted, one match is enough.
+// The zone is an IANA name; "" means UTC.
 //
-// Where the clock changes, a time of the day still comes once a day: if the clock shows it
-// twice, the first time; if it is put forward past it, at the moment when it is. What is for
-// every hour runs in every hour that passes.
+// Where the clock changes, a time of day still runs once a day: if the clock reads it twice, the first time; if
+// the clock is put forward past it, at that moment. An hourly expression runs in every hour that elapses.
 func Cron(expr, zone string) When { return When{kind: KindCron, cron: expr, zone: zone} }
 
-// first is when a schedule that is made now is due. The errors name what is wrong.
+// first returns when a new schedule is due. The errors name the invalid part.
 func (w When) first(now time.Time) (due time.Time, err error) {
 	switch w.kind {
 	case KindDelayed:

@@ -21,7 +21,7 @@ type identity struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	Agent string `json:"agent"`
-	// StateFollows has clients since 0.32 wait for the state before they call themselves ready.
+	// StateFollows makes clients since 0.32 wait for the state before they report ready.
 	StateFollows bool `json:"stateFollows,omitempty"`
 }
 
@@ -39,7 +39,7 @@ type errorFrame struct {
 	Error string `json:"error"`
 }
 
-// rpcCall is what a client sends. Without one of its members it is no call.
+// rpcCall is a client's call. A frame without one of its members is not a call.
 type rpcCall struct {
 	ID     *string           `json:"id"`
 	Method *string           `json:"method"`
@@ -55,7 +55,7 @@ type rpcAnswer struct {
 	Error   string          `json:"error,omitempty"`
 }
 
-// servers is all that there is to say about MCP servers.
+// servers is the frame about MCP servers. There are none.
 var servers = json.RawMessage(`{"type":"cf_agent_mcp_servers","mcp":{"servers":{},"tools":[],"prompts":[],"resources":[]}}`)
 
 // send sends a frame of the wire.
@@ -67,7 +67,7 @@ func (c *Conn) send(ctx context.Context, v any) error {
 	return c.Send(ctx, dohost.Frame{Text: true, Data: data})
 }
 
-// introduce sends what a client is told first: who this is, its state, its servers.
+// introduce sends the first frames to a client: the agent's identity, its state, its servers.
 func (c *core) introduce(ctx context.Context, conn *Conn) error {
 	state, err := c.rawState(ctx)
 	if err != nil {
@@ -119,8 +119,7 @@ func (c *core) receive(ctx context.Context, conn *Conn, f dohost.Frame) error {
 	return c.class.message(c.self, ctx, conn, f)
 }
 
-// answer runs what a client has called, and tells it the result. A client that has gone is
-// told nothing.
+// answer runs a client's call and sends the result. If the client has disconnected, it sends nothing.
 func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 	done := true
 	reply := rpcAnswer{Type: frameRPC, ID: *call.ID}

@@ -23,7 +23,7 @@ type board struct {
 	Count int    `json:"count"`
 }
 
-// room is an agent with one of everything that clients can reach.
+// room is an agent with one of each thing that clients can reach.
 type room struct {
 	*agent.Agent[board]
 	heard []string
@@ -99,7 +99,7 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 	}, more...)...)
 }
 
-// Hidden is no method for clients.
+// Hidden is not callable by clients.
 func (r *room) Hidden() {}
 
 func (r *room) add(ctx context.Context, n int) (int, error) {
@@ -159,7 +159,7 @@ func (c *client) send(frame string) {
 	}
 }
 
-// want reads frames, and compares them, whatever the order of their members.
+// want reads frames and compares them, ignoring the order of members.
 func (c *client) want(frames ...string) {
 	c.t.Helper()
 	for _, want := range frames {
@@ -210,15 +210,15 @@ func TestStateGoesBothWays(t *testing.T) {
 	a, b := s.dial(t, "/lobby?_pk=a"), s.dial(t, "/lobby?_pk=b")
 	a.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
 	b.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
-	// Members that the type does not know stay.
+	// Members that the type does not have stay.
 	a.send(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
 	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":1,"colour":"<red>"}}`)
-	// What the agent sets is shown to all, whoever has called it.
+	// Every client gets a change by the agent, including the caller of the method.
 	b.send(`{"type":"rpc","id":"1","method":"add","args":[2]}`)
 	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":3}}`)
 	b.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":3}`)
 	a.want(`{"type":"cf_agent_state","state":{"title":"x","count":3}}`)
-	// A refused change is told to who made it, and to nobody else.
+	// Only the client that made a refused change gets the error.
 	for _, refused := range []string{`{"title":"x","count":-1}`, `{"title":5}`, `"text"`} {
 		a.send(`{"type":"cf_agent_state","state":` + refused + `}`)
 		a.want(`{"type":"cf_agent_state_error","error":"State update rejected"}`)
@@ -230,7 +230,7 @@ func TestStateGoesBothWays(t *testing.T) {
 	b.want(`{"type":"cf_agent_state","state":{"title":"x","count":7}}`)
 	b.send(`{"type":"rpc","id":"2","method":"heard","args":[]}`)
 	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by itself","x 7 by itself"]}`)
-	// It is there after the agent has left memory, and for who comes then.
+	// The state outlives the agent's time in memory, and later clients get it.
 	s.Evict(rooms.Get(s, "lobby").ID(), dohost.Fence)
 	s.dial(t, "/lobby").want(greeting("lobby", `{"title":"x","count":7}`)...)
 }
@@ -263,7 +263,7 @@ func TestCalls(t *testing.T) {
 			c.want(`{"type":"rpc","id":"x",` + a + `}`)
 		}
 	}
-	// The same methods by HTTP.
+	// The same methods over HTTP.
 	if out, err := s.Invoke(dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite}), rooms.Get(s, "r").ID(), "sum", []byte(`[4,5]`)); err != nil || string(out) != "9" {
 		t.Error(string(out), err)
 	}
@@ -288,7 +288,7 @@ func TestClientsDoNotGetErrorTexts(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoFrameOfTheWireIsAMessage has frames that look like ones of the wire.
+// TestWhatIsNoFrameOfTheWireIsAMessage has frames that resemble frames of the protocol.
 func TestWhatIsNoFrameOfTheWireIsAMessage(t *testing.T) {
 	s := serve(t, roomClass())
 	c := s.dial(t, "/r?silent")
@@ -316,7 +316,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 	reader.want(`{"type":"cf_agent_state_error","error":"Connection is readonly"}`)
 	reader.send(`{"type":"rpc","id":"1","method":"add","args":[1]}`)
 	reader.want(`{"type":"rpc","id":"1","success":false,"error":"Connection is readonly"}`)
-	silent.send(`{"type":"rpc","id":"1","method":"add","args":[1]}`) // may call, and is told of no state
+	silent.send(`{"type":"rpc","id":"1","method":"add","args":[1]}`) // may call, and gets no state
 	silent.want(`{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
 	writer.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
 	reader.want(`{"type":"cf_agent_state","state":{"title":"untitled","count":1}}`)
@@ -363,7 +363,7 @@ func TestWhoMayConnect(t *testing.T) {
 	late.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	late.want(`{"error":"too late"}`)
 	late.closes(1011, "the agent does not take the connection")
-	// Whoever comes again under an id takes the place of who had it.
+	// A client that connects with an id in use replaces the older connection.
 	older, other := s.dial(t, "/r?_pk=me"), s.dial(t, "/r?_pk=you&tag=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	other.want(greeting("r", `{"title":"untitled","count":0}`)...)
@@ -388,7 +388,7 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
-// What methods return of an agent's work, clients read with names as JavaScript has them.
+// Results of methods about an agent's work have JavaScript names for clients.
 func TestClientsReadNamesInLowerCase(t *testing.T) {
 	for _, v := range []any{
 		agent.Started{}, agent.FiberInfo{}, agent.ScheduleInfo{Every: 1, Cron: "x", Zone: "x"}, agent.QueueInfo{},

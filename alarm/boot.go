@@ -2,16 +2,15 @@ package alarm
 
 import "slices"
 
-// bootPass is the delivery of a class's alarms that are delivered when the host starts,
-// whatever their time.
+// bootPass is the delivery of those alarms of a class that are delivered when the host starts, due or not.
 type bootPass struct {
 	after   string // the name of the last object
-	waiting int    // brought, and not run yet
+	waiting int    // queued, and not run yet
 	away    int    // of those: out, and waiting for something other than their objects
-	booted  bool   // all are brought
+	booted  bool   // all are queued
 }
 
-// ended notes that a delivery has come back for good, or was overtaken.
+// ended notes that the entry of a boot delivery needs no further delivery: it has run, or a change has replaced it.
 func (e *entry) ended() {
 	if e.boot {
 		e.boot = false
@@ -19,9 +18,8 @@ func (e *entry) ended() {
 	}
 }
 
-// deliverBoot brings the next alarms that are delivered at boot. There are never
-// more than a group of them of a class at a time, and one that takes long holds up no
-// others.
+// deliverBoot queues the next alarms that are delivered at boot, at most a group of a class at a time. A delivery
+// that waits for something other than its object does not count.
 func (s *Scheduler) deliverBoot() {
 	for _, l := range s.order {
 		if l == s.suspects || s.cfg.Boot == nil {
@@ -52,12 +50,11 @@ func (s *Scheduler) deliverBootOf(l *lane) {
 	}
 }
 
-// patience is how many tries of an alarm that was due at the start the suspects wait
-// for.
+// patience is the number of tries of an alarm that was due at the start before the suspects stop waiting for it.
 const patience = 10
 
-// suspectsMayRun says whether suspects are delivered: after an unclean end not before
-// everything else that was due at the start, or is delivered because of it, has run.
+// suspectsMayRun reports whether suspects may be delivered. After an unclean end they wait until all other alarms
+// have run that were due at the start or are delivered because of it.
 func (s *Scheduler) suspectsMayRun() bool {
 	if !s.passed {
 		s.passed = !s.cfg.Unclean || s.listed && !s.dueAtStart()
@@ -65,8 +62,7 @@ func (s *Scheduler) suspectsMayRun() bool {
 	return s.passed
 }
 
-// dueAtStart says whether an alarm that was due at the start, and is no suspect, is
-// still to run, or runs.
+// dueAtStart reports whether an alarm that was due at the start, and is no suspect, still has to run or is running.
 func (s *Scheduler) dueAtStart() bool {
 	awaited := func(e *entry) bool { return e.lane != s.suspects && !e.Due.After(s.start) && e.tries < patience }
 	for _, l := range s.order {

@@ -9,8 +9,7 @@ import (
 // Delivery is an alarm to deliver.
 type Delivery struct {
 	objectstore.Alarm
-	// From is when the delivery was due: the alarm's time or, for a delivery because the
-	// host has started, the time of that.
+	// From is the due time of the delivery: that of the alarm or, for a delivery at boot, the start of the host.
 	From time.Time
 	// Charge reports whether the run must be charged, durably, before it begins, because a due
 	// alarm may have ended the previous host. A suspect's run is charged in any case.
@@ -24,11 +23,11 @@ type delivery struct {
 	next  *objectstore.AlarmChange // the newest change since it went out
 }
 
-// Waits notes that a delivery which is out waits for something other than its
-// object, and may do so for long: it holds up no others.
+// Waits notes that a delivery waits for something other than its object, possibly for long. Such a delivery does not
+// count against the limits of the others.
 func (s *Scheduler) Waits(a objectstore.Alarm) { s.post(message{waits: &a}) }
 
-// waits notes that a delivery waits.
+// waits marks a delivery as waiting.
 func (s *Scheduler) waits(a objectstore.Alarm) {
 	d := s.out[a.ID]
 	if d == nil || d.Generation != a.Generation || d.waits {
@@ -42,7 +41,7 @@ func (s *Scheduler) waits(a objectstore.Alarm) {
 	}
 }
 
-// send sends out an entry.
+// send delivers an entry.
 func (s *Scheduler) send(e *entry) {
 	s.out[e.ID] = &delivery{entry: e}
 	e.lane.out++
@@ -51,7 +50,7 @@ func (s *Scheduler) send(e *entry) {
 	})
 }
 
-// takeBack takes a delivery out of those that are out.
+// takeBack removes a delivery from those that are out.
 func (s *Scheduler) takeBack(d *delivery) {
 	delete(s.out, d.ID)
 	d.lane.out--
@@ -64,11 +63,11 @@ func (s *Scheduler) takeBack(d *delivery) {
 	}
 }
 
-// perWaiting is how many deliveries may be out for each that may be out without waiting.
+// perWaiting is the limit of all deliveries that are out, as a multiple of the limit of those that do not wait.
 const perWaiting = 16
 
-// room is how many more deliveries of a lane may go out. A lane has places of its own
-// that others cannot take, so that alarms of one class never wait for those of others.
+// room returns how many more deliveries of a lane may go out. A lane has reserved places, so that alarms of one class
+// never wait for those of others.
 func (s *Scheduler) room(l *lane) int {
 	c := &s.cfg
 	if l == s.suspects && c.Unclean {

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestWaitingDeliveriesMakeRoom has deliveries that wait, up to a bound of their
-// own, and takes all of them back: then as many as ever may be out.
+// TestWaitingDeliveriesMakeRoom lets deliveries wait, up to their own bound, and ends all of them: then as many
+// deliveries as before may be out.
 func TestWaitingDeliveriesMakeRoom(t *testing.T) {
 	for _, atBoot := range []bool{false, true} {
 		t.Run(fmt.Sprint("at boot ", atBoot), func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestWaitingDeliveriesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestAllThatAreOutAreBounded has every delivery wait at once.
+// TestAllThatAreOutAreBounded lets all deliveries wait concurrently.
 func TestAllThatAreOutAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()

@@ -27,9 +27,9 @@
 //
 // An alarm leaves its slot in three ways only: the handler succeeds, the object sets
 // or deletes its alarm (DeleteAll and Abort with DropAlarm included), or an operator
-// deletes it. An alarm that is not to be tried any more is parked: its slot keeps the
-// due time, the reason, the counts and the text of the last error, the host reports
-// it, and no scheduler delivers it. It is parked for one of these reasons:
+// deletes it. An alarm that will not be retried is parked: its slot keeps the due time, the reason, the counts and
+// the text of the last error, the host reports it, and no scheduler delivers it. It is parked for one of these
+// reasons:
 //
 //   - MaxRuns runs in a row failed: an error, a panic or the time limit of the
 //     handler, or a constructor that failed before it;
@@ -42,25 +42,21 @@
 // something else. Errors are counted in Slot.Attempt, deaths in Slot.Charge. The
 // invariants:
 //
-//   - After an unclean end, the runs of all alarms that are due are charged before
-//     they begin: the slot is marked, durably, with the number of this host, before
-//     the object's constructor runs. These runs go together.
-//   - A slot with the mark of a host that has died makes its alarm a suspect. The death
-//     counts as Deaths if the mark says that the handler had begun, else as Lost.
-//   - A suspect is charged before every run, in every host; a second mark, also
-//     durable, says that its handler begins. After an unclean end suspects run one at
-//     a time, after all other alarms that were due at the start. So the alarm that ends
-//     the process is found among many, and the others have run before it.
+//   - After an unclean end, the runs of all due alarms are charged before they begin: the slot is marked, durably,
+//     with the number of this host, before the object's constructor runs. These runs may overlap.
+//   - A slot with the mark of a dead host makes its alarm a suspect. The death counts as Deaths if the handler had
+//     begun according to the mark, else as Lost.
+//   - A suspect is charged before every run, in every host; a second mark, also durable, records that its handler
+//     begins. After an unclean end suspects run one at a time, after all other alarms that were due at the start. So
+//     the alarm that ends the process is found among many, and the others have run before it.
 //   - Only Deaths can park an alarm. From the second death on, of either kind, the alarm
 //     is due again after a delay that doubles, up to 17 min.
 //   - A run that ends without ending the process clears the mark and both counts.
-//   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark
-//     of the previous host is no death either, if that host closed. The end of older
-//     hosts is not known: it counts as a death.
-//   - An alarm that a constructor sets while the delivery of the previous alarm is on its
-//     way takes over the counts and the mark of that alarm. An alarm that is set while the
-//     handler runs takes over the mark. Otherwise an object that sets its alarm whenever
-//     it wakes would escape both the back-off and the count of deaths.
+//   - A mark of this host is no death: the delivery was cut off, and is repeated. A mark of the previous host is no
+//     death either, if that host closed. The end of older hosts is unknown and counts as a death.
+//   - An alarm that a constructor sets during the delivery of the previous alarm inherits the counts and the mark of
+//     that alarm. An alarm that is set while the handler runs inherits the mark. Otherwise an object that sets its
+//     alarm whenever it wakes would escape both the back-off and the count of deaths.
 //
 // # The scheduler's invariant
 //
@@ -76,8 +72,7 @@
 //   - the inbox: a durable change that the scheduler has not looked at,
 //   - the index on disk, at a position after its lane's horizon.
 //
-// The inbox is emptied before a read of the index begins, and again after its
-// result was taken: a change that came before the read is in what was read, and one
-// that came later overrides it. An entry moves from the heap to the disk only by
-// moving the horizon before it.
+// The inbox is emptied before a read of the index begins, and again after its result was taken: a change that came
+// before the read is part of the result, and a later change overrides it. An entry moves from the heap to the disk
+// only by moving the horizon before it.
 package alarm

@@ -114,15 +114,15 @@ func (s *Scheduler) forget(id objectstore.ID) *entry {
 	return s.remove(id)
 }
 
-// known says whether an alarm of the object is in memory.
+// known reports whether an alarm of the object is in memory.
 func (s *Scheduler) known(id objectstore.ID) bool {
 	return s.out[id] != nil || s.queued[id] != nil || s.held[id] != nil
 }
 
-// minLimit is how many alarms of a lane are in memory at least, if Config.Limit allows it.
+// minLimit is the number of alarms that a lane may always have in memory, if Config.Limit allows it.
 const minLimit = 256
 
-// limit is how many alarms a lane may have in memory.
+// limit returns how many alarms a lane may have in memory.
 func (s *Scheduler) limit() int {
 	return max(s.cfg.Limit/max(len(s.order)-1, 1), min(s.cfg.Limit, minLimit)) // the suspects are few
 }
@@ -184,7 +184,7 @@ func (s *Scheduler) refill() {
 	}
 }
 
-// low says that a lane has few alarms in memory, and more on the disk.
+// low reports whether a lane has few alarms in memory, and more on the disk.
 func (s *Scheduler) low(l *lane) bool { return !l.complete && len(l.queue) < max(s.limit()/4, 1) }
 
 func (s *Scheduler) refillLane(l *lane) {

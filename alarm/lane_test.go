@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestOneClassDoesNotFillTheMemoryOfAnother has very many overdue alarms of a class whose
-// handlers never return, and a few of another that come due one by one.
+// TestOneClassDoesNotFillTheMemoryOfAnother has a class with very many overdue alarms and handlers that never return,
+// and another class with a few alarms that become due one by one.
 func TestOneClassDoesNotFillTheMemoryOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
@@ -52,8 +52,7 @@ func TestOneClassDoesNotFillTheMemoryOfAnother(t *testing.T) {
 	})
 }
 
-// TestEachClassHasPlacesOfItsOwn fills the places of the host with classes whose handlers
-// never return.
+// TestEachClassHasPlacesOfItsOwn fills the places of the host with classes that have handlers that never return.
 func TestEachClassHasPlacesOfItsOwn(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -115,8 +114,8 @@ func TestParkedAlarmIsNotDelivered(t *testing.T) {
 	})
 }
 
-// TestSuspectsRunLastAndOneAtATime has suspects of two classes among other alarms, in a
-// host whose predecessor died, and in one whose predecessor closed.
+// TestSuspectsRunLastAndOneAtATime has suspects of two classes among other alarms, after the death of the previous
+// host and after its closing.
 func TestSuspectsRunLastAndOneAtATime(t *testing.T) {
 	for _, unclean := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

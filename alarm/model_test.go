@@ -32,7 +32,7 @@ func TestRandomModel(t *testing.T) {
 					if time.Now().Round(0).Before(a.Due) {
 						early++
 					}
-					// The receiver compares generations, drops what was overtaken.
+					// The receiver compares generations, and drops superseded deliveries.
 					d := time.Duration(a.Generation%7) * time.Millisecond
 					again := a.Generation%5 == 0 && (a.Generation/5+uint64(len(x.delivered)))%3 != 0
 					go func() { time.Sleep(d); x.done(a, again) }()
@@ -128,8 +128,8 @@ func TestHundredThousandAtOnce(t *testing.T) {
 	})
 }
 
-// TestAMillionStoredAlarmsCostNothing has one due each second, from an hour on: what
-// is read at the start, and what is in memory, does not depend on how many there are.
+// TestAMillionStoredAlarmsCostNothing has one alarm due each second, from an hour on. The number of alarms changes
+// neither the reads at the start nor the alarms in memory.
 func TestAMillionStoredAlarmsCostNothing(t *testing.T) {
 	for _, stored := range []int{10_000, 1_000_000} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Config is what a Scheduler needs of the world. Zero numbers mean the defaults.
+// Config has the functions and limits of a Scheduler. Zero numbers mean the defaults.
 type Config struct {
 	// Classes reads which classes have alarms in the durable index. It may return a class twice,
 	// and classes without alarms.
@@ -25,11 +25,9 @@ type Config struct {
 	BootBefore uint64
 	// Deliver starts a delivery, which ends with Done. It must not block, nor call Stop.
 	Deliver func(Delivery)
-	// Unclean says that the host before this one did not close: what is due now may
-	// be what ended it.
+	// Unclean reports that the previous host did not close: an alarm that is due now may have ended it.
 	Unclean bool
-	// Step is called before each look at what is due, and may block: a test's scheduler
-	// does. Nil in production.
+	// Step is called before each search for due alarms, and may block. Tests set it; it is nil in production.
 	Step func()
 	// OnError is called with the error of a failed read, which is tried again after a second.
 	OnError func(error)
@@ -44,8 +42,8 @@ type Config struct {
 	HostConcurrency, Reserve int
 	// Group bounds how many alarms of a class are delivered at boot at a time; 256.
 	Group int
-	// Look is how often the wall clock is looked at, at least: it may jump, and the
-	// machine may have been asleep. 30 s.
+	// Look is the longest time between two reads of the wall clock: it may jump, and the machine may have been
+	// asleep. 30 s.
 	Look time.Duration
 }
 
@@ -125,8 +123,7 @@ func (s *Scheduler) Start() {
 	go s.run()
 }
 
-// Stop ends the goroutine and waits for it. Deliveries that are out go on; their
-// Done is ignored.
+// Stop ends the goroutine and waits for it. Deliveries that are out continue; their Done is ignored.
 func (s *Scheduler) Stop() {
 	s.mu.Lock()
 	s.stop()
@@ -146,8 +143,8 @@ func (s *Scheduler) Changed(cs []objectstore.AlarmChange) {
 	s.post(ms...)
 }
 
-// Done notes that a delivery has ended. With again it was cut off by no fault of its
-// own, and is delivered again unless the alarm was changed meanwhile.
+// Done notes that a delivery has ended. With again it was cut off by no fault of its own, and is delivered again
+// unless the alarm has changed since.
 func (s *Scheduler) Done(a objectstore.Alarm, again bool) {
 	s.post(message{ended: &a, again: again})
 }
@@ -180,7 +177,7 @@ func (s *Scheduler) run() {
 	for s.ctx.Err() == nil {
 		if s.cfg.Step != nil {
 			s.cfg.Step()
-			select { // what it is about is in the inbox
+			select { // its message is in the inbox
 			case <-s.wake:
 			default:
 			}
@@ -216,7 +213,7 @@ func (s *Scheduler) read() {
 	s.trim()
 }
 
-// apply brings a durable change to where its alarm is.
+// apply updates the entry of an alarm after a durable change.
 func (s *Scheduler) apply(c objectstore.AlarmChange) {
 	if d := s.out[c.ID]; d != nil {
 		d.next = &c
@@ -234,14 +231,14 @@ func (s *Scheduler) apply(c objectstore.AlarmChange) {
 	}
 }
 
-// hold keeps an entry from being delivered for d, by the monotonic clock: the wall
-// clock may be set back meanwhile.
+// hold keeps an entry from being delivered for d, by the monotonic clock: the wall clock may be set back before d is
+// over.
 func (s *Scheduler) hold(e *entry, d time.Duration) {
 	e.until = time.Now().Add(d)
 	s.held[e.ID] = e
 }
 
-// unhold queues the entries whose time of waiting is over.
+// unhold queues the entries that have been held long enough.
 func (s *Scheduler) unhold() {
 	for id, e := range s.held {
 		if !time.Now().Before(e.until) {
@@ -251,7 +248,7 @@ func (s *Scheduler) unhold() {
 	}
 }
 
-// ended takes a delivery back.
+// ended handles the end of a delivery.
 func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 	d := s.out[a.ID]
 	if d == nil || d.Generation != a.Generation {
@@ -270,7 +267,7 @@ func (s *Scheduler) ended(a objectstore.Alarm, again bool) {
 	}
 }
 
-// retryAfter is how long nothing is read after a read that failed.
+// retryAfter is the pause of all reads after a failed one.
 const retryAfter = time.Second
 
 func (s *Scheduler) paused() bool { return time.Now().Before(s.retryAt) }
@@ -282,7 +279,7 @@ func (s *Scheduler) failed(err error) {
 	}
 }
 
-// deliver sends out what is due.
+// deliver sends out the due alarms.
 func (s *Scheduler) deliver() {
 	s.deliverBoot()
 	s.unhold()
@@ -316,8 +313,8 @@ func (s *Scheduler) nextDue(now time.Time) (first *entry) {
 	return first
 }
 
-// rest is how long the goroutine may sleep: until the next alarm, and not longer
-// than the wall clock can be trusted.
+// rest returns how long the goroutine may sleep: until the next alarm, and at most Look, since the wall clock may
+// jump.
 func (s *Scheduler) rest() time.Duration {
 	d, now := s.cfg.Look, s.now()
 	reading := time.Until(s.retryAt) <= 0

@@ -139,7 +139,7 @@ func (x *index) boot(ctx context.Context, class, after string, limit int) ([]obj
 // hostNumber is the generation of the host that delivers.
 const hostNumber = 9
 
-// deliver charges as the runtime does. What is then to run is delivered.
+// deliver charges as the runtime does, and delivers the alarm if it still has to run.
 func (x *index) deliver(d Delivery) {
 	a := d.Alarm
 	x.mu.Lock()
@@ -182,7 +182,7 @@ func (x *index) names() (ns []string) {
 	return
 }
 
-// lost makes a suspect: the host before has died when its delivery was out.
+// lost makes a suspect: the previous host died while its delivery was out.
 func lost(s *objectstore.Slot) { s.Charge.Host = hostNumber - 1 }
 
 // A host that always has some alarm running must get to its suspects.
@@ -212,8 +212,8 @@ func TestSuspectsAreNotStarvedByABusyHost(t *testing.T) {
 	})
 }
 
-// A first-pass delivery that was cut off waits in memory; the second pass must not
-// deliver it beside that, nor count the cut-off run as one of the seven.
+// A first-pass delivery that was cut off waits in memory; the second pass must not deliver the alarm a second time,
+// nor count the cut-off run as one of the seven.
 func TestCutOffDeliveryIsNotTakenForASuspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
@@ -233,7 +233,7 @@ func TestCutOffDeliveryIsNotTakenForASuspect(t *testing.T) {
 			c := x.slots[a.ID].Charge
 			most = max(most, x.slots[a.ID].Attempt+int(c.Deaths+c.Lost))
 			x.mu.Unlock()
-			if n < 8 { // evicted at once, 7 times: the next is 32 ms later
+			if n < 8 { // evicted immediately, 7 times: the next is 32 ms later
 				go x.done(a, true)
 				return
 			}
@@ -284,7 +284,7 @@ func TestBootPassGoesOnAfterAChange(t *testing.T) {
 	})
 }
 
-// A clock set back must not hold up what waits for milliseconds.
+// A clock set back must not delay an entry that waits for milliseconds.
 func TestClockSetBackDoesNotHoldUpACutOffDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()

@@ -7,16 +7,15 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// MaxRuns is how often a failing alarm runs before it is parked: once, and six
-// retries, as in workerd (server/alarm-scheduler.c++).
+// MaxRuns is the number of runs of a failing alarm before it is parked: one, and six retries, as in workerd
+// (server/alarm-scheduler.c++).
 const MaxRuns = 7
 
-// MaxDeaths is how many processes may end while the handler of one suspect has begun,
-// before its alarm is parked. The first death after a charged run does not count: that
-// run may have begun together with others.
+// MaxDeaths is the number of processes that may end after the handler of one suspect has begun, before its alarm is
+// parked. The first death after a charged run does not count: that run may have begun together with others.
 const MaxDeaths = 6
 
-// Info tells an alarm handler about the run.
+// Info describes a run to the alarm handler.
 type Info struct {
 	// Scheduled is when the alarm was due: the time that SetAlarm was given, or the time of
 	// that call if it was later, rounded up to a millisecond; for a retry, the time of the
@@ -26,14 +25,14 @@ type Info struct {
 	Attempt int
 }
 
-// Host is what Charge knows of the host that delivers.
+// Host describes the host that delivers, for Charge.
 type Host struct {
 	Generation uint64
-	// Clean says that the host before this one has closed.
+	// Clean reports that the previous host has closed.
 	Clean bool
 }
 
-// Verdict says how to continue with a delivery.
+// Verdict is the decision of Charge about a delivery.
 type Verdict uint8
 
 // The verdicts of Charge. With Postponed and Parked there is no run.
@@ -43,10 +42,9 @@ const (
 	Parked            // the slot is parked
 )
 
-// Charge charges the coming run of an alarm to its slot, for a run that may end the
-// process, and counts the death of the host that has charged the run before. begun says
-// that the handler begins when the slot is durable. generation draws a new one, for a
-// slot that does not run now. If the slot is charged already, it is returned as it is.
+// Charge charges the coming run of an alarm to its slot, for a run that may end the process, and counts the death of
+// the host that charged the previous run. begun means that the handler begins when the slot is durable. generation
+// draws a new one, for a slot that does not run now. A slot that is charged already is returned as it is.
 func Charge(s objectstore.Slot, h Host, begun bool, now time.Time, generation func() uint64) (next objectstore.Slot, v Verdict) {
 	c := &s.Charge
 	if c.Host != 0 && c.Host != h.Generation {
@@ -74,10 +72,9 @@ type Failure struct {
 	Generation uint64  // of the next slot
 	Jitter     float64 // from 0 to 0.25
 	Error      string  // the text of its error
-	// Constructor says that the object's constructor failed, before the handler.
+	// Constructor reports that the object's constructor failed, before the handler.
 	Constructor bool
-	// Moved says that the constructor has set the alarm for another time: it is not due
-	// before that.
+	// Moved reports that the constructor has set the alarm for another time: it is not due before that.
 	Moved bool
 }
 
@@ -101,7 +98,7 @@ func Failed(s objectstore.Slot, f Failure) objectstore.Slot {
 	return s
 }
 
-// NoHandler returns the slot of an alarm whose class has no handler: parked.
+// NoHandler returns the parked slot of an alarm of a class without a handler.
 func NoHandler(s objectstore.Slot, err error, generation uint64) objectstore.Slot {
 	s.Charge = objectstore.Charge{}
 	s.Error = err.Error()

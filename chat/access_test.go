@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// changing are calls that change a conversation in which a reply is being made, by name.
+// changing has, by name, calls that change a conversation during a reply.
 var changing = map[string]func(ctx context.Context, p *parrot) error{
 	"set": func(ctx context.Context, p *parrot) error {
 		return chat.SetMessages(ctx, p, []chat.Message{chat.Text("forged", chat.System, "forged")})
@@ -35,8 +35,8 @@ var changing = map[string]func(ctx context.Context, p *parrot) error{
 	"clear": func(ctx context.Context, p *parrot) error { return chat.Clear(ctx, p) },
 }
 
-// guardedParrots are parrots that say some words, that a client of the name viewer may only watch, whose connection of the
-// name guest is read-only, and that refuse requests with the query "refused". A method "change" makes a call of changing.
+// guardedParrots are parrots that say some words, give a client named viewer read-only access and one named guest a
+// read-only connection, and refuse requests with the query "refused". A method "change" makes a call of changing.
 func guardedParrots(words int) dohost.Class {
 	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
 		return &parrot{a, &cage{words: words}}, nil
@@ -94,8 +94,7 @@ func TestReadOnlyClientsCannotChangeAConversation(t *testing.T) {
 	})
 }
 
-// TestMethodsDoNotChangeAConversationForReadOnlyClients calls methods over a connection and over HTTP while a reply is
-// being made.
+// TestMethodsDoNotChangeAConversationForReadOnlyClients calls methods over a connection and over HTTP during a reply.
 func TestMethodsDoNotChangeAConversationForReadOnlyClients(t *testing.T) {
 	call := func(ctx context.Context, h *dohosttest.Host, query, method string) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+query, nil)

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Chunk is a piece of a reply as it streams: a UIMessageChunk of the AI SDK. The zero Chunk is not one.
+// Chunk is a piece of a reply's stream: a UIMessageChunk of the AI SDK. The zero Chunk is invalid.
 type Chunk struct{ object }
 
 // UnmarshalJSON implements json.Unmarshaler.
 //
-// Errors: one for what is no object with a type.
+// Errors: one for JSON that is not an object with a type.
 func (c *Chunk) UnmarshalJSON(data []byte) error {
 	o, err := parseTyped("chunk", data)
 	if err == nil {
@@ -28,7 +28,7 @@ func (c Chunk) MarshalJSON() ([]byte, error) { return encode(c.object) }
 
 func newChunk(kind string) Chunk { return Chunk{object{}}.with("type", kind) }
 
-// with sets a member, of a chunk that nobody else has.
+// with sets a member of a chunk that is not shared yet.
 func (c Chunk) with(name string, v any) Chunk {
 	c.set(name, v)
 	return c
@@ -54,30 +54,29 @@ func NewChunk(kind string, members map[string]any) (Chunk, error) {
 	return c.with("type", kind), nil
 }
 
-// accumulator makes a message out of the chunks of its stream. It is the same for what is shown while
-// it streams and for what is found after an eviction: the same chunks make the same message.
+// accumulator builds a message from the chunks of its stream. Live chunks and logged ones build the same message.
 //
-// What it does not know, and what is out of place, changes nothing: a stream may come from a provider
-// that repeats what it said before. A call of a tool never goes back: see [toolRank].
+// It ignores chunks that it does not know, or that do not fit, since a provider may repeat chunks. A tool call never
+// returns to an earlier state: see [toolRank].
 type accumulator struct {
 	msg Message
-	// open are the texts and reasonings that go on, by type and id.
+	// open are the unfinished texts and reasonings, by type and id.
 	open     map[string]*growing
-	called   map[string]bool // calls that the chunks have made, in this message or anew
+	called   map[string]bool // calls made by the chunks, in this message or again
 	calls    map[string]int  // the parts of calls, by id
 	data     map[string]int  // the parts of data with an id, by type and id
-	chunks   uint64          // that were added
+	chunks   uint64          // number of chunks added
 	inStep   bool
 	finished bool
 }
 
-// growing is a part whose text is not in it yet.
+// growing is a part with its text still outside the message.
 type growing struct {
 	at   int // in msg.Parts
 	text strings.Builder
 }
 
-// newAccumulator goes on with a message, which may be one that has no parts yet.
+// newAccumulator continues a message, which may have no parts yet.
 func newAccumulator(m Message) *accumulator {
 	a := &accumulator{
 		msg: Message{ID: m.ID, Role: m.Role, Metadata: m.Metadata, more: m.more}, open: map[string]*growing{},
@@ -99,7 +98,7 @@ func (a *accumulator) call(id string) (p Part, ok bool) {
 	return a.msg.Parts[i], true
 }
 
-// message is what the chunks have made so far.
+// message returns the message built so far.
 func (a *accumulator) message() Message {
 	for _, g := range a.open {
 		a.write(g)
@@ -107,7 +106,7 @@ func (a *accumulator) message() Message {
 	return a.msg.Clone()
 }
 
-// goingOn are the ids of the texts, or reasonings, that are open, in the order of their parts.
+// goingOn returns the ids of the open texts, or reasonings, in the order of their parts.
 func (a *accumulator) goingOn(kind string) (ids []string) {
 	for key := range a.open {
 		if k, id, _ := strings.Cut(key, " "); k == kind {
@@ -120,7 +119,7 @@ func (a *accumulator) goingOn(kind string) (ids []string) {
 
 func (a *accumulator) write(g *growing) { a.msg.Parts[g.at].set("text", g.text.String()) }
 
-// add adds a chunk, and says whether that has changed anything.
+// add adds a chunk, and reports whether that changed the message.
 func (a *accumulator) add(c Chunk) bool {
 	a.chunks++
 	kind, step, _ := cutLast(c.Type(), "-")
@@ -165,7 +164,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// push appends a part. Of several with one id the first is found by it.
+// push appends a part. If several parts have one id, the index keeps the first.
 func (a *accumulator) push(p Part) {
 	index, id := a.calls, p.Text("toolCallId")
 	if key, ok := dataKey(p.object); ok {
@@ -179,20 +178,20 @@ func (a *accumulator) push(p Part) {
 	a.msg.Parts = append(a.msg.Parts, p)
 }
 
-// dataKey identifies data of the program's own that has an id.
+// dataKey returns the key of a data part with an id.
 func dataKey(o object) (key string, ok bool) {
 	id := o.Member("id")
 	return o.Type() + " " + string(id), id != nil && strings.HasPrefix(o.Type(), "data-")
 }
 
-// from takes members of a chunk, of a part that nobody else has.
+// from copies members of a chunk to a part that is not shared yet.
 func (p Part) from(c Chunk, names ...string) Part {
 	p.take(c.object, names...)
 	return p
 }
 
-// addText adds to a text or a reasoning. A delta of one that was not begun begins it, and one whose
-// end was not seen is ended by the step.
+// addText adds to a text or a reasoning. A delta without a start begins a part, and the end of the step ends a part
+// without an end.
 func (a *accumulator) addText(kind, step string, c Chunk) bool {
 	key := kind + " " + c.Text("id")
 	g := a.open[key]
@@ -232,7 +231,7 @@ func (a *accumulator) finishStep() (changed bool) {
 	return changed
 }
 
-// addData adds data of the program's own, in place of that of the same type and id.
+// addData adds data of the program's own, or replaces data of the same type and id.
 func (a *accumulator) addData(c Chunk) bool {
 	if c.is("transient") {
 		return false
@@ -263,7 +262,7 @@ func (a *accumulator) addMetadata(c Chunk) bool {
 	return true
 }
 
-// mergeJSON merges two values: objects member by member, anything else is the second, if there is one.
+// mergeJSON merges two values: objects member by member; otherwise the result is b, or a if b is nil.
 func mergeJSON(a, b json.RawMessage) json.RawMessage {
 	if b == nil {
 		return a

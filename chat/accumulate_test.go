@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// failer is a test, and what rapid gives one.
+// failer is a test, or the test of a rapid property.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -31,7 +31,7 @@ func chunksOf(t failer, lines string) (cs []Chunk) {
 	return cs
 }
 
-// parts is what chunks make of a message without parts, as JSON.
+// parts returns, as JSON, the parts that chunks build in an empty message.
 func parts(t failer, cs []Chunk) string {
 	t.Helper()
 	a := newAccumulator(Message{ID: "m", Role: Assistant})
@@ -62,7 +62,7 @@ func sameJSON(t failer, what, got, want string) {
 	}
 }
 
-// TestChunksMakeParts is what a stream of each kind comes to, whole and cut off.
+// TestChunksMakeParts builds parts from a stream of each kind, complete and interrupted.
 func TestChunksMakeParts(t *testing.T) {
 	for name, c := range map[string]struct{ chunks, want string }{
 		"text": {`
@@ -163,7 +163,7 @@ func TestChunksMakeParts(t *testing.T) {
 	}
 }
 
-// TestChunksGoOnWithAMessage has them bring on what it has, its metadata too, of a copy.
+// TestChunksGoOnWithAMessage adds chunks to a copy of a message, and checks its parts and metadata.
 func TestChunksGoOnWithAMessage(t *testing.T) {
 	var m Message
 	if err := json.Unmarshal([]byte(`{"id":"a","role":"assistant","parts":[{"type":"text","text":"x","color":"red"},
@@ -198,8 +198,8 @@ func TestChunksGoOnWithAMessage(t *testing.T) {
 	}
 }
 
-// TestAPrefixOfAStreamIsAPrefixOfItsText has chunks be added to a message that is looked at in between,
-// which must neither change it nor go back.
+// TestAPrefixOfAStreamIsAPrefixOfItsText reads a message between chunks. Reading must not change the message, and its
+// texts must only grow.
 func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newAccumulator(Message{ID: "m", Role: Assistant})
@@ -248,8 +248,8 @@ func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoMessage names what is wrong with it.
-// A message that was stored with an id that is out of bounds now can be read.
+// TestWhatIsNoMessage checks the errors for invalid messages.
+// A stored message with an id out of the present bounds can be read.
 func TestStoredMessagesDoNotDependOnTheBoundsOfIDs(t *testing.T) {
 	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", maxID+1)} {
 		m := Text(id, User, "hi")

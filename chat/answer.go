@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// answerFrame is what a client answers to a call of a tool: its outcome, or whether it may run.
+// answerFrame is a client's answer to a tool call: a result, or an approval.
 type answerFrame struct {
 	CallID       string          `json:"toolCallId"`
 	Output       json.RawMessage `json:"output"`
@@ -26,7 +26,7 @@ type answerFrame struct {
 	Tools        json.RawMessage `json:"clientTools"`
 }
 
-// answerOf returns the answer that a client's copy of a call has, if it has one.
+// answerOf returns the answer in a client's copy of a call, if there is one.
 func answerOf(p Part) (f answerFrame, ok bool) {
 	f.CallID = p.Text("toolCallId")
 	switch f.State = p.Text("state"); f.State {
@@ -34,7 +34,7 @@ func answerOf(p Part) (f answerFrame, ok bool) {
 		var approval struct {
 			Approved *bool `json:"approved"`
 		}
-		_ = json.Unmarshal(orNull(p.Member("approval")), &approval) // a copy without one has no answer
+		_ = json.Unmarshal(orNull(p.Member("approval")), &approval) // a copy without an approval has no answer
 		f.Approved = approval.Approved
 		return f, f.Approved != nil
 	case outputDenied:
@@ -50,7 +50,7 @@ func answerOf(p Part) (f answerFrame, ok bool) {
 	return f, true
 }
 
-// effect is what an answer does to a call.
+// effect is the effect of an answer on a call.
 type effect int
 
 const (
@@ -59,9 +59,9 @@ const (
 	applied
 )
 
-// on returns the effect that an answer has on a call. A call that waits for an approval takes that, or an error, which
-// refuses it. A call that a client runs takes a result; one that the server runs never takes one from a client. The
-// first answer counts.
+// on returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
+// refuses the call. A call that a client runs accepts a result; a call that the server runs never accepts a result
+// from a client. The first answer counts.
 func (f *answerFrame) on(p Part, server bool) effect {
 	state := p.Text("state")
 	switch rank := toolRank(p); {
@@ -77,7 +77,7 @@ func (f *answerFrame) on(p Part, server bool) effect {
 	return applied
 }
 
-// apply changes a call on which the answer has an effect.
+// apply changes a call according to the answer.
 func (f *answerFrame) apply(p Part) {
 	switch {
 	case f.Approved != nil:
@@ -91,10 +91,10 @@ func (f *answerFrame) apply(p Part) {
 	}
 }
 
-// deniedText is the error of a call that a client answers with an error without a text.
+// deniedText is the error text of a call if a client's error has no text.
 const deniedText = "Tool execution denied by user"
 
-// consent notes in a call whether it may run.
+// consent records an approval or refusal in a call.
 func consent(p Part, call string, approved bool) {
 	var approval map[string]json.RawMessage
 	if json.Unmarshal(orNull(p.Member("approval")), &approval) != nil || approval == nil {
@@ -112,7 +112,7 @@ func consent(p Part, call string, approved bool) {
 	p.set("state", state)
 }
 
-// chunk is the chunk that says what an answer does, or the zero Chunk if there is none that does.
+// chunk returns the chunk for an answer, or the zero Chunk for an approval, which has none.
 func (f *answerFrame) chunk() Chunk {
 	switch {
 	case f.Approved != nil && *f.Approved:
@@ -127,8 +127,8 @@ func (f *answerFrame) chunk() Chunk {
 	return c
 }
 
-// toolAnswered takes a client's answer to a call, and has the assistant go on if that was what it waited
-// for.
+// toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
+// that.
 func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
 	var f answerFrame
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -159,19 +159,19 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 		note.Tools = f.Tools
 	}
 	open, err := k.goOnLater(ctx, conn.ID(), of, note)
-	if err == nil && open && conn.Protocol() { // as if it had asked to be sent the continuation
+	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
 		k.waiting = append(without(k.waiting, conn), conn)
 	}
 	return err
 }
 
-// refuse tells a client why something that is no request was not done.
+// refuse sends a client the reason why its frame was refused, if the frame is not a request.
 func (k *conversation) refuse(ctx context.Context, conn *agent.Conn, why error) error {
 	return k.send(ctx, conn, map[string]string{"error": why.Error()})
 }
 
-// applyAnswer applies an answer to its call, in the reply that is being made or in the message that has the call, and
-// returns the id of that message, or "" if there is none.
+// applyAnswer applies an answer to its call, in the running reply or in the message that has the call, and returns the
+// id of that message, or "" if there is none.
 func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how effect, err error) {
 	row, ok, err := k.running(ctx)
 	if err != nil {
@@ -206,10 +206,10 @@ func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message
 	return m.ID, applied, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
 }
 
-// repeats is how many of the newest messages are searched for a call that has its result.
+// repeats is how many of the newest messages are searched for a call that already has its result.
 const repeats = 100
 
-// messageOf returns the newest message that has a call which waits, or one of the newest messages that has the call.
+// messageOf returns the newest message with a waiting call of that id, or one of the newest messages with the call.
 func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
 	id, err := encode(call)
 	if err != nil || call == "" {
@@ -253,7 +253,7 @@ func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
 	return l.k.tellAll(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
 }
 
-// liveOf is the reply that is being made, also before its fiber has begun.
+// liveOf returns the running reply, even before its fiber has begun.
 func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) {
 	if k.live != nil && k.live.row.ID == row.ID && !k.live.over {
 		return k.live, nil
@@ -261,7 +261,7 @@ func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) 
 	return k.load(ctx, row)
 }
 
-// goOnLater requests a continuation of a message, unless one waits, and reports whether one waits now or has begun.
+// goOnLater queues a continuation of a message, unless one is queued, and reports whether one is queued or running.
 func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
@@ -293,7 +293,7 @@ func (k *conversation) goOnLater(ctx context.Context, conn, message string, note
 	return open, err
 }
 
-// awaits says that a message has calls that somebody else is to answer.
+// awaits reports whether a message has calls that wait for a client.
 func awaits(m *Message) bool {
 	for _, p := range m.Parts {
 		if isTool(p) && !settled(p) && p.Text("state") != approvalResponded {

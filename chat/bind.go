@@ -16,8 +16,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Agent is what a chat agent's struct embeds: an agent with a state S, and a conversation. Its methods
-// want a context that holds the object's turn, unless they say otherwise.
+// Agent is embedded by the struct of a chat agent: an agent with a state S, and a conversation. Its methods need a
+// context that has the object's turn, unless documented otherwise.
 type Agent[S any] struct {
 	*agent.Agent[S]
 	conversation
@@ -31,33 +31,32 @@ type Ref interface {
 
 func (k *conversation) talk() *conversation { return k }
 
-// conversation is an incarnation of a chat agent, whatever its state.
+// conversation is the in-memory state of one incarnation of a chat agent.
 type conversation struct {
-	// Fixed before any of its code runs.
+	// Set before any of the object's code runs.
 	base  base
 	class *class
 	owner any // the user's struct
 
-	// Owned by whoever holds the turn.
+	// Owned by the goroutine that has the turn.
 	live *live
-	// catching are connections that are about to be shown what was said so far: they get no chunk until
-	// they have asked for that.
+	// catching are connections that were offered the reply so far. They receive no chunks until they have asked for it.
 	catching []*agent.Conn
-	// caught are connections that were shown what was said of the reply that is being made.
+	// caught are connections that received a replay of the current reply.
 	caught []*agent.Conn
-	// waiting are connections that want to know of the next reply.
+	// waiting are connections to be notified when the next reply begins.
 	waiting []*agent.Conn
-	// fresh are connections that have not asked yet whether there is something to catch up with.
+	// fresh are connections that have not probed yet for a reply to resume.
 	fresh  []*agent.Conn
-	called string // id of the request for which the handler was called last
-	// asker is the connection that has asked for what is being answered, or waits for that, by request: it
-	// sees all of that, unless it is cut off.
+	called string // id of the request of the latest handler call
+	// asker has, for each open request, the connection that sent it. That connection receives the whole reply unless it
+	// disconnects.
 	asker map[string]*agent.Conn
 	// waiters are closed when their request has ended.
 	waiters map[string]chan struct{}
 }
 
-// base is the agent beneath.
+// base is the underlying agent.
 type base interface {
 	agent.Ref
 	Object() *dohost.State
@@ -66,7 +65,7 @@ type base interface {
 	BroadcastTo(ctx context.Context, f dohost.Frame, to []*agent.Conn) error
 }
 
-// class is what all chat agents of a class share. Hooks are given the agent's struct as self.
+// class is the part that all chat agents of a class share. Hooks receive the agent's struct as self.
 type class struct {
 	options  Options
 	reply    func(self any, ctx context.Context, r *Reply) error
@@ -75,39 +74,36 @@ type class struct {
 	sanitize func(self any, m Message) Message
 }
 
-// Handlers are what a class of chat agents does itself.
+// Handlers are the callbacks of a class of chat agents.
 type Handlers[O any] struct {
-	// Reply answers. It is called with the turn, which it gives up while it waits for a model, and again
-	// by another incarnation if this one ends before it has returned: see [Reply.Partial]. An error
-	// ends the reply, with what it has said, and is told to the clients.
+	// Reply answers a request. It is called with the turn, and releases the turn while it waits for a model. If the
+	// incarnation ends before Reply has returned, a later incarnation calls it again: see [Reply.Partial]. An error ends
+	// the reply, keeps the chunks sent so far, and is reported to the clients.
 	Reply func(*O, context.Context, *Reply) error
-	// OnRecovery decides about a reply that was cut off and is about to be gone on with. It may be nil.
-	// If it fails the reply is gone on with.
+	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes. Optional.
 	OnRecovery func(*O, context.Context, *Cut) (Decision, error)
-	// OnResponse is told how a request that was begun has ended, once it has, and again if its incarnation
-	// ends before it returns. The next one is answered meanwhile. It may be nil.
+	// OnResponse is called after a request that was begun has ended, and again if its incarnation ends before it returns.
+	// The next request is answered concurrently. Optional.
 	OnResponse func(*O, context.Context, Response) error
-	// Sanitize makes a message what is stored of it, behind what is done to all: see docs/chat.md. It
-	// may be nil.
+	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
+	// Optional.
 	Sanitize func(*O, Message) Message
 }
 
 // Options tunes the chat agents of a class. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
-	// Recovery says how far a reply is gone on with that was cut off.
+	// Recovery bounds how often and how long an interrupted reply resumes.
 	Recovery Recovery
-	// Stall is for how long a handler may send nothing before it is cut off, and gone on with like one
-	// whose incarnation has ended. The time for which it waits for a full disk does not count. Zero means
-	// without bound; negative is an error.
+	// Stall bounds the time without a chunk from the handler. A handler that exceeds it is cancelled, and its reply
+	// resumes as after the end of an incarnation. Time spent waiting for a full disk does not count. Zero means no bound;
+	// negative is an error.
 	Stall time.Duration
-	// Policy says what becomes of a submission that comes while another request is open. Empty means
-	// [Queue].
+	// Policy decides about a submission that arrives while another request is open. Empty means [Queue].
 	Policy Policy
-	// Debounce is how long [Debounce] waits for another submission. Zero means 750 ms; negative, not
-	// at all.
+	// Debounce is how long [Debounce] waits for another submission. Zero means 750 ms; negative means no wait.
 	Debounce time.Duration
-	// MaxMessages bounds how many messages are stored: the oldest go. Zero means without bound; negative
-	// is an error. It is no bound of what a model is given.
+	// MaxMessages bounds the number of stored messages: the oldest are deleted. Zero means no bound; negative is an
+	// error. It does not bound the messages of a model's prompt.
 	MaxMessages int
 	// MaxBytes bounds the JSON of the stored messages, in bytes: messages of a client beyond it are refused with a
 	// [*dohost.LimitError]. Replies, and messages of the program, are stored in any case. Zero means 32 MiB; negative
@@ -119,17 +115,17 @@ type Options struct {
 	SystemFromClients bool
 }
 
-// replyKind is the fiber that a reply is. Its checkpoint is the class's own.
+// replyKind is the fiber kind of replies. Its checkpoint belongs to the class.
 const replyKind agent.FiberKind[json.RawMessage] = "chat.reply"
 
-// nextCallback begins a reply that was to wait for another submission.
+// nextCallback begins a reply that was delayed by [Debounce].
 const nextCallback agent.Callback[struct{}] = "chat.next"
 
-// cancelledCallback ends the reply that was the work of a fiber, by the fiber's id.
+// cancelledCallback ends the reply of a cancelled fiber, given the fiber's id.
 const cancelledCallback agent.Callback[string] = "chat.cancelled"
 
-// Bind makes a class of chat agents, like [agent.Bind]; entries are those of any agent. What is wrong
-// with the handlers, options and entries is an error of [dohost.Open].
+// Bind makes a class of chat agents, like [agent.Bind]. entries are the entries of any agent. [dohost.Open] returns
+// the errors in the handlers, options and entries.
 func Bind[O, S any, P interface {
 	*O
 	Ref

@@ -54,7 +54,7 @@ func checkID(id string) error {
 // errNesting is the error for JSON that is nested deeper than its bound.
 var errNesting error = &dohost.PublicError{Message: "chat: the JSON is nested too deeply", Code: "bad_request", Status: http.StatusBadRequest}
 
-// nesting returns how deep JSON is nested, in one pass. Of what is not JSON it returns some number.
+// nesting returns how deep JSON is nested, in one pass. If data is not JSON the result is meaningless.
 func nesting(data []byte) (deepest int) {
 	var s shape
 	_ = s.scan(data, len(data)) // within any bound
@@ -83,16 +83,16 @@ func checkFrame(data []byte) error {
 	return nil
 }
 
-// shape counts what JSON has that is about to be decoded: elements and members are counted by their commas, and by the
-// arrays and objects that they are in.
+// shape counts the elements and members of JSON before it is decoded: by their commas, and by the arrays and objects
+// that contain them.
 type shape struct {
 	deepest, messages, parts, members, tools int
 
-	list  string // the member of the outermost object that the scan is in
-	stack []byte // of the arrays and objects that the scan is in
+	list  string // the member of the outermost object that contains the scan's position
+	stack []byte // the arrays and objects that contain the scan's position
 }
 
-// scan adds the counts of JSON that is nested at most so deep.
+// scan adds the counts of JSON. It fails if the JSON is nested deeper than most.
 func (s *shape) scan(data []byte, most int) error {
 	var text []byte // the last string
 	for i := 0; i < len(data); i++ {
@@ -162,12 +162,12 @@ func nameOf(text []byte) (name string) {
 	if len(text) > 80 {
 		return ""
 	}
-	_ = json.Unmarshal(text, &name) // a name that is none is no member's
+	_ = json.Unmarshal(text, &name) // an invalid name matches no member
 	return name
 }
 
-// onStep counts the elementary steps of what frames cause, in tests. It is nil elsewhere, and is not changed while a host
-// is open.
+// onStep counts the elementary steps of handling frames, in tests. Otherwise it is nil. It does not change while a
+// host is open.
 var onStep func(n int)
 
 // step counts steps.

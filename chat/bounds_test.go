@@ -45,7 +45,7 @@ func TestCheckFrame(t *testing.T) {
 	}
 }
 
-// JSON in a text is nested on its own: however deep it is, a message with it can be stored.
+// JSON inside a string has its own nesting: a message with it can be stored, however deep it is.
 func TestInputOfDeepText(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
 	p := newPart("tool-f").with("toolCallId", "1").with("state", inputAvailable).with("input", deep)

@@ -15,18 +15,18 @@ import (
 
 const parrots dohost.Namespace[parrot] = "Parrot"
 
-// parrot counts to a number in words that are never the same twice: each says in which call of the
-// handler it was said. So a reply that was begun again shows.
+// parrot counts to a number in unique words: each word names the call of the handler that said it. So a restart of the
+// reply is visible.
 type parrot struct {
 	*chat.Agent[struct{}]
 	cage *cage
 }
 
-// cage is what parrots of a test share.
+// cage is the shared state of a test's parrots.
 type cage struct {
 	words int
 	calls atomic.Int64
-	more  func(*parrot, context.Context, *chat.Reply, int) error // before each word; may be nil
+	more  func(*parrot, context.Context, *chat.Reply, int) error // called before each word; may be nil
 }
 
 func (c *cage) reset() { c.calls.Store(0) }
@@ -63,8 +63,8 @@ func parrotClassOf(c *cage, h chat.Handlers[parrot], o *chat.Options) dohost.Cla
 
 var polly = dohost.ID{Class: "Parrot", Name: "polly"}
 
-// counted says what is wrong with a text of a parrot: it counts from 0, without a gap and without a word
-// said twice, and its calls only go up.
+// counted returns an error unless a parrot's text counts from 0, without gaps or repetitions, and the call numbers
+// never decrease.
 func counted(text string, words int) error {
 	got := strings.Fields(text)
 	before := 0

@@ -2,15 +2,15 @@ package chat
 
 import "encoding/json"
 
-// TextDelta adds to a text. One that was not begun is.
+// TextDelta adds to a text, and begins the text if it is new.
 func TextDelta(id, delta string) Chunk {
 	return newChunk("text-delta").with("id", id).with("delta", delta)
 }
 
-// TextEnd ends a text. What a model says after it is a text of its own.
+// TextEnd ends a text. Later text of the model is a separate part.
 func TextEnd(id string) Chunk { return newChunk("text-end").with("id", id) }
 
-// ReasoningDelta adds to a reasoning. What the provider wants back with it is metadata, by its name, or nil.
+// ReasoningDelta adds to a reasoning. metadata is for the provider, by its name, or nil.
 func ReasoningDelta(id, delta string, metadata json.RawMessage) Chunk {
 	c := newChunk("reasoning-delta").with("id", id).with("delta", delta)
 	c.set("providerMetadata", metadata)
@@ -20,17 +20,17 @@ func ReasoningDelta(id, delta string, metadata json.RawMessage) Chunk {
 // ReasoningEnd ends a reasoning.
 func ReasoningEnd(id string) Chunk { return newChunk("reasoning-end").with("id", id) }
 
-// ToolInputStart says that a call of a tool has begun.
+// ToolInputStart begins a tool call.
 func ToolInputStart(call, tool string) Chunk {
 	return newChunk("tool-input-start").with("toolCallId", call).with("toolName", tool)
 }
 
-// ToolInputDelta is a piece of the input of a call, as JSON.
+// ToolInputDelta is a piece of a call's input, as JSON.
 func ToolInputDelta(call, delta string) Chunk {
 	return newChunk("tool-input-delta").with("toolCallId", call).with("inputTextDelta", delta)
 }
 
-// ToolInput is a call of a tool, whole. Input that is not JSON makes a call that has failed.
+// ToolInput is a complete tool call. Input that is not JSON makes a failed call.
 func ToolInput(call, tool, input string) Chunk {
 	c := newChunk("tool-input-available").with("toolCallId", call).with("toolName", tool)
 	switch raw := json.RawMessage(input); {
@@ -45,8 +45,8 @@ func ToolInput(call, tool, input string) Chunk {
 	return c
 }
 
-// FinishReason says why a model has stopped, if that is not because it had said everything: "length",
-// "content-filter". It stands in the metadata of the message.
+// FinishReason reports why a model stopped early: "length", "content-filter". The reason becomes metadata of the
+// message.
 func FinishReason(why string) Chunk {
 	return newChunk("message-metadata").with("messageMetadata", mustEncode(map[string]string{"finishReason": why}))
 }

@@ -44,14 +44,14 @@ func TestTheStashIsDroppedToo(t *testing.T) {
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
 		h.Evict(polly, dohost.Fence)
-		_ = asked.Wait() // it has seen what was dropped
+		_ = asked.Wait() // the client has received dropped chunks
 		if len(found) != 2 || found[1] != "false <nil>" {
 			t.Errorf("found %q", found)
 		}
 	})
 }
 
-// hiccup is an archive whose second answer is cut off before it has a name.
+// hiccup is an archive. The connection of its second answer ends before the answer has an id.
 type hiccup struct{ archive }
 
 func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -70,7 +70,7 @@ func TestADroppedAnswerIsNotRetrievedInTheSameLife(t *testing.T) {
 	m.isDropped(t, hiccup{archive{m}}, 1)
 }
 
-// searcher has its provider search, and then says something.
+// searcher lets its provider search, and then says a word.
 type searcher struct{ *cage }
 
 func (m searcher) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -106,7 +106,7 @@ func TestAProvidersOwnCallThatWasCutOff(t *testing.T) {
 	})
 }
 
-// threefold calls one tool that wants an approval, and one twice that does not, in one answer.
+// threefold calls three tools in one answer: one needs an approval, the other two are calls of one tool without.
 type threefold struct{ *cage }
 
 func (m threefold) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -161,7 +161,7 @@ func TestACallBesideOneThatIsWaitedForRuns(t *testing.T) {
 	})
 }
 
-// The continuation of an approval that is cut off while the tool runs.
+// The continuation after an approval is interrupted while the tool runs.
 func TestAnAllowedCallThatWasCutOff(t *testing.T) {
 	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
 	talk(t, clerkClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -207,7 +207,7 @@ func orZero(n *uint64) *uint64 {
 	return n
 }
 
-// An approved call and a continuation that is dropped.
+// An approved call runs once, even if its continuation is dropped.
 func TestAnAllowedCallRunsOnceAlsoAfterADrop(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"while it runs": 20 * time.Millisecond, "after its outcome": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

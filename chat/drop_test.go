@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// forgetting is a class of parrots that run a tool, count, and are cut off once at least. What they have
-// said then is dropped.
+// forgetting is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
+// interrupted chunks.
 func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
 	return parrotClassOf(c, chat.Handlers[parrot]{
 		Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
@@ -46,7 +46,7 @@ func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
 	}, nil)
 }
 
-// dropping is a scenario in which what was said is dropped, as d says, while two clients look on.
+// dropping is a scenario with the decision d after an interruption, and two connected clients.
 func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker *reader, last chat.Message) error) dohosttest.Scenario {
 	c := &cage{words: 3}
 	var cuts atomic.Int64
@@ -59,7 +59,7 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 	all := &crowd{cage: c}
 	s := scenario(c, all, forgetting(c, &cuts, d))
 	if !invariants.Enabled {
-		s.Places = []string{"handed", "durable", "awaited"} // the others are those of a reply that is not dropped
+		s.Places = []string{"handed", "durable", "awaited"} // a reply without a drop covers the other places
 	}
 	reset := s.Reset
 	s.Reset = func() {
@@ -71,7 +71,7 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 		asker.drops, late.drops = true, true
 		other := h.Client(func(ctx context.Context) error {
 			time.Sleep(120 * time.Millisecond)
-			return late.asks(ctx, "one") // which is asked already
+			return late.asks(ctx, "one") // a repetition of the request
 		})
 		return errors.Join(asker.asks(ctx, "one"), other.Wait())
 	}
@@ -107,7 +107,7 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 	return s
 }
 
-// What was said vanishes, and is said anew; the tool does not run again whose outcome is there.
+// Dropped text disappears, and the reply starts over. A tool that already has a result does not run again.
 func TestDropAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
@@ -126,7 +126,7 @@ func TestDropAtEveryPoint(t *testing.T) {
 	}))
 }
 
-// What was said vanishes, and nothing follows.
+// Dropped text disappears, and the reply ends.
 func TestDropAllAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true, Stop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {

@@ -28,7 +28,7 @@ func (f failure) clipped() failure {
 // errorText returns the text of an error for clients.
 func (k *conversation) errorText(err error) string { return k.base.Object().ErrorText("chat", err) }
 
-// endWhenever ends a reply; if there is no room for that yet, when there is.
+// endWhenever ends a reply, as soon as there is disk space for that.
 func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why failure) error {
 	err := l.whenRoom(ctx, func() error { return k.end(ctx, l, s, why) })
 	if errors.Is(err, ErrReplyOver) {
@@ -37,14 +37,14 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why f
 	return err
 }
 
-// errUnstorable says that a message is too large, however it is shortened.
+// errUnstorable is the error of a message that is too large even when shortened.
 var errUnstorable = errors.New("chat: what was said cannot be stored")
 
-// end ends a reply, in one segment, and tells its clients.
+// end ends a reply, in one segment, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {
 	why = why.clipped()
 	if settles, waits := l.repairs(false); s != Completed || !waits {
-		if err := l.addAll(ctx, settles); err != nil { // nobody runs them any more
+		if err := l.addAll(ctx, settles); err != nil { // their executor has ended
 			return err
 		}
 	}
@@ -108,11 +108,11 @@ func (k *conversation) endWith(
 	})
 }
 
-// showEnd shows clients the transcript, and then that a reply has ended. Those who have asked, and have
-// seen it come, need no transcript, unless it went on in an older message, whose parts they would not
-// know. Those who have caught up with it get the transcript once more, and all of one that went on in an
-// older message: when hooks of 0.21 hear of the end they put back what they had of the message before
-// their connection was cut, or what they have seen of the reply without what was there before.
+// showEnd sends clients the transcript, then the end-of-reply frame. The requester has received all chunks, and needs
+// no transcript unless the reply continued an older message with parts unknown to it. Connections that resumed the
+// reply get the transcript again after the end frame, and all connections if it continued an older message: at the end
+// frame, hooks of 0.21 restore their copy of the message from before the disconnect, or the chunks without the older
+// parts.
 func (k *conversation) showEnd(ctx context.Context, row *replyRow) error {
 	err := k.showTranscript(ctx, func(c *agent.Conn) bool {
 		return c.Is(k.asker[row.ID]) && !row.Continues && !k.isCatching(c)
@@ -138,7 +138,7 @@ func (r *replyRow) endFrame() responseFrame {
 	return f
 }
 
-// tell tells the class how a request has ended.
+// tell calls OnResponse for a request that has ended.
 func (k *conversation) tell(ctx context.Context, row replyRow) error {
 	if row.Told {
 		return nil

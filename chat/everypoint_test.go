@@ -15,10 +15,10 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// crowd are the readers of a run.
+// crowd has the readers of a run.
 type crowd struct {
 	readers []*reader
-	cage    *cage // whose calls are those of the handler; nil if a model has more
+	cage    *cage // its calls are calls of the handler; nil for models with more calls
 }
 
 func (c *crowd) join(h *dohosttest.Host, name string) *reader {
@@ -27,13 +27,13 @@ func (c *crowd) join(h *dohosttest.Host, name string) *reader {
 	return r
 }
 
-// asks has a client ask, until it has its answers, whatever happens in between.
+// asks sends requests until each is answered, through any failures.
 func (r *reader) asks(ctx context.Context, requests ...string) error {
 	defer r.leave()
 	ask := func() {
 		for _, id := range requests {
 			if !r.ended[id].Done {
-				r.ask(ctx, id, "count", nil) // who is not sure that it has come asks again
+				r.ask(ctx, id, "count", nil) // repeats a request that may be lost
 			}
 		}
 	}
@@ -42,14 +42,13 @@ func (r *reader) asks(ctx context.Context, requests ...string) error {
 	}, ask)
 }
 
-// watches has a client look until the transcript has so many messages.
+// watches reads until the transcript has n messages.
 func (r *reader) watches(ctx context.Context, n int) error {
 	defer r.leave()
 	return r.until(ctx, func() bool { return len(r.messages) >= n }, nil)
 }
 
-// rest says what is wrong with what is left of a conversation in which everything has ended: so many
-// requests of a count each.
+// rest checks a conversation after the end of all requests: so many requests for a count each.
 func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words int) error {
 	var list []chat.Message
 	err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) (err error) {
@@ -82,7 +81,7 @@ func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words in
 	for _, r := range c.readers {
 		for id, v := range r.seen {
 			text, ok := stored[v.message]
-			if v.message == "" { // it went on in one that was there, which had no text then
+			if v.message == "" { // the reply continued an existing message without a text
 				text, ok = list[len(list)-1].PlainText(), true
 			}
 			if !ok || !strings.HasPrefix(text, v.text) {
@@ -93,7 +92,7 @@ func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words in
 	return err
 }
 
-// scenario is one in which clients ask a parrot.
+// scenario returns a scenario of clients that send requests to a parrot.
 func scenario(c *cage, all *crowd, class dohost.Class) dohosttest.Scenario {
 	s := dohosttest.Scenario{
 		Classes: []dohost.Class{class},
@@ -109,8 +108,8 @@ func scenario(c *cage, all *crowd, class dohost.Class) dohosttest.Scenario {
 	return s
 }
 
-// places are those between which something else is left behind. The race detector makes a run ten times
-// as long.
+// places are the points of failure that leave different states on the disk. The race detector makes a run ten times
+// slower.
 func places() []string {
 	if invariants.Enabled {
 		return []string{"awaited"}
@@ -149,8 +148,8 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// A reply that is stopped in mid-sentence has said what was seen of it, and nothing follows; the next one
-// is answered whole.
+// A stopped reply keeps the chunks that clients have seen, and gets no others. The next request is answered
+// completely.
 func TestCancelAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 4}
@@ -192,7 +191,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 			if err := counted(said, len(strings.Fields(said))); err != nil {
 				return err
 			}
-			if seen := all.readers[0].seen["one"]; seen != nil && !strings.HasPrefix(said, seen.text) { // nil: all was over
+			if seen := all.readers[0].seen["one"]; seen != nil && !strings.HasPrefix(said, seen.text) { // nil if all was over
 				return fmt.Errorf("%q was seen, %q is stored", seen.text, said)
 			}
 			return errors.Join(counted(list[3].PlainText(), 4), p.Idle(ctx))
@@ -201,7 +200,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// A reply that takes the place of another is there alone, and whole.
+// A regenerated reply replaces the previous one, and is complete.
 func TestRegenerateAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 2}
@@ -227,7 +226,7 @@ func TestRegenerateAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// What a second run of the handler leaves behind, wherever that is ended.
+// A second run of the handler is interrupted everywhere.
 func TestSecondRunAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 3}
@@ -244,7 +243,7 @@ func TestSecondRunAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// A reply that fails ends for those too who were not there then.
+// A failed reply also ends for clients that were not connected at the failure.
 func TestFailureAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 3}

@@ -13,7 +13,7 @@ const clerks dohost.Namespace[clerkOfNumbers] = "ClerkOfNumbers"
 
 type clerkOfNumbers struct{ *chat.Agent[struct{}] }
 
-// withoutNumbers replaces the digits in the texts of a message. The parts that it is given are not changed.
+// withoutNumbers replaces the digits in the texts of a message. It does not modify the original parts.
 func withoutNumbers(_ *clerkOfNumbers, m chat.Message) chat.Message {
 	m = m.Clone()
 	for i, p := range m.Parts {

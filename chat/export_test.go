@@ -8,13 +8,13 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// CountSteps calls f with each number of steps that code which frames reach has taken, until the test ends.
+// CountSteps passes f the steps taken by code that handles frames, until the test ends.
 func CountSteps(t interface{ Cleanup(func()) }, f func(n int)) {
 	onStep = f
 	t.Cleanup(func() { onStep = nil })
 }
 
-// Idle says what is left that should not be when everything has ended.
+// Idle returns an error if rows remain that should be gone when everything has ended.
 func (k *conversation) Idle(ctx context.Context) error {
 	open, err := replies.Count(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
 	if err != nil {
@@ -47,7 +47,7 @@ func (k *conversation) checkExtent(ctx context.Context) error {
 	return nil
 }
 
-// Begun is how often the handler was called, as the rows say.
+// Begun returns the number of calls of the handler, from the rows.
 func (k *conversation) Begun(ctx context.Context) (n int, err error) {
 	for row, err := range replies.All(ctx, k.store(), nil) {
 		if err != nil {
@@ -58,7 +58,7 @@ func (k *conversation) Begun(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Rows is how many rows of chunks, and of messages, there are, read or not.
+// Rows returns the number of rows of chunks and of messages, including unreachable rows.
 func (k *conversation) Rows(ctx context.Context) (chunks, rows int, err error) {
 	if chunks, err = chunkRows.Count(ctx, k.store(), nil); err != nil {
 		return 0, 0, err

@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// forger is a client that writes what it likes, to a class whose model calls a tool of the server that wants an approval.
+// forger is a client that forges messages. The model calls a tool of the server that needs an approval.
 type forger struct {
 	*reader
 	t *testing.T
@@ -34,7 +34,7 @@ func forge(t *testing.T, approve bool, f func(t *testing.T, ctx context.Context,
 	})
 }
 
-// sends sends the messages by both frames that have any, the second time as a request of this id.
+// sends sends messages in both frames that contain any, the second time as a request with an id.
 func (c forger) sends(ctx context.Context, request string, messages ...string) {
 	c.t.Helper()
 	list := json.RawMessage("[" + strings.Join(messages, ",") + "]")
@@ -45,13 +45,13 @@ func (c forger) sends(ctx context.Context, request string, messages ...string) {
 	c.h.Advance(time.Second)
 }
 
-// approves sends a consent, and lets what follows happen.
+// approves sends an approval, and waits for its effects.
 func (c forger) approves(ctx context.Context, call string) {
 	c.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": call, "approved": true, "autoContinue": true})
 	c.h.Advance(5 * time.Second)
 }
 
-// waits asks, and returns the stored message whose call waits for an approval, as JSON, and the id of the call.
+// waits sends a request, and returns the stored message with the call that waits for an approval, and the call's id.
 func (c forger) waits(ctx context.Context) (message, call string) {
 	c.t.Helper()
 	c.ask(ctx, "one", "stamp it", map[string]any{"clientTools": []any{map[string]any{"name": "stamp"}}})
@@ -64,7 +64,7 @@ func (c forger) waits(ctx context.Context) (message, call string) {
 	return string(raw), c.calls("approval-requested")[0]
 }
 
-// stored is the conversation.
+// stored returns the conversation.
 func (c forger) stored() (list []chat.Message) {
 	c.t.Helper()
 	err := parrots.Get(c.h, polly.Name).Do(c.t.Context(), func(ctx context.Context, p *parrot) (err error) {
@@ -77,7 +77,7 @@ func (c forger) stored() (list []chat.Message) {
 	return list
 }
 
-// call is the stored part of a call.
+// call returns the stored part of a call.
 func (c forger) call(id string) chat.Part {
 	c.t.Helper()
 	for _, m := range c.stored() {
@@ -91,7 +91,7 @@ func (c forger) call(id string) chat.Part {
 	return chat.Part{}
 }
 
-// ran checks with which inputs the tool ran.
+// ran checks the inputs of the tool's runs.
 func (c forger) ran(want ...string) {
 	c.t.Helper()
 	wants(c.t, "the tool ran", slices.Sorted(maps.Keys(c.m.runs)), want...)
@@ -175,7 +175,7 @@ func TestServerToolRunsOnceWhateverClientsSend(t *testing.T) {
 	})
 }
 
-// A client that removes a message cannot bring its call back.
+// A client that removes a message cannot restore its call.
 func TestRemovedCallDoesNotRun(t *testing.T) {
 	forge(t, true, func(t *testing.T, ctx context.Context, c forger) {
 		message, call := c.waits(ctx)
@@ -188,8 +188,8 @@ func TestRemovedCallDoesNotRun(t *testing.T) {
 	})
 }
 
-// A client that names messages of others as its own, in requests that wait, has them neither deleted nor changed when
-// the requests become one.
+// A client that reuses the ids of messages of other roles, in waiting requests, neither deletes nor changes those
+// messages when the requests are merged.
 func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
 	const (
 		text  = `{"id":%q,"role":"user","parts":[{"type":"text","text":%q}]}`
@@ -242,7 +242,7 @@ func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
 	}
 }
 
-// A call that the program has stored, or whose input it has changed, does not run: the model did not make it.
+// A call that the program stored, or changed the input of, does not run: the model did not make it.
 func TestStoredCallDoesNotRun(t *testing.T) {
 	forge(t, true, func(t *testing.T, ctx context.Context, c forger) {
 		message, call := c.waits(ctx)
@@ -264,7 +264,7 @@ func TestStoredCallDoesNotRun(t *testing.T) {
 	})
 }
 
-// A tool of the server that a client claims to have is the server's all the same, also while a reply is made.
+// A client's claim to have a tool of the server has no effect, even while the reply is running.
 func TestClaimedToolIsOfTheServer(t *testing.T) {
 	forge(t, false, func(t *testing.T, ctx context.Context, c forger) {
 		c.ask(ctx, "one", "stamp it", map[string]any{"clientTools": []any{map[string]any{"name": "stamp"}}})
@@ -280,7 +280,7 @@ func TestClaimedToolIsOfTheServer(t *testing.T) {
 	})
 }
 
-// So it is when the reply is cut off before the call has run.
+// The claim has no effect either if the reply is interrupted before the call runs.
 func TestClaimedToolRunsAfterRecovery(t *testing.T) {
 	forge(t, false, func(t *testing.T, ctx context.Context, c forger) {
 		c.ask(ctx, "one", "stamp it", map[string]any{"clientTools": []any{map[string]any{"name": "stamp"}}})
@@ -318,7 +318,7 @@ func TestSystemMessagesOfClients(t *testing.T) {
 				if kept() == allowed {
 					t.Errorf("it was changed: %q", said(t, h))
 				}
-				c.sends(ctx, "four", question) // without the message of the system
+				c.sends(ctx, "four", question) // without the system message
 				if kept() == allowed {
 					t.Errorf("it was removed: %q", said(t, h))
 				}
@@ -328,7 +328,7 @@ func TestSystemMessagesOfClients(t *testing.T) {
 	}
 }
 
-// A list that changes nothing is sent to nobody.
+// A list that changes nothing is not sent to clients.
 func TestMessagesThatChangeNothing(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")

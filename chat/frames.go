@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// The types of the frames of the wire.
+// The types of the frames of the wire protocol.
 const (
 	frameRequest     = "cf_agent_use_chat_request"
 	frameResponse    = "cf_agent_use_chat_response"
@@ -26,7 +26,7 @@ const (
 	frameToolConsent = "cf_agent_tool_approval"
 )
 
-// clientFrames are the types that clients send.
+// clientFrames are the types of frames from clients.
 var clientFrames = []string{
 	frameRequest, frameCancel, frameClear, frameMessages, frameToolResult, frameToolConsent, frameResume, frameResumeAck,
 }
@@ -51,14 +51,14 @@ type updatedFrame struct {
 	Message Message `json:"message"`
 }
 
-// streamFrame says something about the stream of a request.
+// streamFrame reports the state of a request's stream.
 type streamFrame struct {
 	Type    string `json:"type"`
 	ID      string `json:"id,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	ProbeID string `json:"probeId,omitempty"`
 
-	ended bool // and is not going on
+	ended bool // and does not resume
 }
 
 type recoveringFrame struct {
@@ -72,7 +72,7 @@ func frameOf(v any) (dohost.Frame, error) {
 	return dohost.Frame{Text: true, Data: data}, err
 }
 
-// send sends a frame to one connection, which may have gone.
+// send sends a frame to one connection, and ignores that the connection may be closed.
 func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error {
 	f, err := frameOf(v)
 	if err != nil {
@@ -88,7 +88,7 @@ func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost
 	return nil
 }
 
-// tellAll sends a frame to all connections that speak the wire, but for some.
+// tellAll sends a frame to all connections that speak the protocol, with exceptions.
 func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Conn) bool) error {
 	to := k.listeners(except)
 	if len(to) == 0 {
@@ -101,7 +101,7 @@ func (k *conversation) tellAll(ctx context.Context, v any, except func(*agent.Co
 	return k.base.BroadcastTo(ctx, f, to)
 }
 
-// listeners are the connections that speak the wire, but for some.
+// listeners returns the connections that speak the protocol, with exceptions.
 func (k *conversation) listeners(except func(*agent.Conn) bool) (to []*agent.Conn) {
 	for conn := range k.base.Connections("") {
 		if conn.Protocol() && (except == nil || !except(conn)) {
@@ -111,7 +111,7 @@ func (k *conversation) listeners(except func(*agent.Conn) bool) (to []*agent.Con
 	return to
 }
 
-// transcriptFrame is the conversation. With connect clients keep what they are about to send.
+// transcriptFrame returns the conversation as a frame. With connect, clients keep their unsent messages.
 func (k *conversation) transcriptFrame(ctx context.Context, connect bool) (dohost.Frame, error) {
 	after := "}"
 	if connect {
@@ -130,7 +130,7 @@ func (k *conversation) showTo(ctx context.Context, conn *agent.Conn, connect boo
 	return k.sendFrame(ctx, conn, f)
 }
 
-// showTranscript sends the conversation to all connections but some.
+// showTranscript sends the conversation to all connections, with exceptions.
 func (k *conversation) showTranscript(ctx context.Context, except func(*agent.Conn) bool) error {
 	to := k.listeners(except)
 	if len(to) == 0 {

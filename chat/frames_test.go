@@ -17,10 +17,10 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// frames is a script of frames, which one client sends one after the other.
+// frames is a script of frames that one client sends in order.
 type frames []string
 
-// sent is what a request with a body is as a frame.
+// sent returns the frame of a request with a body.
 func sent(id, body string) string {
 	raw, err := json.Marshal(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
 	if err != nil {
@@ -29,7 +29,7 @@ func sent(id, body string) string {
 	return string(raw)
 }
 
-// list is a list of so many messages or parts, each written by format with its number.
+// list returns a list of n messages or parts, each formatted with its number.
 func list(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -41,7 +41,7 @@ func list(n int, format string) string {
 	return b.String()
 }
 
-// scripts are those that once took too long, took too much memory, or ended an incarnation or the process.
+// scripts returns scripts that once took too long, took too much memory, or ended an incarnation or the process.
 func scripts() map[string]frames {
 	const stores = `{"type":"cf_agent_chat_messages","messages":[%s]}`
 	many := list(9_000, `{"id":"a%d","role":"assistant","parts":[{"type":"text","text":"a"}]}`)
@@ -78,8 +78,8 @@ func scripts() map[string]frames {
 	}
 }
 
-// play has a client send a script, and wants each frame to take no more than n log n steps, where n is the number of
-// bytes that were sent so far: what is stored is not more than that. No frame may end the incarnation.
+// play sends a script from one client. A frame may take at most n log n steps; n is the number of bytes sent so far,
+// which bounds the stored data. No frame may end the incarnation.
 func (fs frames) play(t *testing.T) {
 	steps := 0
 	chat.CountSteps(t, func(n int) { steps += n })
@@ -96,19 +96,19 @@ func (fs frames) play(t *testing.T) {
 				}
 			}
 		})
-		n := 2_000 // for the words of the model
+		n := 2_000 // for the model's words
 		for i, f := range fs {
 			n += len(f)
 			steps = 0
 			if err := r.ws.Write(ctx, websocket.MessageText, []byte(f)); err != nil {
-				return // a frame before it was refused
+				return // a previous frame was refused
 			}
 			h.Advance(10 * time.Second)
 			if most := float64(n) * math.Log2(float64(n)); float64(steps) > most || ended {
 				t.Fatalf("frame %d, %.60q, takes %d steps, for %d bytes; it ends the incarnation: %t", i, f, steps, n, ended)
 			}
 		}
-		_ = r.ws.CloseNow() // whatever has become of it
+		_ = r.ws.CloseNow() // it may be closed already
 	})
 }
 
@@ -121,7 +121,7 @@ func TestFramesTakeNoMoreThanTheirSize(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	for _, fs := range scripts() {
 		script := []byte(strings.Join(fs, "\n"))
-		if len(script) < 50_000 { // the others have a test of their own
+		if len(script) < 50_000 { // larger scripts have their own test
 			f.Add(script)
 		}
 	}

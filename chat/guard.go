@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// maxMessage bounds what is stored of a message, in bytes of JSON: a row takes nearly 2 MiB.
+	// maxMessage bounds the JSON of a stored message, in bytes: a row takes nearly 2 MiB.
 	maxMessage = 1_800_000
-	// maxOutput is from how many UTF-16 units on a tool's output, or a text, is shortened in a
-	// message that is larger.
+	// maxOutput is the size, in UTF-16 units, from where on a tool's output or a text is shortened in a message that is
+	// too large.
 	maxOutput = 1000
-	// maxDepth is how deep a shortened output goes.
+	// maxDepth is the nesting depth of a shortened output.
 	maxDepth = 8
-	// markUnits is the room that a mark takes at most, with quotes.
+	// markUnits is the maximum size of a truncation mark, with quotes.
 	markUnits = len(cutMark) + len("2000000 chars]") + 2
-	// keptText is how many UTF-16 units stay of a text that gives way.
+	// keptText is the number of UTF-16 units that remain of a shortened text.
 	keptText = 500
 )
 
-// guard makes a message fit into a row. Of an assistant's the outputs of tools give way first, and are
-// listed in the metadata as compactedToolOutputs; then, of any, the texts, the oldest first, as
+// guard makes a message fit into a row. In an assistant's message it shortens tool outputs first, and lists them in
+// the metadata as compactedToolOutputs. Then, in any message, it shortens texts, the oldest first, and lists them as
 // compactedTextParts. It returns the message's JSON.
 //
-// Errors: a [*dohost.LimitError] if that was not enough; one for a message that is nested too deeply to be encoded.
+// Errors: a [*dohost.LimitError] if the message is still too large; one for a message that is nested too deeply.
 func guard(m Message) (json.RawMessage, error) {
 	raw, err := encode(m)
 	if err != nil || len(raw) <= maxMessage {
@@ -68,7 +68,7 @@ func shrinkOutputs(m *Message) {
 	m.note("compactedToolOutputs", shrunk)
 }
 
-// shrinkTexts shortens texts of a message of so many bytes.
+// shrinkTexts shortens texts of a message of size bytes until the message fits.
 func shrinkTexts(m *Message, size int) {
 	var shrunk []int
 	for i := 0; i < len(m.Parts) && size > maxMessage; i++ {
@@ -80,7 +80,7 @@ func shrinkTexts(m *Message, size int) {
 		size -= len(p.Member("text"))
 		head := firstUnits(s, keptText)
 		p.set("text", fmt.Sprintf("[Text of %d chars, shortened to be stored.] %s...", units(s), head))
-		size += len(p.Member("text")) + 8 // its place in the note
+		size += len(p.Member("text")) + 8 // its entry in the note
 		shrunk = append(shrunk, i)
 	}
 	m.note("compactedTextParts", shrunk)
@@ -95,8 +95,8 @@ func (m *Message) note(name string, list any) {
 	m.Metadata = mergeJSON(m.Metadata, mustEncode(map[string]json.RawMessage{name: raw}))
 }
 
-// shrink is as much of a value as has about so many UTF-16 units as JSON, and says what is missing: at
-// the end of strings and of arrays, and in the members __truncated and __truncatedChars of objects.
+// shrink returns a part of a value that has about most UTF-16 units as JSON. It marks omissions at the end of strings
+// and arrays, and in the members __truncated and __truncatedChars of objects.
 func shrink(v any, most, depth int) any {
 	whole := mustEncode(v)
 	n := units(string(whole))
@@ -142,7 +142,7 @@ func shrink(v any, most, depth int) any {
 	return fmt.Sprintf("%s%d chars]", cutMark, n)
 }
 
-// sortedKeys are the names of members: those with the least first, so that most are kept.
+// sortedKeys returns the names of members, the smallest members first, so that the most members are kept.
 func sortedKeys(o map[string]any) []string {
 	size := map[string]int{}
 	var keys []string

@@ -18,31 +18,31 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// author is a model that says a word, calls a tool twice in one answer, and says the other words when some call has
-// its output. No answer has what another had.
+// author is a model that says a word, calls a tool twice in one answer, and says the other words when some call has a
+// result. No two answers are equal.
 type author struct {
 	*cage
 	mu   sync.Mutex
-	ran  map[string]int // how often, by the input
+	ran  map[string]int // runs per input
 	cuts int
 }
 
-// answer is one of them.
+// answer is an answer of an author.
 type answer struct {
 	Number int64
-	Step   int // of the message
-	Said   int // words that there were before
+	Step   int // step of the message
+	Said   int // number of words before the answer
 	Calls  bool
 }
 
-// next is an answer to a prompt.
+// next returns the answer to a prompt.
 func (m *author) next(p *chat.Prompt) answer {
 	partial := p.Partial
 	a := answer{Number: m.calls.Add(1), Step: steps(p), Said: len(strings.Fields(partial.PlainText())), Calls: !done(partial)}
 	return a
 }
 
-// steps is the number of the step that a model is asked for.
+// steps returns the number of the step that the model is asked for.
 func steps(p *chat.Prompt) (n int) {
 	for _, part := range p.Partial.Parts {
 		if part.Type() == "step-start" {
@@ -55,7 +55,7 @@ func steps(p *chat.Prompt) (n int) {
 	return n
 }
 
-// chunks are those of an answer of which so many words were said.
+// chunks returns the chunks of an answer, for a text of so many words, after those already said.
 func (a answer) chunks(words, said int) (list []chat.Chunk) {
 	for i := a.Said; i < words && !(a.Calls && i > 0); i++ {
 		if i >= said {
@@ -93,7 +93,7 @@ func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 	}
 }
 
-// archive is an author of whom every answer is kept.
+// archive is an author that stores every answer.
 type archive struct{ *author }
 
 func (m archive) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -123,7 +123,7 @@ func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (a
 	return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 }
 
-// class is one of parrots that have a model answer that is an author.
+// class is a class of parrots that answer with a model.
 func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 		var mine chat.AnswerOptions
@@ -141,7 +141,7 @@ func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 	}}, nil)
 }
 
-// atEveryPoint has a model that is an author end everywhere.
+// atEveryPoint interrupts replies of a model everywhere.
 func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
 	all := &crowd{}
 	s := scenario(m.cage, all, m.class(model, nil))
@@ -161,8 +161,8 @@ func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls [
 	dohosttest.EveryPoint(t, s)
 }
 
-// callsOf are the calls of the reply, of which each has run as its outcome says. Each time that the reply was cut off
-// one may have been about to run.
+// callsOf returns the calls of the reply, and checks that each has run as its result says. Each interruption may have
+// hit one call about to run.
 func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.Part, err error) {
 	err = parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 		list, err := chat.Messages(ctx, p, 1)
@@ -184,7 +184,7 @@ func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.
 			interrupted++
 			ok = ran[id] <= 1
 		case strings.Contains(why, "before it was run"):
-			ok = ran[id] == 0 && c.Member("input") == nil // else it would have
+			ok = ran[id] == 0 && c.Member("input") == nil // otherwise it would have an input
 		}
 		if !ok {
 			err = errors.Join(err, fmt.Errorf("%s, with the input %s, ran %d times, and ends with %q", id, c.Member("input"), ran[id], why))
@@ -197,15 +197,15 @@ func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.
 	return calls, err
 }
 
-// Calls of an answer that is cut off run if they are whole, and none is told to have run that has not.
+// Complete calls of an interrupted answer run, and no result claims a run that did not happen.
 func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	m := &author{cage: &cage{words: 3}}
 	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
 }
 
-// Of an answer that is retrieved all calls are made, and nothing is asked for again: unless two endings interrupted both
-// of its calls, since an author that has no output calls again.
+// The calls of a retrieved answer are complete, and the model is not asked again, unless two interruptions hit both
+// calls: an author without a result calls again.
 func TestRetrievedCallsAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	m := &author{cage: &cage{words: 3}}
@@ -233,14 +233,14 @@ func TestRetrievedCallsAtEveryPoint(t *testing.T) {
 	})
 }
 
-// An answer of which something was dropped is not retrieved, also if the next one has no name yet.
+// A dropped answer is not retrieved, even if the next answer has no id yet.
 func TestADroppedAnswerIsNotRetrieved(t *testing.T) {
 	m := &author{cage: &cage{words: 3}}
 	m.isDropped(t, archive{m}, 2)
 }
 
-// isDropped has a reply be cut off so many times, of which the first drops what the first answer has said: nothing
-// of that is heard of again. Another answer that is cut off has begun, and has no name.
+// isDropped interrupts a reply several times, and drops the first answer once: its words must not return. The next
+// interrupted answer has begun, and has no id.
 func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 	t.Helper()
 	drops := 0
@@ -273,7 +273,7 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 	})
 }
 
-// fickle is an author whose answers are lost while they are retrieved, behind a call.
+// fickle is an author. Its answers are lost while they are retrieved, after a call.
 type fickle struct{ *author }
 
 func (m fickle) Retrieve(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -284,7 +284,7 @@ func (m fickle) Retrieve(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, er
 	}
 }
 
-// The calls of an answer that is lost while it is retrieved stand for it.
+// If an answer is lost during retrieval, its calls so far replace it.
 func TestACallBehindWhichAnAnswerIsLost(t *testing.T) {
 	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(fickle{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {
@@ -302,7 +302,7 @@ func TestACallBehindWhichAnAnswerIsLost(t *testing.T) {
 	})
 }
 
-// The tools that the last answer calls are run, though the model does not hear of their outcomes.
+// The tools that the last answer calls run, though the model does not receive their results.
 func TestToolsOfTheLastStep(t *testing.T) {
 	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
 	class := m.class(m, &chat.AnswerOptions{MaxSteps: 1})

@@ -15,8 +15,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// A request that would leave no room for what becomes of it is not accepted, and those beside it are
-// answered.
+// A request that would leave no space for its result is refused, and concurrent requests are answered.
 func TestRequestThatLeavesNoRoom(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -34,8 +33,8 @@ func TestRequestThatLeavesNoRoom(t *testing.T) {
 	})
 }
 
-// A reply that is stopped while a tool of the server runs has an outcome for the call, which is not run
-// again by whoever goes on.
+// A reply that is stopped while a tool of the server runs has a result for the call. A later reply does not run the
+// call again.
 func TestStopInATool(t *testing.T) {
 	ran := 0
 	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
@@ -65,7 +64,7 @@ func TestStopInATool(t *testing.T) {
 	})
 }
 
-// What cannot be taken back is not done in a Transaction that may be.
+// Operations that cannot be rolled back fail in a Transaction.
 func TestStopInATransaction(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -92,7 +91,7 @@ func TestStopInATransaction(t *testing.T) {
 	})
 }
 
-// A fiber that an operator cancels is a reply that is stopped: the next one is answered.
+// Cancelling the fiber of a reply stops the reply, and the next request is answered.
 func TestCancelledFiber(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -118,8 +117,8 @@ func TestCancelledFiber(t *testing.T) {
 	})
 }
 
-// So is one that is cancelled before its first step, and whose row is cleared then, whatever ends the
-// incarnation meanwhile; and one whose handler does not listen.
+// The same if the fiber is cancelled before its first step and its row is cleared, while the incarnation ends or not;
+// and if the handler ignores the cancellation.
 func TestFiberCancelledBeforeItBegins(t *testing.T) {
 	for name, end := range map[string]func(h *dohosttest.Host){
 		"": func(*dohosttest.Host) {}, "evicted": func(h *dohosttest.Host) { h.Evict(polly, dohost.Fence) },
@@ -184,8 +183,8 @@ func TestFiberCancelledBeforeItBegins(t *testing.T) {
 	}
 }
 
-// What is no message is not stored, whoever has made it.
-// A client gets an error for a request with a message whose id is out of bounds. The same list as a frame of messages
+// Invalid messages are not stored, from any source.
+// A client gets an error for a request with a message with an id out of bounds. The same list as a frame of messages
 // changes nothing.
 func TestIDsOfMessagesOfClientsAreBounded(t *testing.T) {
 	for id, want := range map[string]string{
@@ -235,8 +234,8 @@ func TestMessagesThatAreNone(t *testing.T) {
 	})
 }
 
-// A continuation is of the message whose call was answered: when the conversation has gone on nobody
-// speaks unasked.
+// A continuation is for the message with the answered call: if the conversation has newer messages, the continuation
+// is skipped.
 func TestAnswerOfAnOlderCall(t *testing.T) {
 	m := &clerk{cage: &cage{words: 1}, tool: "ask", runs: map[string]int{}}
 	talk(t, clerkClass(m, false), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -258,7 +257,7 @@ func TestAnswerOfAnOlderCall(t *testing.T) {
 	})
 }
 
-// second has a second request answered to its end.
+// second sends a second request and waits for its end.
 func (m *clerk) second(ctx context.Context, r *reader, t *testing.T) error {
 	list, err := r.fetch(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// reads is what hosts of long have read.
+// reads counts the reads of the hosts of long.
 var reads objectstore.Reads
 
 // long is a host of parrots without clients, on a disk that can be full. It opens once for each class.
@@ -48,7 +48,7 @@ func polled(t *testing.T, h *dohost.Host, f func(ctx context.Context, p *parrot)
 	}
 }
 
-// left checks how many rows of chunks and messages there are.
+// left checks the numbers of rows of chunks and messages.
 func left(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) bool) {
 	t.Helper()
 	polled(t, h, func(ctx context.Context, p *parrot) error {
@@ -62,8 +62,7 @@ func left(t *testing.T, h *dohost.Host, what string, is func(chunks, rows int) b
 
 func none(chunks, rows int) bool { return chunks+rows == 0 }
 
-// A reply ends at once, whatever number of chunks it has, and another incarnation goes on with what is
-// swept then.
+// A reply ends immediately, even with many chunks, and the next incarnation completes the sweep.
 func TestReplyOfManyChunks(t *testing.T) {
 	const words = 10_000
 	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
@@ -100,7 +99,7 @@ func TestReplyOfManyChunks(t *testing.T) {
 	}, class)
 }
 
-// fill stores messages from one number on to before another.
+// fill stores the messages with the numbers from from to before to.
 func fill(ctx context.Context, p *parrot, from, to int) error {
 	for ; from < to; from += 1000 {
 		var list []chat.Message
@@ -114,7 +113,7 @@ func fill(ctx context.Context, p *parrot, from, to int) error {
 	return nil
 }
 
-// has checks which messages there are, by every way of asking.
+// has checks that exactly these messages exist, with every kind of query.
 func has(ctx context.Context, t *testing.T, p *parrot, from, to int) error {
 	t.Helper()
 	all, err := chat.Messages(ctx, p, 0)
@@ -133,8 +132,8 @@ func has(ctx context.Context, t *testing.T, p *parrot, from, to int) error {
 	return err
 }
 
-// A conversation is forgotten at once, however long it is, and what is said then, by the same ids too,
-// stays while that is swept.
+// A conversation of any length is cleared immediately. Messages stored afterwards, even with old ids, survive the
+// sweep.
 func TestClearOfManyMessages(t *testing.T) {
 	const many = 5000
 	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
@@ -158,7 +157,7 @@ func TestClearOfManyMessages(t *testing.T) {
 	}, parrotClass(&cage{}, nil))
 }
 
-// A conversation that is longer than it may be, since its class has changed, is cut at once.
+// If the class lowers MaxMessages, a longer conversation is trimmed immediately.
 func TestTrimOfManyMessages(t *testing.T) {
 	const many, most = 5000, 10
 	var first, then = parrotClass(&cage{}, nil), parrotClass(&cage{}, &chat.Options{MaxMessages: most})
@@ -173,7 +172,7 @@ func TestTrimOfManyMessages(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		left(t, h, "then", func(_, rows int) bool { return rows == most })
-		polled(t, h, func(ctx context.Context, p *parrot) error { // below the floor, none counts
+		polled(t, h, func(ctx context.Context, p *parrot) error { // rows below the floor do not count
 			for i := range 5 {
 				if err := fill(ctx, p, i, i+1); err != nil {
 					return err
@@ -199,8 +198,8 @@ func sends(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
 	return nil
 }
 
-// What tools have done is not forgotten with what was said, though the disk is full when that is dropped,
-// and the incarnation ends while it waits for room.
+// The results of tools survive a drop, even if the disk is full at the drop and the incarnation ends while the drop
+// waits for space.
 func TestDropOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	calls, cuts := 0, 0
@@ -245,8 +244,8 @@ func TestDropOnAFullDisk(t *testing.T) {
 	}, class)
 }
 
-// A handler that waits for a full disk has not stalled, however long that takes; one that sends nothing
-// when there is room has.
+// A handler that waits for a full disk has not stalled, however long the wait; a handler that sends nothing on a disk
+// with space has.
 func TestStallOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	var calls []int
@@ -258,7 +257,7 @@ func TestStallOnAFullDisk(t *testing.T) {
 			}
 			err := r.Say(ctx, "a")
 			disk.SetFree(0)
-			err = errors.Join(err, dohost.Sleep(ctx, 59*time.Second)) // the watch is about to strike
+			err = errors.Join(err, dohost.Sleep(ctx, 59*time.Second)) // just before the stall
 			err = errors.Join(err, r.Say(ctx, "b"))                   // waits
 			return errors.Join(err, dohost.Sleep(ctx, time.Hour))
 		},
@@ -285,8 +284,8 @@ func TestStallOnAFullDisk(t *testing.T) {
 	}, class)
 }
 
-// An agent that wakes reads nothing of the conversation, and a message that comes reads nothing of the others,
-// also if one goes for it. An entry here is one that an iterator comes upon.
+// An agent that wakes does not read the conversation, and storing a message does not read the others, even if one is
+// deleted for it. The test counts iterator steps.
 func TestALongConversationIsNotRead(t *testing.T) {
 	const most = 3000
 	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {

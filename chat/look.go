@@ -11,21 +11,21 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// The kinds of what operators are shown of a conversation.
+// The kinds of details that operators see of a conversation.
 const (
 	detailRequest = "request"
 	detailMessage = "message"
 )
 
 const (
-	// shownRequests is how many requests that have ended are shown, the newest.
+	// shownRequests is how many ended requests are listed, the newest.
 	shownRequests = 20
-	// shownMessages is how many messages are shown, the newest.
+	// shownMessages is how many messages are listed, the newest.
 	shownMessages = 20
 )
 
-// look tells operators what a conversation has: the requests that are open, and the newest of those that
-// have ended and of the messages, the newest first.
+// look yields the details of a conversation for operators: the open requests, then the newest of the ended requests
+// and of the messages, the newest first.
 func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 	ended := func(*replyRow) bool { return true }
 	return func(yield func(dohost.Detail, error) bool) {
@@ -35,8 +35,8 @@ func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 	}
 }
 
-// lookAtOpen yields the requests that are open, and says whether more is wanted. The first of them is being
-// answered, or waits for its time: see the package's comment.
+// lookAtOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or
+// is not due yet: see the package's comment.
 func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 	first := true
 	for row, err := range replies.Durable(v, "open") {
@@ -64,8 +64,8 @@ func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 	return true
 }
 
-// logged is how many chunks the log of the reply has that is being made. Others that are left are of those
-// before it.
+// logged returns the number of chunks in the log of the running reply. Chunks of earlier replies may still be on the
+// disk.
 func logged(v *dohost.View, r *replyRow) (int64, error) {
 	for row, err := range chunkRows.DurableBackward(v, "") {
 		if err != nil || row.Value.Reply != r.Number || row.Value.Seq < r.From {
@@ -76,7 +76,7 @@ func logged(v *dohost.View, r *replyRow) (int64, error) {
 	return 0, nil
 }
 
-// lookAtMessages yields the newest messages that are not forgotten, and says whether more is wanted.
+// lookAtMessages yields the newest messages above the floor, and reports whether the consumer wants more.
 func lookAtMessages(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 	var floor uint64
 	for row, err := range notes.Durable(v, "") {
@@ -92,8 +92,8 @@ func lookAtMessages(v *dohost.View, yield func(dohost.Detail, error) bool) bool 
 	return newestOf(&messages.rows, v, "place", shownMessages, kept, messageDetail, yield)
 }
 
-// newestOf yields the last n rows of an index, the last one first, as far as they are wanted, and says whether
-// more of others is.
+// newestOf yields the last n rows of an index, the last one first, up to the first row that is not wanted. It reports
+// whether the consumer wants more.
 func newestOf[T any](
 	of *dohost.Collection[T], v *dohost.View, index string, n int, wanted func(*T) bool,
 	detail func(*T) dohost.Detail, yield func(dohost.Detail, error) bool,
@@ -113,9 +113,9 @@ func newestOf[T any](
 	return true
 }
 
-// requestDetail is a request. Its counts are what its reply has cost: how often the handler was begun (runs),
-// how often of those to go on with what was cut off (recoveries), and how many of the last of these have
-// added nothing (idle).
+// requestDetail returns the detail of a request. Its counts are the cost of its reply: the counted runs of the
+// handler, including an attempt given up before it ran (runs), the attempts to resume (recoveries), and how many of
+// the latest attempts have added no chunk (idle).
 func requestDetail(r *replyRow) dohost.Detail {
 	d := dohost.Detail{Kind: detailRequest, ID: r.ID, State: string(r.Status)}
 	recoveries := max(0, r.Runs.Begun-1)
@@ -138,7 +138,7 @@ func requestDetail(r *replyRow) dohost.Detail {
 
 func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
-// messageDetail is a message: whose it is, and how large.
+// messageDetail returns the detail of a message: its role and its size.
 func messageDetail(r *messageRow) dohost.Detail {
 	var m struct {
 		Role Role `json:"role"`

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// shown are what operators are shown of polly of some kinds, a line each, without times.
+// shown returns the details of polly of some kinds that operators see, a line each, without times.
 func shown(t *testing.T, h *dohosttest.Host, kinds ...string) (lines []string) {
 	t.Helper()
 	for d, err := range h.Host().Details(t.Context(), polly) {
@@ -40,7 +40,7 @@ func shows(t *testing.T, h *dohosttest.Host, kind string, want ...string) {
 	}
 }
 
-// Operators see what a reply has cost, while it is made and afterwards, and wake nobody by looking.
+// Operators see the cost of a running and an ended reply. Looking does not wake the object.
 func TestOperatorsSeeRequests(t *testing.T) {
 	c := &cage{words: 4}
 	c.more = func(p *parrot, ctx context.Context, r *chat.Reply, i int) error {
@@ -74,7 +74,7 @@ func TestOperatorsSeeRequests(t *testing.T) {
 	})
 }
 
-// Attempts that do not get any further are told apart.
+// Attempts without a new chunk are listed separately.
 func TestOperatorsSeeRunsThatAddNothing(t *testing.T) {
 	c := &cage{words: 1}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
@@ -90,7 +90,7 @@ func TestOperatorsSeeRunsThatAddNothing(t *testing.T) {
 	})
 }
 
-// Of many messages the newest are shown, the last one first, and none that is forgotten.
+// Operators see the newest messages, the last one first, and no deleted ones.
 func TestOperatorsSeeTheNewestMessages(t *testing.T) {
 	const stored, most = 2500, 20
 	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

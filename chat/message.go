@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Role says whose a message is.
+// Role is the author of a message.
 type Role string
 
 // The roles of messages.
@@ -19,8 +19,8 @@ const (
 	Assistant Role = "assistant"
 )
 
-// Message is one message of a conversation: a UIMessage of the AI SDK. As JSON it has the members
-// id, role, parts and metadata; others are kept as they came.
+// Message is one message of a conversation: a UIMessage of the AI SDK. As JSON it has the members id, role, parts and
+// metadata; other members are preserved unchanged.
 type Message struct {
 	ID       string
 	Role     Role
@@ -30,15 +30,15 @@ type Message struct {
 	more map[string]json.RawMessage
 }
 
-// Text is a message of one text.
+// Text returns a message with one text part.
 func Text(id string, r Role, text string) Message {
 	return Message{ID: id, Role: r, Parts: []Part{newPart("text").with("text", text)}}
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 //
-// Errors: one for what is no message: without an id, one of the three roles, or an array of parts. The bounds of an id
-// are checked where a message comes from a client or is stored: stored messages stay readable if the bounds change.
+// Errors: one for JSON that is not a message: without an id, one of the three roles, or an array of parts. The bounds
+// of ids are checked in messages of clients and before storing: stored messages stay readable if the bounds change.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -73,7 +73,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseSent decodes the list of messages that a client has sent.
+// parseSent decodes a client's list of messages.
 func parseSent(raw json.RawMessage) (list []Message, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func parseSent(raw json.RawMessage) (list []Message, err error) {
 	return list, nil
 }
 
-// check says what is wrong with a message that a program has made.
+// check returns the first error in a message from the program.
 func (m *Message) check() error {
 	if err := checkID(m.ID); err != nil {
 		return fmt.Errorf("chat: id of a message: %w", err)
@@ -150,8 +150,8 @@ func (m Message) PlainText() string {
 	return b.String()
 }
 
-// Part is a part of a message: a text, a reasoning, a call of a tool, a file, a source, data of the
-// program's own. Its members are kept as they came. The zero Part is not one.
+// Part is a part of a message: a text, a reasoning, a tool call, a file, a source, or data of the program's own. Its
+// members are preserved unchanged. The zero Part is invalid.
 type Part struct{ object }
 
 // NewPart makes a part of a type, with its other members encoded as JSON, such as "text" with the member text, or
@@ -195,7 +195,7 @@ func (p Part) Replace(name string, v any) (Part, error) {
 
 func newPart(kind string) Part { return Part{object{}}.with("type", kind) }
 
-// with sets a member, of a part that nobody else has.
+// with sets a member of a part that is not shared yet.
 func (p Part) with(name string, v any) Part {
 	p.set(name, v)
 	return p
@@ -205,7 +205,7 @@ func (p Part) clone() Part { return Part{maps.Clone(p.object)} }
 
 // UnmarshalJSON implements json.Unmarshaler.
 //
-// Errors: one for what is no object with a type.
+// Errors: one for JSON that is not an object with a type.
 func (p *Part) UnmarshalJSON(data []byte) error {
 	o, err := parseTyped("part", data)
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// transcript is the conversation, as it is on the wire, between two texts. It may be large, and rows are
-// JSON as it is to be, so nothing parses them.
+// transcript returns the conversation as JSON, between two texts. It may be large; rows already contain the JSON of
+// the wire, so nothing is parsed.
 func (k *conversation) transcript(ctx context.Context, before, after string) ([]byte, error) {
 	all := append([]byte(before), '[')
 	sep := ""
@@ -24,12 +24,12 @@ func (k *conversation) transcript(ctx context.Context, before, after string) ([]
 	return append(append(all, ']'), after...), nil
 }
 
-// window is how many bytes of messages are read at one time to be written to a client, and then a message.
+// window is how many bytes of messages are read before they are written to a client; the last message may exceed it.
 const window = 256 << 10
 
-// writeTranscript writes the conversation in windows, and waits for the client after each: so it takes the memory of a
-// window, however long the conversation is. While it waits the conversation may change: each window has the messages that
-// are stored when it is read.
+// writeTranscript writes the conversation in windows, and waits for the client after each. So it needs the memory of
+// one window, however long the conversation is. The conversation may change while it waits: each window has the
+// messages that are stored when it is read.
 func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWriter) error {
 	out := http.NewResponseController(w)
 	sep := "["
@@ -61,7 +61,7 @@ func (k *conversation) writeTranscript(ctx context.Context, w http.ResponseWrite
 	}
 }
 
-// checkSize returns an error if the conversation has grown from so many bytes of messages to more than it may have.
+// checkSize returns an error if the messages exceed MaxBytes and are larger than before.
 //
 // Errors: a [*dohost.LimitError].
 func (k *conversation) checkSize(ctx context.Context, before uint64) error {
@@ -72,7 +72,7 @@ func (k *conversation) checkSize(ctx context.Context, before uint64) error {
 	return err
 }
 
-// stored are the messages that a query selects.
+// stored returns the messages that a query selects.
 func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) ([]Message, error) {
 	var all []Message
 	for row, err := range messages.All(ctx, k.store(), q) {
@@ -88,7 +88,7 @@ func (k *conversation) stored(ctx context.Context, q *dohost.Query[messageRow]) 
 	return all, nil
 }
 
-// newest are the last of the messages that a query selects, in order.
+// newest returns the last of the messages that a query selects, in order.
 func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) ([]Message, error) {
 	q.Reverse = true
 	all, err := k.stored(ctx, &q)
@@ -96,7 +96,7 @@ func (k *conversation) newest(ctx context.Context, q dohost.Query[messageRow]) (
 	return all, err
 }
 
-// put stores a message, if it is not there as it is. A place of 0 is the one it has, or one at the end.
+// put stores a message, unless it is stored unchanged. A place of 0 means the present place, or the end.
 func (k *conversation) put(ctx context.Context, m Message, place uint64, made map[string]bool) error {
 	old, _, err := messages.Get(ctx, k.store(), m.ID)
 	if err != nil {
@@ -107,7 +107,7 @@ func (k *conversation) put(ctx context.Context, m Message, place uint64, made ma
 }
 
 // putOver stores a message in place of old, if that has a place, and reports whether that changes anything. made has
-// the calls that the reply which stores the message made; see recordCalls.
+// the calls that the message's reply made; see recordCalls.
 func (k *conversation) putOver(
 	ctx context.Context, old messageRow, m Message, place uint64, made map[string]bool,
 ) (changed bool, err error) {
@@ -146,7 +146,7 @@ func (k *conversation) putOver(
 	return true, messages.Put(ctx, k.store(), old, row)
 }
 
-// trim forgets the oldest messages beyond those that are kept.
+// trim deletes the oldest messages beyond MaxMessages.
 func (k *conversation) trim(ctx context.Context) error {
 	most := k.class.options.MaxMessages
 	if most == 0 {
@@ -163,8 +163,7 @@ func (k *conversation) trimTo(ctx context.Context, keep uint64) error {
 	return k.sweepLater(ctx)
 }
 
-// placeBehind is where the reply to some messages stands: behind the last of them, and behind other
-// replies to it.
+// placeBehind returns the place of a reply to some messages: after the last of them, and after other replies to it.
 func (k *conversation) placeBehind(ctx context.Context, users []string) (uint64, error) {
 	if len(users) == 0 {
 		return messages.End(ctx, k.store())

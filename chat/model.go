@@ -9,52 +9,52 @@ import (
 	"slices"
 )
 
-// Model is what says what the assistant says next.
+// Model produces the assistant's messages.
 type Model interface {
-	// Stream goes on with a conversation: it yields chunks, and an error at most once, as the last. Those
-	// of a call of a tool end with tool-input-available; its id is that of no other in the message. It is
-	// called on a goroutine of its own, without the turn, and stops when ctx ends or when it is told to. If it panics,
-	// or calls runtime.Goexit, the reply fails with a [*ModelPanic].
+	// Stream continues a conversation: it yields chunks, and at most one error, as the last. The chunks of a tool call
+	// end with tool-input-available; its id is unique in the message. Stream is called on a goroutine of its own, without
+	// the turn. It must stop when ctx ends or yield returns false. If it panics, or calls runtime.Goexit, the reply fails
+	// with a [*ModelPanic].
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// Retriever is a Model whose provider keeps what it says. [Answer] has it go on with an answer that was cut off
-// before it asks for another.
+// Retriever is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with Retrieve
+// before it asks for a new one.
 type Retriever interface {
 	Model
-	// Retrieve is Stream for the answer that the partial of the prompt has a beginning of: it yields what that lacks.
-	// It may yield again what calls the partial has, with their ids.
+	// Retrieve resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield tool
+	// calls of Partial again, with their ids.
 	//
-	// Errors: [ErrNotRetrieved] if the answer is not to be had, and those of Stream.
+	// Errors: [ErrNotRetrieved] if the answer is not available, and those of Stream.
 	Retrieve(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// ErrNotRetrieved says that a provider does not have an answer, or not the one of which something was said.
+// ErrNotRetrieved is the error of a provider that does not have the answer, or has a different one.
 var ErrNotRetrieved = errors.New("chat: the provider does not have the answer")
 
-// Prompt is what a model is asked.
+// Prompt is the input of a model.
 type Prompt struct {
-	// System is what it is told to be.
+	// System is the system prompt.
 	System string
-	// Messages are what was said before, the oldest first.
+	// Messages are the messages before the reply, the oldest first.
 	Messages []Message
-	// Partial is what the assistant has said in this message, with the outcomes of its tools; without
-	// parts at first. The model goes on from there. If it was cut off in a text, what it says next goes
-	// on in that. A [Retriever] may find calls without an outcome at its end, which have not run.
+	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
+	// continues from there, in the same text if that was interrupted. For a [Retriever] it may end with calls without a
+	// result, which have not run.
 	Partial Message
-	// Cut says that the partial was cut off, and where that was is not the end of a step.
+	// Cut reports that Partial was interrupted before the end of a step.
 	Cut bool
-	// Tools are those that it may call: the server's and the client's.
+	// Tools are the tools that the model may call: the server's and the client's.
 	Tools []ToolSpec
-	// Keep keeps a value, as JSON, for whoever goes on with the reply if it is cut off, such as the id
-	// under which the provider knows it, in place of what [Reply.Stash] has kept. It is durable when Keep
-	// returns, and so is what was yielded before. It is for the goroutine of Stream.
+	// Keep saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id of the
+	// answer. It replaces the value of [Reply.Stash]. When Keep returns, the value and all chunks yielded before are
+	// durable. Only the goroutine of Stream may call it.
 	Keep func(ctx context.Context, v any) error
-	// Kept decodes what was last kept, and says whether anything was.
+	// Kept decodes the saved value into v, and reports whether there is one.
 	Kept func(v any) (bool, error)
 }
 
-// ToolSpec is a tool as a model is told of it.
+// ToolSpec describes a tool to a model.
 type ToolSpec struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
@@ -64,34 +64,34 @@ type ToolSpec struct {
 // Tool is a tool that runs on the server.
 type Tool struct {
 	ToolSpec
-	// Run runs it, with the turn. What it returns is its output, as JSON; an error is told to the model.
-	// A call that was cut off while it ran is not run again: the model is told that whether it took effect
-	// is not known. Nil means that a client runs it, and answers.
+	// Run runs a call, with the turn. Its result is encoded as JSON; the model receives the text of its error. An
+	// interrupted call does not run again: its result is an error saying that its effect is unknown. Nil means that a
+	// client runs the tool.
 	Run func(ctx context.Context, input json.RawMessage) (any, error)
-	// Approve makes each call wait until a client approves it. Then the call runs, or is sent to the clients if there
-	// is no Run.
+	// Approve makes each call wait until a client approves it. Then the call runs, or is sent to the clients if Run is
+	// nil.
 	Approve bool
 }
 
 // AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
 type AnswerOptions struct {
-	// System is what the model is told to be.
+	// System is the system prompt of the model.
 	System string
-	// Tools are those of the server.
+	// Tools are the tools of the server.
 	Tools []Tool
-	// MaxSteps bounds how often the model is asked for one message. Zero means 20.
+	// MaxSteps bounds the model's answers for one message. Zero means 20.
 	MaxSteps int
-	// MaxMessages bounds how many messages the model is given, the newest. Zero means all.
+	// MaxMessages bounds the messages in the prompt, the newest. Zero means all.
 	MaxMessages int
 }
 
-// Answer has a model answer: it asks, runs the tools of the server that the model calls, and asks again
-// with their outcomes, until the model has nothing more to call, or calls what a client is to answer. Of a
-// reply that was cut off it goes on from what was said: no tool runs twice. A call runs when the answer that makes it
-// has ended, so one that is cut off before that has not run: it does when a [Retriever] has got the rest of the
-// answer, or else at once, if its input is whole.
+// Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
+// their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
+// from its chunks: no tool runs twice. A call runs after the end of the answer that made it, so a call of an
+// interrupted answer has not run. It runs when a [Retriever] has resumed the answer, or else immediately, if its input
+// is complete.
 //
-// Errors: the model's, and those of [Reply.Send].
+// Errors: those of the model and of [Reply.Send].
 func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	if o == nil {
 		o = &AnswerOptions{}
@@ -106,7 +106,7 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	}
 	a := &answering{r: r, model: m, o: o, before: before}
 	for range most {
-		if !r.l.acc.inStep { // else it was cut off in that, and ends it first
+		if !r.l.acc.inStep { // an interrupted step is ended first
 			waits, ran, err := a.runCalls(ctx)
 			if err != nil || waits {
 				return err
@@ -123,14 +123,14 @@ func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
 	return err
 }
 
-// answering is a call of Answer.
+// answering is the state of one call of Answer.
 type answering struct {
 	r      *Reply
 	model  Model
 	o      *AnswerOptions
 	before []Message
 	asked  bool
-	erred  bool // the step has a call whose input is not JSON, of which the model is to be told
+	erred  bool // the step has a call with invalid input; the next step reports the error to the model
 }
 
 func (a *answering) tool(name string) (Tool, bool) {
@@ -142,8 +142,7 @@ func (a *answering) tool(name string) (Tool, bool) {
 	return Tool{}, false
 }
 
-// runCalls runs the server's tools that were called and may run. waits says that the rest is up to
-// clients.
+// runCalls runs the server's tools that were called and may run. waits reports that other calls wait for clients.
 func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	m := a.r.Partial()
 	for _, p := range m.Parts {
@@ -151,7 +150,7 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 			continue
 		}
 		if now, ok := a.r.l.acc.call(p.Text("toolCallId")); ok {
-			p = now.clone() // a client may have answered it while another ran
+			p = now.clone() // a client may have answered the call while another one ran
 		}
 		if !waiting(p) {
 			continue
@@ -190,7 +189,7 @@ func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
 	return waits, ran, nil
 }
 
-// run runs a call. That it begins is on the disk before: if it is cut off from then on nobody knows what it has done.
+// run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
 func (a *answering) run(ctx context.Context, t Tool, p Part) error {
 	l, id := a.r.l, p.Text("toolCallId")
 	if err := l.note(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
@@ -200,10 +199,10 @@ func (a *answering) run(ctx context.Context, t Tool, p Part) error {
 		return err
 	}
 	if now, ok := l.acc.call(id); !ok || settled(now) {
-		return nil // while there was no room
+		return nil // the call got its result while run waited for disk space
 	}
 	if l.watch != nil {
-		l.watch.Stop() // a tool may take its time: what is sent next starts it again
+		l.watch.Stop() // a tool may take any time: the next chunk starts the timer again
 	}
 	out, failed := t.Run(ctx, orNull(p.Member("input")))
 	if ctx.Err() != nil {
@@ -212,7 +211,7 @@ func (a *answering) run(ctx context.Context, t Tool, p Part) error {
 	return a.settle(ctx, p, out, failed)
 }
 
-// settle says how a call has ended.
+// settle sends the result of a call.
 func (a *answering) settle(ctx context.Context, p Part, out any, failed error) error {
 	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
 	raw, err := encode(out)
@@ -229,14 +228,14 @@ func (a *answering) settle(ctx context.Context, p Part, out any, failed error) e
 	return a.r.Send(ctx, c)
 }
 
-// step asks the model once, or goes on with what it was cut off in.
+// step asks the model once, or resumes an interrupted step.
 func (a *answering) step(ctx context.Context) error {
 	a.asked, a.erred = true, false
 	if a.r.l.acc.inStep {
 		if over, err := a.goOn(ctx); over || err != nil {
 			return err
 		}
-		a.erred = false // the model is about to hear of it
+		a.erred = false // the model is about to receive the error
 	}
 	p := a.prompt()
 	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
@@ -248,9 +247,9 @@ func (a *answering) step(ctx context.Context) error {
 	return a.endStep(ctx)
 }
 
-// goOn goes on with a step that was cut off as far as that takes no new answer: with the rest of the one that was
-// cut off, if that is to be had, or else with what it has called. It says whether that was the step. If not, the model
-// goes on in it, unless it has come to calls: they have their outcomes, of which the model hears in the next one.
+// goOn resumes an interrupted step without a new answer, if possible: with the rest of the interrupted answer, if the
+// provider has it, or else with the calls of that answer. over reports whether that completed the step. If not, the
+// model continues in this step, or in the next one if this one has calls, which have results by then.
 func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	l := a.r.l
 	if m, ok := a.model.(Retriever); ok {
@@ -268,7 +267,7 @@ func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	return held, a.endStep(ctx)
 }
 
-// endStep ends a step of which the model says no more. What it has begun to call it does not call.
+// endStep ends a step after the model's last chunk. Incomplete calls of the step fail.
 func (a *answering) endStep(ctx context.Context) error {
 	unrun, _ := a.r.l.repairs(false)
 	for _, c := range unrun {
@@ -283,14 +282,14 @@ func (a *answering) endStep(ctx context.Context) error {
 	return a.r.Send(ctx, newChunk("finish-step"))
 }
 
-// prompt is what the model is asked now.
+// prompt returns the prompt of the next answer.
 func (a *answering) prompt() *Prompt {
 	return &Prompt{
 		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Cut: a.r.l.acc.inStep, Tools: a.specs(), Kept: a.r.Stashed,
 	}
 }
 
-// callsInLastStep says that the last step of a message has calls.
+// callsInLastStep reports whether the last step of a message has calls.
 func callsInLastStep(m *Message) bool {
 	for _, p := range slices.Backward(m.Parts) {
 		if isTool(p) {
@@ -310,7 +309,7 @@ func (a *answering) specs() (specs []ToolSpec) {
 	var clients []ToolSpec
 	if raw := a.r.Tools(); raw != nil && json.Unmarshal(raw, &clients) == nil {
 		for _, t := range clients {
-			if _, ours := a.tool(t.Name); !ours { // providers refuse what has a tool twice
+			if _, ours := a.tool(t.Name); !ours { // providers refuse duplicate tools
 				specs = append(specs, t)
 			}
 		}

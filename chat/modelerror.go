@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// ModelError is why a provider of models has not answered, or not to the end. Its text does not contain
-// the key. Clients do not get Message, unless [dohost.Options.ErrorTexts] is set.
+// ModelError is the failure of a model's provider, before or during an answer. Its text does not contain the key.
+// Clients do not receive Message, unless [dohost.Options.ErrorTexts] is set.
 type ModelError struct {
 	Provider string
-	Status   int    // of HTTP; 0 if there was none
-	Message  string // what the provider says, or what has gone wrong
-	// RetryAfter is how long the provider wants to be left alone. Zero if it has not said so.
+	Status   int    // HTTP status; 0 if there was none
+	Message  string // the provider's text, or a description
+	// RetryAfter is the delay that the provider asks for. Zero if it gave none.
 	RetryAfter time.Duration
-	// Severed says that the connection ended in the middle of an answer. Such a reply is gone on with, like one
-	// whose incarnation has ended, as often as [Recovery] says.
+	// Severed reports that the connection ended in the middle of an answer. Such a reply resumes as after the end of an
+	// incarnation, within the bounds of [Recovery].
 	Severed bool
-	// Err is the cause, for the log: addresses may stand in it. Nil if the rest says all there is.
+	// Err is the cause, for the log: it may contain addresses. Nil if the other fields say everything.
 	Err error
 }
 
-// LogValue is the error with its cause.
+// LogValue returns the error with its cause.
 func (e *ModelError) LogValue() slog.Value {
 	if e.Err == nil {
 		return slog.StringValue(e.Error())
@@ -55,8 +55,8 @@ func (e *ModelError) text(message string) string {
 	return b.String()
 }
 
-// ModelPanic is the error of a reply whose [Model] panicked, or ended its goroutine. Its text does not
-// contain the value, since clients read it; the log does.
+// ModelPanic is the error of a [Model] that panicked, or ended its goroutine. Its text omits the value, since clients
+// read the text; the log has the value.
 type ModelPanic struct {
 	// Value is the argument of panic; nil if the model called runtime.Goexit.
 	Value any
@@ -70,7 +70,7 @@ func (e *ModelPanic) Error() string { return "chat: the model panicked" }
 // PublicText returns the text of Error.
 func (e *ModelPanic) PublicText() string { return e.Error() }
 
-// LogValue is the error with the value and the stack.
+// LogValue returns the error with the value and the stack.
 func (e *ModelPanic) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprintf("%v: %v\n%s", e.Error(), e.Value, e.Stack))
 }

@@ -6,37 +6,37 @@ import (
 	"strings"
 )
 
-// Strategy is how a model is asked to go on with a text of its own that was cut off in the middle. What it had
-// said before its last tools had their outcomes needs none: it is asked with those outcomes.
+// Strategy determines how a model continues its own interrupted text. Text before the results of its last tool calls
+// needs no strategy: the prompt ends with those results.
 type Strategy string
 
 const (
-	// SyntheticMessage shows the model what it has said, and then a message of the user that asks it to go on.
-	// It works with all providers.
+	// SyntheticMessage sends the model its interrupted text, and then a user message that asks it to continue. It works
+	// with all providers.
 	SyntheticMessage Strategy = "synthetic-message"
-	// Prefill ends with what the model has said, and trusts that it goes on in that. Some providers refuse it,
-	// and with others the model begins anew.
+	// Prefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some providers
+	// refuse that, and with others the model starts over.
 	Prefill Strategy = "prefill"
-	// Retry asks again, without what the model has said since its last tools. That stays, and what the model says
-	// now is a text of its own behind it.
+	// Retry asks again, without the model's text since its last tool calls. That text stays in the message; the new
+	// answer is a separate text after it.
 	Retry Strategy = "retry"
 )
 
-// goOnText is what the synthetic message says.
+// goOnText is the text of the synthetic message.
 const goOnText = "Your last message was cut off. Continue it from exactly where it ends: your next word follows its last " +
 	"one. Do not repeat anything, do not begin again, and do not mention the interruption."
 
-// Outcomes is the role of a [ModelMessage] that tells outcomes of calls.
+// Outcomes is the role of a [ModelMessage] with the results of tool calls.
 const Outcomes Role = "tool"
 
-// ModelMessage is what one side has said, or the outcomes of the calls in the message before, as providers of models
-// want to have it. It has at least one block.
+// ModelMessage is a message in the form that providers expect: of one role, or the results of the calls in the message
+// before. It has at least one block.
 type ModelMessage struct {
 	Role   Role
 	Blocks []Block
 }
 
-// BlockKind says what a [Block] is.
+// BlockKind is the kind of a [Block].
 type BlockKind string
 
 // The kinds of blocks, and which fields each has.
@@ -45,7 +45,7 @@ const (
 	ReasoningBlock BlockKind = "reasoning" // Text, Metadata; only in a message with calls
 	FileBlock      BlockKind = "file"      // URL, MediaType, Name
 	CallBlock      BlockKind = "call"      // CallID, Name, JSON: the input
-	OutcomeBlock   BlockKind = "outcome"   // CallID, Name, Text: what the tool has answered; Failed
+	OutcomeBlock   BlockKind = "outcome"   // CallID, Name, Text: the tool's result; Failed
 )
 
 // Block is a piece of a [ModelMessage].
@@ -58,10 +58,10 @@ type Block struct {
 	CallID    string
 	JSON      json.RawMessage
 	Failed    bool
-	Metadata  json.RawMessage // what the provider has said with it, by its name
+	Metadata  json.RawMessage // from the provider, by its name
 }
 
-// Data is what a data: URL of a file has, in base64.
+// Data returns the base64 data of a file with a data: URL.
 func (b *Block) Data() (base64 string, ok bool) {
 	head, data, found := strings.Cut(b.URL, ",")
 	if !found || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
@@ -70,9 +70,9 @@ func (b *Block) Data() (base64 string, ok bool) {
 	return data, true
 }
 
-// ModelMessages is the prompt as a provider wants to have it: what was said before, and what the reply has
-// said so far, step by step, each call with its outcome. goesOn says that it ends with a text of the model's,
-// with which that is to go on as the strategy says; empty means [SyntheticMessage].
+// ModelMessages converts the prompt to the form that providers expect: the messages before the reply, and the reply so
+// far, step by step, each call with its result. goesOn reports that the list ends with an interrupted text of the
+// model, to be continued by the strategy; an empty strategy means [SyntheticMessage].
 func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	for i := range p.Messages {
 		list = appendSteps(list, &p.Messages[i])
@@ -92,12 +92,12 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	return list, true
 }
 
-// appendSteps appends a message: of one of the assistant each step, and the outcomes of its calls. A message of the
-// system has texts only, and one of the user texts and files: providers accept nothing else in them.
+// appendSteps appends a message: for one of the assistant, each step and the results of its calls. A message of the
+// system has only texts, and one of the user texts and files: providers accept nothing else in them.
 func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 	var said, outcomes []Block
 	flush := func() {
-		if len(outcomes) == 0 { // reasoning is for the provider to have its calls back with
+		if len(outcomes) == 0 { // providers want reasoning only together with calls
 			said = slices.DeleteFunc(said, func(b Block) bool { return b.Kind == ReasoningBlock })
 		}
 		if len(said) > 0 {
@@ -133,7 +133,7 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 	return list
 }
 
-// inputOf is the input of a call: providers want an object.
+// inputOf returns the input of a call: providers require an object.
 func inputOf(p Part) json.RawMessage {
 	var o map[string]json.RawMessage
 	if raw := p.Member("input"); raw != nil && json.Unmarshal(raw, &o) == nil && o != nil {
@@ -142,7 +142,7 @@ func inputOf(p Part) json.RawMessage {
 	return json.RawMessage("{}")
 }
 
-// outcomeOf is what a model is told of a call.
+// outcomeOf returns the result of a call for the model.
 func outcomeOf(p Part) (text string, failed bool) {
 	switch p.Text("state") {
 	case outputAvailable:

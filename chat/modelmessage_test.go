@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// blocks is a list of messages as a line each.
+// blocks formats messages, a line each.
 func blocks(list []chat.ModelMessage) string {
 	var b strings.Builder
 	for _, m := range list {

@@ -83,7 +83,7 @@ func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {
-			continue // the steps are Answer's
+			continue // Answer sends the chunks of steps
 		}
 		a.erred = a.erred || s.chunk.Type() == "tool-input-error"
 		if err := a.mark(ctx, s.chunk); err != nil {

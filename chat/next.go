@@ -45,13 +45,13 @@ func (k *conversation) beginNext(ctx context.Context) error {
 	}
 }
 
-// beginDue starts a reply that was to wait.
+// beginDue starts a delayed reply.
 func (k *conversation) beginDue(ctx context.Context) error {
 	return dohost.Transaction(ctx, k.beginNext)
 }
 
-// findMessage finds the message of a reply: a new one behind what it answers, or the last one, if that is
-// the assistant's. One that was to go on in that alone does not begin if there is nothing to go on with.
+// findMessage assigns the message of a reply: a new one after the messages it answers, or the last one if that is the
+// assistant's. begins is false if the row Answers and there is no such message, or it waits for clients.
 func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins bool, err error) {
 	if row.Continues {
 		last, ok, err := messages.Last(ctx, k.store(), dohost.Query[messageRow]{})
@@ -63,7 +63,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			if err != nil {
 				return false, err
 			}
-			if m.Role == Assistant && (row.Message == "" || row.Message == m.ID) { // else one went on
+			if m.Role == Assistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
 				row.Message, row.Place = m.ID, last.Place
 				return !row.Answers || !awaits(&m), nil
 			}

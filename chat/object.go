@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// object is a JSON object with a type, whose members are kept as they came.
+// object is a JSON object with a type. Its members are preserved unchanged.
 type object map[string]json.RawMessage
 
 func parseTyped(what string, data []byte) (o object, err error) {
@@ -40,7 +40,7 @@ func (o object) Text(name string) string {
 	return s
 }
 
-// plain says that a text is the same as JSON, between quotes: most texts of chunks are.
+// plain reports whether a text between quotes is already JSON: most texts of chunks are.
 func plain(s string) bool {
 	ascii := true
 	for i := range len(s) {
@@ -53,7 +53,7 @@ func plain(s string) bool {
 	return ascii || utf8.ValidString(s) && !strings.ContainsAny(s, "\u2028\u2029") // which encode escapes
 }
 
-// Member returns a member as JSON, or nil if there is none. It is not to be changed.
+// Member returns a member as JSON, or nil if there is none. The caller must not change it.
 func (o object) Member(name string) json.RawMessage {
 	step(1)
 	return o[name]
@@ -80,12 +80,12 @@ func (o object) set(name string, v any) {
 	}
 	raw, err := encode(v)
 	if err != nil {
-		panic(err) // a string or a boolean has JSON
+		panic(err) // a string or a boolean always encodes
 	}
 	o[name] = raw
 }
 
-// take sets members to those of another object that it has.
+// take copies the named members that another object has.
 func (o object) take(from object, names ...string) {
 	for _, n := range names {
 		if raw, ok := from[n]; ok {
@@ -94,7 +94,7 @@ func (o object) take(from object, names ...string) {
 	}
 }
 
-// encode encodes without the escapes that only pages need.
+// encode encodes without HTML escapes.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

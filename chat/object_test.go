@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTextsAreThoseOfTheEncoder sets and reads texts, of which some need escapes and some are not UTF-8.
+// TestTextsAreThoseOfTheEncoder sets and reads texts. Some need escapes and some are not UTF-8.
 func TestTextsAreThoseOfTheEncoder(t *testing.T) {
 	pieces := []string{
 		"", "a word", `"`, `\`, "/", "\n", "\x00", "\x1f", " ", "~", "\x7f", "<a&b>", `\u00e9`, "é", "\U0001f600",
@@ -36,7 +36,7 @@ func testText(t *testing.T, s string) {
 	if o.set("a", s); string(o["a"]) != string(want) {
 		t.Errorf("%q is set to %s, want %s", s, o["a"], want)
 	}
-	asHTML, err := json.Marshal(s) // with more escapes than there need be
+	asHTML, err := json.Marshal(s) // with more escapes than necessary
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// brokenModel is a model that ends by end, before or after it has yielded a chunk.
+// brokenModel is a model that ends its goroutine with end, before or after it has yielded a chunk.
 type brokenModel struct {
 	late bool
 	end  func()
@@ -48,7 +48,7 @@ func TestModelThatDoesNotReturnFailsItsReplyAlone(t *testing.T) {
 					if err := r.connect(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					for _, id := range []string{"one", "two"} { // the object answers after it, too
+					for _, id := range []string{"one", "two"} { // the object still answers afterwards
 						got = nil
 						r.ask(t.Context(), id, "go", nil)
 						if err := r.until(t.Context(), func() bool { return r.ended[id].Done }, nil); err != nil {

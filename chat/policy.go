@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// Policy says what becomes of a submission that comes while another request is open. What is no
-// submission (a regeneration, a continuation, what the program asks) always waits its turn.
+// Policy decides about a submission that arrives while another request is open. Other requests (regenerations,
+// continuations, requests of the program) are always queued.
 type Policy string
 
 // The policies.
 const (
-	// Queue answers all, one after the other. It is the default.
+	// Queue answers all submissions, one after the other. It is the default.
 	Queue Policy = "queue"
-	// Latest answers the last one of those that wait: the others are skipped. Their messages stay.
+	// Latest answers the last of the queued submissions and skips the others. Their messages stay.
 	Latest Policy = "latest"
-	// Merge makes one message of the user's of those that wait, and answers that.
+	// Merge joins the user's messages of the queued submissions into one, and answers that.
 	Merge Policy = "merge"
-	// Drop takes nothing while a request is open: it is skipped, and its message is not stored.
+	// Drop skips a submission while a request is open, and does not store its message.
 	Drop Policy = "drop"
-	// Debounce is Latest, and answers when nothing has come for a while: see Options.Debounce.
+	// Debounce is Latest, and answers after a pause without submissions: see Options.Debounce.
 	Debounce Policy = "debounce"
 )
 
-// admission is what a submission does to those that are open.
+// admission is the effect of a submission on the open requests.
 type admission struct {
-	drop  bool     // it is not taken itself
-	skip  []string // requests that it takes the place of
-	merge []string // messages of the user's that become one with its own
+	drop  bool     // the submission itself is skipped
+	skip  []string // requests that the submission replaces
+	merge []string // user messages to be joined with the submission's own
 }
 
-// admit decides about a submission. What is open is in the order in which it came.
+// admit decides about a submission. open is in order of arrival.
 func (p Policy) admit(open []replyRow) (a admission) {
 	if p == Drop {
 		a.drop = len(open) > 0
@@ -39,7 +39,7 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	if p != Latest && p != Merge && p != Debounce {
 		return a
 	}
-	answered := map[string]bool{} // messages that are being answered, or are in a.merge
+	answered := map[string]bool{} // messages that the running reply answers, or in a.merge
 	for i := range open {
 		if open[i].Status == Running {
 			for _, id := range open[i].Users {
@@ -60,8 +60,8 @@ func (p Policy) admit(open []replyRow) (a admission) {
 	return a
 }
 
-// joined is the message of the user's that others become one with: the last of those that were sent, with
-// the texts of all, by a blank line, and what else they have.
+// joined returns one user message in place of several: the last of the sent messages, with the texts of all, separated
+// by blank lines, and their other parts.
 func joined(earlier []Message, last Message) Message {
 	m := last.Clone()
 	var texts []string
@@ -80,7 +80,7 @@ func joined(earlier []Message, last Message) Message {
 	return m
 }
 
-// due is when a submission of now may begin, in ms; 0 if at once.
+// due returns the time when a submission made now may begin, in ms; 0 if immediately.
 func (o *Options) due(now time.Time) int64 {
 	if o.Policy != Debounce {
 		return 0

@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// mayChange returns agent.ErrReadonly in an event of a client that may only read, over a connection or over HTTP: the
-// functions that change a conversation refuse such a client, whatever method of the class has called them.
+// mayChange returns agent.ErrReadonly in an event of a read-only client, over a connection or over HTTP: the functions
+// that change a conversation refuse such a client, even when a method of the class calls them.
 func mayChange(ctx context.Context) error {
 	if by := agent.Current(ctx); by != nil && by.Readonly() {
 		return agent.ErrReadonly
@@ -26,18 +26,18 @@ func mayChange(ctx context.Context) error {
 
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
 type AskOptions struct {
-	// ID names the request: while it is known, which is until ten minutes after its end, another of that
-	// id is not accepted. Empty means one of its own.
+	// ID names the request. A second request with the id of a known one is ignored; a request is known until ten minutes
+	// after its end. Empty means a new id.
 	ID string
-	// Body is what [Reply.Body] returns. Nil means that of the last request.
+	// Body is the result of [Reply.Body]. Nil means the body of the last request.
 	Body any
 }
 
-// Ask stores messages as [SetMessages] does, and has them answered after the requests that wait. It
-// returns the request's id when that is accepted; see [Wait].
+// Ask stores messages like [SetMessages], and queues a request to answer them. It returns the id of the accepted
+// request; see [Wait].
 //
-// Errors: a [*dohost.LimitError]; one for a message without an id or a role, and for a Body that is not
-// JSON; [agent.ErrReadonly] in an event of a client that may only read.
+// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; [agent.ErrReadonly] in
+// an event of a read-only client.
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
 	if err := mayChange(ctx); err != nil {
 		return "", err
@@ -50,8 +50,8 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 	return a.talk().program(ctx, replyRow{Users: usersAtEnd(list)}, list, o)
 }
 
-// Continue has the assistant go on in its last message, without anybody having said anything. It does
-// nothing, and the request is skipped, if the last message is not the assistant's by then.
+// Continue requests that the assistant continue its last message, without a new message. The request is skipped if,
+// when its turn comes, the last message is not the assistant's or has calls that wait for a client.
 //
 // Errors: those of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
@@ -91,8 +91,8 @@ func (k *conversation) program(ctx context.Context, row replyRow, list []Message
 	return row.ID, k.showTranscript(ctx, nil)
 }
 
-// Wait returns how a request has ended, when it has, with the turn given up meanwhile. ok is false if there
-// is none, or its end is forgotten.
+// Wait returns the result of a request after it has ended, and releases the turn until then. ok is false if there is
+// no such request, or it is no longer known.
 //
 // Errors: ctx's cause, and those of [dohost.Recv].
 func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err error) {
@@ -121,7 +121,7 @@ func Wait(ctx context.Context, a Ref, request string) (r Response, ok bool, err 
 	return r, false, nil
 }
 
-// ended wakes who waits for a request, to look whether it has ended.
+// ended wakes the callers that wait for a request.
 func (k *conversation) ended(request string) {
 	delete(k.asker, request)
 	if ch, ok := k.waiters[request]; ok {
@@ -130,7 +130,7 @@ func (k *conversation) ended(request string) {
 	}
 }
 
-// response is how a request has ended.
+// response returns the result of a request.
 func (k *conversation) response(ctx context.Context, row *replyRow) (r Response, err error) {
 	r = Response{ID: row.ID, Status: row.Status, Error: row.Error, Continues: row.Continues}
 	if row.Message == "" {
@@ -143,8 +143,8 @@ func (k *conversation) response(ctx context.Context, row *replyRow) (r Response,
 	return r, err
 }
 
-// Messages returns the conversation: the newest limit messages, the oldest first, or all if limit is 0. A
-// reply that is being made is not among them.
+// Messages returns the conversation: the newest limit messages, the oldest first, or all if limit is 0. It omits the
+// running reply.
 func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	if limit < 0 {
 		return nil, errors.New("chat: a negative limit")
@@ -156,8 +156,8 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // call that is stored or changed in this way does not run on the server: [Answer] runs only the calls that its model
 // has made. Check messages of a client before you pass them to SetMessages.
 //
-// Errors: a [*dohost.LimitError] for a message that does not fit into a row; [agent.ErrReadonly] in an event of a client
-// that may only read.
+// Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
+// [agent.ErrReadonly] in an event of a read-only client.
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
 	if err := mayChange(ctx); err != nil {
 		return err

@@ -18,37 +18,37 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// reader is a client with a page before it, who comes back when the connection ends. What it sees is
-// made of frames alone, by its own rules, and is checked at each: a text only grows.
+// reader is a client with a page that reconnects when its connection ends. It builds the page from frames alone, by
+// its own rules, and checks at each frame that texts only grow.
 type reader struct {
 	h    *dohosttest.Host
 	id   dohost.ID
 	name string
-	ws   *websocket.Conn // nil: none
-	slow time.Duration   // before it asks for what was said
+	ws   *websocket.Conn // nil if not connected
+	slow time.Duration   // delay before the resume request
 
-	// drops says that what was said may vanish: the log begins anew then, with another start, and with the
-	// outcomes of tools, and what is said after that is said by a later call of the handler.
+	// drops allows texts to disappear: then the log restarts, with another start chunk and the results of tools, and a
+	// later call of the handler says the next words.
 	drops bool
 
 	seen     map[string]*view // by request
-	order    []string         // requests, as they came
-	replaced *view            // what a replay has shown so far; nil outside of one
+	order    []string         // requests in order of arrival
+	replaced *view            // the replay so far; nil outside of a replay
 	messages []page           // the last transcript
 	ended    map[string]frame // by request
 	log      []string         // kinds of frames
 }
 
-// view is what a reply looks like to a reader.
+// view is a reply as a reader sees it.
 type view struct {
 	message  string // id
 	text     string
-	next     uint64 // number of the chunk that comes next
+	next     uint64 // number of the next chunk
 	tools    map[string]string
 	drops    bool     // see reader
 	from     uint64   // number of its start
-	vanished int      // how often what was said has
-	kept     []string // calls whose outcomes are to come again after that
+	vanished int      // how often the text has disappeared
+	kept     []string // calls with results that must appear again after that
 }
 
 // page is a message of a transcript.
@@ -68,7 +68,7 @@ type part struct {
 	Output json.RawMessage `json:"output,omitempty"`
 }
 
-// calls are the ids of the calls of tools that are in a state: in the transcript, or else in what was seen.
+// calls returns the ids of the tool calls in a state: in the transcript, or else in the views.
 func (r *reader) calls(state string) (ids []string) {
 	known := map[string]bool{}
 	for _, m := range r.messages {
@@ -105,7 +105,7 @@ type frame struct {
 	ID             string  `json:"id"`
 	Body           string  `json:"body"`
 	Done           bool    `json:"done"`
-	Error          any     `json:"error"` // true, or what was wrong with a frame
+	Error          any     `json:"error"` // true, or the error for a frame
 	Replay         bool    `json:"replay"`
 	ReplayComplete bool    `json:"replayComplete"`
 	Seq            *uint64 `json:"seq"`
@@ -121,8 +121,7 @@ func newReader(h *dohosttest.Host, id dohost.ID, name string) *reader {
 	return &reader{h: h, id: id, name: name, seen: map[string]*view{}, ended: map[string]frame{}}
 }
 
-// connect has the reader connected, and asks whether there is something to catch up with, as the hook
-// does.
+// connect connects the reader, and asks for a reply to resume, like the hook.
 func (r *reader) connect(ctx context.Context) (err error) {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.h.Host().ServeObject(w, q, r.id) })
 	for range 20 {
@@ -141,7 +140,7 @@ func (r *reader) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// say sends a frame. It is no error if the connection has ended, which the next hear tells.
+// say sends a frame. It ignores the end of the connection; the next hear reports it.
 func (r *reader) say(ctx context.Context, f map[string]any) {
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -150,7 +149,7 @@ func (r *reader) say(ctx context.Context, f map[string]any) {
 	_ = r.ws.Write(ctx, websocket.MessageText, data)
 }
 
-// ask sends a request, with all messages that the reader knows and one of its own.
+// ask sends a request with all messages that the reader knows, and a new one.
 func (r *reader) ask(ctx context.Context, id, text string, more map[string]any) {
 	var list []any
 	for _, m := range r.messages {
@@ -170,7 +169,7 @@ func (r *reader) ask(ctx context.Context, id, text string, more map[string]any) 
 	r.say(ctx, map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": string(raw)}})
 }
 
-// hear takes a frame. connected is false if there is none any more.
+// hear receives a frame. connected is false if the connection has ended.
 func (r *reader) hear(ctx context.Context) (f frame, connected bool, err error) {
 	_, data, err := r.ws.Read(ctx)
 	if err != nil {
@@ -229,7 +228,7 @@ func (r *reader) take(ctx context.Context, f frame) error {
 	return nil
 }
 
-// isStored wants what was seen of a reply to be in the transcript, whatever happens next.
+// isStored checks that the transcript has the text of a view, through any failures.
 func (r *reader) isStored(ctx context.Context, v *view) error {
 	if v == nil || v.text == "" || v.message == "" {
 		return nil
@@ -240,7 +239,7 @@ func (r *reader) isStored(ctx context.Context, v *view) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			time.Sleep(time.Second) // its incarnation was ended
+			time.Sleep(time.Second) // the incarnation was ended
 			continue
 		}
 		for _, m := range list {
@@ -252,7 +251,7 @@ func (r *reader) isStored(ctx context.Context, v *view) error {
 	}
 }
 
-// fetch is the transcript, as a page fetches it.
+// fetch returns the transcript from get-messages.
 func (r *reader) fetch(ctx context.Context) (list []page, err error) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
@@ -313,7 +312,7 @@ func (r *reader) takeResponse(f frame) error {
 	return nil
 }
 
-// grows says that a text goes on in another, or that it has vanished, and the other was said later.
+// grows reports whether other extends text, or text has disappeared and a later call said other.
 func (r *reader) grows(text, other string) bool {
 	if strings.HasPrefix(other, text) {
 		return true
@@ -321,13 +320,13 @@ func (r *reader) grows(text, other string) bool {
 	return r.drops && (other == "" || callOf(other) > callOf(text[strings.LastIndex(strings.TrimSpace(text), " ")+1:]))
 }
 
-// callOf is in which call of the handler the first word of a text was said.
+// callOf returns the handler call that said the first word of a text.
 func callOf(text string) (call int) {
-	_, _ = fmt.Sscanf(text, "%d.", &call) // none has said what is no word
+	_, _ = fmt.Sscanf(text, "%d.", &call) // 0 if the text has no word
 	return call
 }
 
-// beginAnew has the log begin anew: what was said has vanished.
+// beginAnew restarts the view with the log: the text has disappeared.
 func (v *view) beginAnew(from uint64) {
 	v.kept = v.outcomes()
 	if v.next > 0 {
@@ -336,7 +335,7 @@ func (v *view) beginAnew(from uint64) {
 	v.from, v.next, v.text, v.tools = from, from, "", nil
 }
 
-// outcomes are the calls that have theirs.
+// outcomes returns the calls that have a result.
 func (v *view) outcomes() (calls []string) {
 	for id, state := range v.tools {
 		if strings.HasPrefix(state, "output") {
@@ -346,7 +345,7 @@ func (v *view) outcomes() (calls []string) {
 	return calls
 }
 
-// has says which of some calls have lost their outcomes.
+// has returns an error if one of some calls has lost its result.
 func (v *view) has(calls []string) error {
 	for _, id := range calls {
 		if !strings.HasPrefix(v.tools[id], "output") {
@@ -371,7 +370,7 @@ func (v *view) add(f frame) error {
 		}
 	}
 	if f.Replay && f.Seq != nil && *f.Seq > v.next && strings.HasSuffix(c.Type, "-delta") && c.ToolCallID == "" {
-		v.next = *f.Seq // of many chunks that are one there
+		v.next = *f.Seq // one chunk in place of many
 	}
 	if f.Seq == nil || *f.Seq != v.next {
 		return fmt.Errorf("a chunk has not the number %d", v.next)
@@ -404,8 +403,8 @@ func (v *view) add(f frame) error {
 	return nil
 }
 
-// until reads, and comes back when the connection ends, until a condition holds. lost, if it is not nil,
-// is called when the reader has come back.
+// until reads until a condition holds, and reconnects when the connection ends. It calls lost, if not nil, after each
+// reconnect.
 func (r *reader) until(ctx context.Context, holds func() bool, lost func()) error {
 	for !holds() {
 		if r.ws == nil {
@@ -426,7 +425,7 @@ func (r *reader) until(ctx context.Context, holds func() bool, lost func()) erro
 // leave closes the connection.
 func (r *reader) leave() {
 	if r.ws != nil {
-		_ = r.ws.Close(websocket.StatusNormalClosure, "") // the host may have been first
+		_ = r.ws.Close(websocket.StatusNormalClosure, "") // the host may have closed it first
 		r.ws = nil
 	}
 }

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// reconcile combines the list of a client with the stored messages that rows has: the result is what is to be stored of
-// the list, in the client's order. A client may know less than is stored, since its tab slept, and knows an
-// assistant's message by an id of its own if it was connected while that streamed.
+// reconcile merges the list of a client with the stored messages in rows. It returns the messages to be stored, in the
+// client's order. A client may have an old copy, since its tab slept, and uses its own id for an assistant's message
+// that it received as a stream.
 //
 //   - The calls of a message are those of the stored one, in that order: see [reconciler.withCalls]. A message that is
 //     not stored has none, and one that consists of calls alone is left out.
-//   - An assistant's message gets the id of the stored one that it is: that of the same id, else one with
-//     the same texts, else one with a call that it has. Each stored one is taken once, so two that say
-//     the same stay two.
-//   - Messages of one id become one, where the first of them was. The last counts.
+//   - An assistant's message gets the id of a stored one: the one of the same id, else one with the same texts, else
+//     one with a common call. A stored message matches once by its texts, so two messages with the same texts stay
+//     two.
+//   - Messages with one id become one, at the place of the first, with the content of the last.
 //
-// Its arguments stay as they are. The work is proportional to their size.
+// It does not modify its arguments. The work is proportional to their size.
 func reconcile(rows map[string]messageRow, stored, sent []Message) []Message {
 	r := newReconciler(rows, stored)
 	for _, m := range sent {
@@ -38,11 +38,11 @@ func reconcile(rows map[string]messageRow, stored, sent []Message) []Message {
 
 type reconciler struct {
 	rows   map[string]messageRow
-	stored []Message // the assistant's have places in what follows
+	stored []Message // the indexes below have the assistant's
 	ids    map[string]int
 	texts  map[string][]int
 	calls  map[string]int
-	taken  map[string]bool // ids that are no other message's any more
+	taken  map[string]bool // ids that no other message may get
 	merged []Message
 	at     map[string]int // place in merged
 }
@@ -88,7 +88,7 @@ func (r *reconciler) add(m Message) {
 	r.merged = append(r.merged, m)
 }
 
-// same returns the stored message that an assistant's is, or nil.
+// same returns the stored message that an assistant's message matches, or nil.
 func (r *reconciler) same(m *Message) *Message {
 	if i, ok := r.ids[m.ID]; ok {
 		return &r.stored[i]
@@ -99,7 +99,7 @@ func (r *reconciler) same(m *Message) *Message {
 		if old := &r.stored[list[0]]; !r.taken[old.ID] {
 			return old
 		}
-		r.texts[texts] = list[1:] // what is taken stays so
+		r.texts[texts] = list[1:] // an id is never untaken
 	}
 	for _, p := range m.Parts {
 		if !isTool(p) {
@@ -156,7 +156,7 @@ func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	return m, content || len(calls) > 0
 }
 
-// textsOf is by what a message can be known that has another id. It is empty if there is no text.
+// textsOf returns the texts of a message, as a key. It is empty if there is no text.
 func textsOf(m *Message) string {
 	var b strings.Builder
 	for _, p := range m.Parts {
@@ -170,10 +170,10 @@ func textsOf(m *Message) string {
 	return b.String()
 }
 
-// differing are the messages that a client sends and that are not stored as they are, and what is stored
-// that they may be. Clients send all that they know, and most of that is what they were sent: comparing it
-// is cheaper than bringing it together with itself. But with a message of an assistant's that has another
-// id all counts: it may be any that no other is; and with one that comes twice, since the last counts.
+// differing returns the messages of a client's list that differ from the stored ones, and the stored messages that
+// they may match. Most messages of a list are unchanged copies, and comparing them is cheaper than merging them. But
+// if an assistant's message has an unknown id, it may match any stored message, so differing returns everything; also
+// if one id occurs twice, since the last counts.
 func differing(rows map[string]messageRow, sent []Message) (stored, changed []Message, err error) {
 	own, seen := false, map[string]bool{}
 	for _, m := range sent {
@@ -215,14 +215,14 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 	return stored, changed, nil
 }
 
-// mayWrite reports whether a client may write a message: not if the stored message of that id, if there is one, has
-// another role, and no message of the system unless system is set.
+// mayWrite reports whether a client may write a message. It may not if the stored message with that id has another
+// role, or if the message is of the system and system is false.
 func mayWrite(row messageRow, stored bool, m *Message, system bool) bool {
 	return (!stored || row.Role == m.Role) && (m.Role != System || system)
 }
 
-// writable returns the messages of a client's list that the client may write. ids has those of the list, and of the
-// stored messages that it may not write: they stay.
+// writable returns the messages of a client's list that the client may write. ids has their ids, and the ids of stored
+// messages in the list that the client may not write: these messages stay.
 func writable(rows map[string]messageRow, sent []Message, system bool) (list []Message, ids map[string]bool) {
 	ids = map[string]bool{}
 	for _, m := range sent {
@@ -253,6 +253,6 @@ func deletes(rows map[string]messageRow, sent map[string]bool, system bool) (ids
 			ids = append(ids, id)
 		}
 	}
-	slices.Sort(ids) // the order of the map would have chaos strike elsewhere in every run
+	slices.Sort(ids) // chaos tests need an order that does not vary
 	return ids
 }

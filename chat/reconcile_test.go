@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// listOf reads a list of messages, each by role, id, and parts.
+// listOf parses a list of messages, each with a role, an id, and parts.
 func listOf(t failer, lines string) (ms []Message) {
 	t.Helper()
 	for line := range strings.Lines(lines) {
@@ -32,7 +32,7 @@ const (
 	sure      = `{"type":"text","text":"Sure!"}`
 )
 
-// TestReconcile has a client send a list that is not what is stored.
+// TestReconcile merges lists of a client that differ from the stored messages.
 func TestReconcile(t *testing.T) {
 	for name, c := range map[string]struct{ stored, sent, want string }{
 		"nothing is stored": {``, "user u1 " + hello, "user u1 " + hello},
@@ -131,12 +131,12 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// rowsOf are the rows of messages.
+// rowsOf returns the rows of messages.
 func rowsOf(ms []Message) map[string]messageRow {
 	rows := map[string]messageRow{}
 	for i, m := range ms {
 		var records []callRecord
-		if m.ID == "srv" { // whose calls the server runs
+		if m.ID == "srv" { // the server runs the calls of srv
 			records = []callRecord{{ID: "1", Server: true}}
 		}
 		rows[m.ID] = messageRow{ID: m.ID, Role: m.Role, Place: uint64(i + 1), JSON: mustEncode(m), Calls: records}
@@ -144,7 +144,7 @@ func rowsOf(ms []Message) map[string]messageRow {
 	return rows
 }
 
-// byID is what is stored when some of it is put over the rest.
+// byID returns the stored messages after put has replaced some of them.
 func byID(stored, put []Message) string {
 	all := map[string]Message{}
 	for _, m := range append(slices.Clone(stored), put...) {
@@ -153,7 +153,7 @@ func byID(stored, put []Message) string {
 	return string(mustEncode(all))
 }
 
-// A client sends all that it knows: what is stored as it is needs nothing.
+// A client sends all messages that it has: unchanged messages need no work.
 func TestDiffering(t *testing.T) {
 	long := "user u1 " + hello + "\nassistant a1 " + sure + "\nuser u2 " + hello + "\nassistant a2 " + callDone
 	for sent, want := range map[string]string{
@@ -171,14 +171,14 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
-// TestDeletes is of lists that are shorter than what is stored.
+// TestDeletes checks lists that lack stored messages.
 func TestDeletes(t *testing.T) {
 	stored := rowsOf(listOf(t, "user u1 "+hello+"\nassistant a1 "+sure+"\nuser u2 "+hello+"\nassistant a2 "+sure))
 	for ids, want := range map[string]string{
 		"u1 a1 u2 a2": "",
 		"u1 a1 u2":    "a2",
 		"u1":          "a1 a2 u2",
-		"u1 a1 u3":    "", // it may not know u2 and a2
+		"u1 a1 u3":    "", // the client may not know u2 and a2
 		"":            "",
 	} {
 		sent := map[string]bool{}

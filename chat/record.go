@@ -20,7 +20,7 @@ type callRecord struct {
 func sumOf(p Part) []byte {
 	input, err := encode(orNull(p.Member("input")))
 	if err != nil {
-		return nil // the message that has it cannot be stored either
+		return nil // the message of the call cannot be stored either
 	}
 	h := sha256.New()
 	for _, b := range [][]byte{[]byte(toolName(p)), {0}, input} {
@@ -32,8 +32,8 @@ func sumOf(p Part) []byte {
 // waiting reports whether a part is a call without a result that the server or a client has to supply.
 func waiting(p Part) bool { return isTool(p) && !settled(p) && !p.is("providerExecuted") }
 
-// recordCalls returns the records of the calls of a message that wait. A call that had a record keeps it; made has the
-// calls that the reply which stores the message made, by id, and whether the server runs them.
+// recordCalls returns the records of a message's calls that wait. A call that had a record keeps it; made has the
+// calls that the message's reply made, by id, and whether the server runs them.
 func recordCalls(m *Message, old []callRecord, made map[string]bool) (records []callRecord) {
 	had := map[string]callRecord{}
 	for _, r := range old {
@@ -103,7 +103,7 @@ func (l *live) madeCalls() map[string]bool {
 // errNotMade is the result of a call that the program stored, or changed, with [SetMessages].
 var errNotMade = errors.New("the server has no record that the model made this call with this input")
 
-// handToClient sends clients a call of theirs that was approved. The call then waits for its result.
+// handToClient sends clients an approved call that a client runs. The call then waits for its result.
 func (a *answering) handToClient(ctx context.Context, t Tool, p Part) error {
 	l := a.r.l
 	if err := l.note(ctx, func(row *replyRow) { row.Clients = with(row.Clients, t.Name) }); err != nil {
@@ -114,7 +114,7 @@ func (a *answering) handToClient(ctx context.Context, t Tool, p Part) error {
 }
 
 // mark records that a call has not begun to run, and whether the server or a client runs it. So the host knows that a
-// reply that is cut off afterwards waits for the client, and no client can answer a call that the server runs.
+// reply interrupted afterwards waits for the client, and no client can answer a call that the server runs.
 func (a *answering) mark(ctx context.Context, c Chunk) error {
 	if c.Type() != "tool-input-start" && c.Type() != "tool-input-available" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// interrupts has a client ask, and ends the incarnation after so many words, n times.
+// interrupts sends a request, and ends the incarnation after so many words, n times.
 func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 	t.Helper()
 	r := come(t, h, "r")
@@ -36,7 +36,7 @@ func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 	return r
 }
 
-// What becomes of a reply that is cut off again and again, as the rules say.
+// The rules of Recovery, for replies that are interrupted repeatedly.
 func TestRulesOfRecovery(t *testing.T) {
 	const sorry = "The assistant was interrupted and could not recover. Please try again."
 	cases := map[string]struct {
@@ -95,7 +95,7 @@ func TestRulesOfRecovery(t *testing.T) {
 	}
 }
 
-// A reply that never says anything is tried six times, whatever ends its incarnations.
+// A reply without chunks is tried six times, however its incarnations end.
 func TestRepliesThatEndTheirIncarnation(t *testing.T) {
 	c := &cage{words: 1}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
@@ -116,7 +116,7 @@ func TestRepliesThatEndTheirIncarnation(t *testing.T) {
 	})
 }
 
-// The hook decides, and has what was said and stashed.
+// OnRecovery gets the reply so far and the stashed value, and decides.
 func TestDecisionsOfTheHook(t *testing.T) {
 	cases := map[string]struct {
 		d    chat.Decision
@@ -144,7 +144,7 @@ func TestDecisionsOfTheHook(t *testing.T) {
 				}}, nil)
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := interrupts(t, h, 1, 2)
-				r.seen = map[string]*view{} // what is dropped vanishes
+				r.seen = map[string]*view{} // dropped text disappears
 				for !r.ended["one"].Done {
 					if _, _, err := r.hear(ctx); err != nil && d.d.Drop == false {
 						t.Fatal(err)
@@ -165,7 +165,7 @@ func TestDecisionsOfTheHook(t *testing.T) {
 	}
 }
 
-// A handler that sends nothing for too long is cut off, and called again.
+// A handler without a chunk for too long is interrupted, and called again.
 func TestStall(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, ctx context.Context, _ *chat.Reply, i int) error {
@@ -190,7 +190,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// A program asks, waits for the answer, and has the assistant go on.
+// A program sends a request, waits for the answer, and requests a continuation.
 func TestProgram(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -266,7 +266,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Who waits for a reply that is stopped before it begins is told that there is nothing.
+// A client that waits for a queued reply is notified when the reply is stopped before it begins.
 func TestWhoWaitsInVain(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.Debounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -296,7 +296,7 @@ func TestMaxMessages(t *testing.T) {
 	})
 }
 
-// What is wrong with a class is an error of Open, not of the first reply.
+// Open returns the errors in a class, before the first reply.
 func TestMistakes(t *testing.T) {
 	reply := (*parrot).reply
 	for want, class := range map[string]dohost.Class{

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// What a provider has signed is in what is shown again: a client sends it back.
+// A replay includes the provider's signatures: the client sends them back.
 func TestSignaturesAreReplayed(t *testing.T) {
 	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		signed := json.RawMessage(`{"p":{"signature":"s"}}`)
@@ -50,7 +50,7 @@ func TestSignaturesAreReplayed(t *testing.T) {
 	})
 }
 
-// askedOf is a model that notes the tools that it may call, and calls the first, once.
+// askedOf is a model that records the tools of its prompts, and calls the first tool, once.
 type askedOf []chat.ToolSpec
 
 func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -62,7 +62,7 @@ func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 	}
 }
 
-// A tool that the server and a client have is one: the server's, which runs it.
+// If the server and a client have tools with one name, the server's tool is used.
 func TestToolsOfOneNameAreOne(t *testing.T) {
 	m, ran := new(askedOf), 0
 	ask := chat.Tool{

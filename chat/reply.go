@@ -12,27 +12,25 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// ErrReplyOver says that nothing can be added to a reply any more: it has ended, was stopped, or given up.
+// ErrReplyOver is the error for a chunk of a reply that has ended, was stopped, or was given up.
 var ErrReplyOver = errors.New("chat: the reply is over")
 
-// errStalled ends a run that has sent nothing for too long.
+// errStalled cancels a run without a chunk for longer than [Options.Stall].
 var errStalled = errors.New("chat: the handler has sent nothing for too long")
 
-// Reply is the answer to a request while it is being made. Its methods want a context of the handler, and
-// the turn.
+// Reply is the answer to a request, under construction. Its methods need a context of the handler, and the turn.
 type Reply struct {
-	ID      string // of the request, as its client knows it
-	Attempt int    // how often the handler was called for it before
+	ID      string // of the request, chosen by its client
+	Attempt int    // number of earlier calls of the handler for this request
 
 	k     *conversation
 	l     *live
 	fiber *agent.Fiber[json.RawMessage]
 }
 
-// Partial returns what the reply has said so far, in this call of the handler and in those before: a
-// message of the assistant, without parts at first. A reply that goes on in an older message begins with
-// the parts of that. The handler goes on from there; a text that it sends then goes on where the last one
-// was cut off.
+// Partial returns the reply so far, from this call of the handler and earlier ones: a message of the assistant,
+// without parts at first. A reply that continues an older message begins with the parts of that message. The handler
+// continues from there; its next text extends an interrupted one.
 func (r *Reply) Partial() Message { return r.l.acc.message() }
 
 // Messages returns the messages before the reply, the oldest first: the newest limit of them, or all if
@@ -41,14 +39,14 @@ func (r *Reply) Messages(ctx context.Context, limit int) ([]Message, error) {
 	return r.k.newest(ctx, dohost.Query[messageRow]{End: dohost.KeyOf(r.l.row.Place), Limit: limit})
 }
 
-// Body returns what the request's body said beside what the wire knows: an object, or nil.
+// Body returns the members of the request's body that are not of the wire protocol: an object, or nil.
 func (r *Reply) Body() json.RawMessage { return r.l.row.Body }
 
-// Tools returns the tools that the client has, as it described them: an array, or nil.
+// Tools returns the client's tools, as the client described them: an array, or nil.
 func (r *Reply) Tools() json.RawMessage { return r.l.row.Tools }
 
-// Stash keeps a value, as JSON, for later calls of the handler, in place of the one before: see
-// [agent.Stash]. A context without the turn will do if it is of the handler.
+// Stash saves a value, as JSON, for later calls of the handler, and replaces the previous value: see [agent.Stash].
+// The context may lack the turn if it is the handler's.
 func (r *Reply) Stash(ctx context.Context, v any) error {
 	raw, err := encode(v)
 	if err != nil {
@@ -57,8 +55,8 @@ func (r *Reply) Stash(ctx context.Context, v any) error {
 	return r.fiber.Stash(ctx, raw)
 }
 
-// Stashed decodes what Stash has last kept, or [agent.Stash] in a call before this one, into v, and says
-// whether there is anything.
+// Stashed decodes into v the value last saved by Stash, or by [agent.Stash] in an earlier call of the handler. It
+// reports whether there is one.
 func (r *Reply) Stashed(v any) (bool, error) {
 	raw := r.fiber.Checkpoint()
 	if raw == nil || string(raw) == "null" {
@@ -67,8 +65,8 @@ func (r *Reply) Stashed(v any) (bool, error) {
 	return true, json.Unmarshal(raw, v)
 }
 
-// Send adds a chunk to the reply. Clients see it once it is durable; Send does not wait for that, but for
-// room on a full disk, with the turn given up. It must not be part of a [dohost.Transaction].
+// Send adds a chunk to the reply. Clients receive the chunk once it is durable. Send does not wait for that. It waits
+// for space on a full disk, without the turn. It must not be part of a [dohost.Transaction].
 //
 // Errors: [ErrReplyOver]; a [*dohost.LimitError] for a chunk that does not fit into a row; one for a chunk that is
 // nested more than 100 deep.
@@ -79,7 +77,7 @@ func (r *Reply) Send(ctx context.Context, c Chunk) error {
 	return r.l.send(ctx, c)
 }
 
-// Say adds to the text that the reply is saying.
+// Say adds to the current text of the reply.
 //
 // Errors: those of Send.
 func (r *Reply) Say(ctx context.Context, text string) error {
@@ -89,18 +87,18 @@ func (r *Reply) Say(ctx context.Context, text string) error {
 	return r.Send(ctx, TextDelta("text", text))
 }
 
-// live is a reply that this incarnation works on.
+// live is a reply in the memory of this incarnation.
 type live struct {
 	k      *conversation
 	row    replyRow
 	acc    *accumulator
 	st     *stitcher
 	cancel context.CancelCauseFunc // nil until the handler runs
-	watch  *time.Timer             // of the stall; nil if there is no bound
-	quiet  bool                    // clients believe that it is recovering
+	watch  *time.Timer             // for Stall; nil if there is no bound
+	quiet  bool                    // clients were notified of a recovery
 	over   bool
-	older  map[string]callRecord // of the calls that the message had before the reply, and that waited
-	tools  map[string]bool       // that the client of the request has, by name
+	older  map[string]callRecord // of calls of the older message that waited when the reply began
+	tools  map[string]bool       // of the request's client, by name
 }
 
 func (l *live) send(ctx context.Context, c Chunk) error {
@@ -113,7 +111,7 @@ func (l *live) send(ctx context.Context, c Chunk) error {
 	return l.stitch(ctx, c)
 }
 
-// stitch adds what a chunk becomes in the stream of the reply.
+// stitch adds the chunks that the stitcher makes of a chunk.
 func (l *live) stitch(ctx context.Context, c Chunk) error {
 	if err := l.addAll(ctx, l.st.before(c)); err != nil {
 		return err
@@ -141,8 +139,8 @@ func (l *live) add(ctx context.Context, c Chunk) error {
 	})
 }
 
-// whenRoom does something for a reply: if there is no room for it, again when there is. Nobody has stalled
-// meanwhile.
+// whenRoom calls do, and repeats it every second while there is no space for it. The stall timer is stopped during the
+// waits.
 func (l *live) whenRoom(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -188,7 +186,7 @@ func (l *live) note(ctx context.Context, change func(*replyRow)) error {
 	})
 }
 
-// with is a list with a text in it, which nobody else has.
+// with returns a list that contains s. It does not change the original.
 func with(list []string, s string) []string {
 	if slices.Contains(list, s) {
 		return list
@@ -196,7 +194,7 @@ func with(list []string, s string) []string {
 	return append(slices.Clone(list), s)
 }
 
-// held are the calls without an outcome that have not begun to run. One that is cut off has done nothing.
+// held returns the calls without a result that have not begun to run. An interruption leaves them without effect.
 func (l *live) held() (calls []Part) {
 	for _, p := range l.acc.msg.Parts {
 		id := p.Text("toolCallId")
@@ -207,7 +205,7 @@ func (l *live) held() (calls []Part) {
 	return calls
 }
 
-// repairs are those of what the reply has said. If it goes on it does so with the calls that have not begun.
+// repairs returns error results for abandoned calls. With goesOn it leaves out calls that have not begun to run.
 func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 	m := l.acc.message()
 	all, waits := repairs(&m, l.clientRuns, l.row.Begun)
@@ -224,7 +222,7 @@ func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 			c = c.with("errorText", notRun)
 		}
 		if p, ok := l.acc.call(c.Text("toolCallId")); ok && !l.acc.called[c.Text("toolCallId")] {
-			add = append(add, called(p)) // it was made in the message before
+			add = append(add, called(p)) // the call is in an older message
 		}
 		add = append(add, c)
 	}
@@ -234,7 +232,7 @@ func (l *live) repairs(goesOn bool) (add []Chunk, waits bool) {
 	return add, waits
 }
 
-// mayRun says that there are calls that have not begun, and for which nobody else is waited.
+// mayRun reports whether some calls have not begun to run, and need no client.
 func (l *live) mayRun() bool {
 	return slices.ContainsFunc(l.held(), func(p Part) bool {
 		s := p.Text("state")
@@ -242,7 +240,7 @@ func (l *live) mayRun() bool {
 	})
 }
 
-// show adds a chunk of the log to the message, and shows it to clients.
+// show adds a logged chunk to the message, and sends it to clients.
 func (l *live) show(ctx context.Context, c Chunk, row chunkRow) error {
 	l.acc.add(c)
 	if l.quiet {
@@ -261,21 +259,21 @@ func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 	}
 }
 
-// Response is how a request has ended.
+// Response is the result of a request.
 type Response struct {
 	ID        string  // of the request
-	Status    Status  // a final one; skipped is told by Wait alone
-	Error     string  // why it has failed; also of one whose fiber was cancelled
-	Message   Message // what was said; without an id if nothing was
-	Continues bool    // it went on in a message that was there before
+	Status    Status  // a final one; only Wait returns Skipped
+	Error     string  // error text; also of a reply with a cancelled fiber
+	Message   Message // the assistant's message; without an id if there is none
+	Continues bool    // the reply continued an older message
 }
 
-// Cut is a reply that was cut off.
+// Cut is an interrupted reply.
 type Cut struct {
 	ID      string    // of the request
-	Attempt int       // the one that is about to begin, from 1, in a row of those that got no further
-	Partial Message   // what was said
-	Created time.Time // when the request came
+	Attempt int       // number of this attempt, from 1, since the last one that added chunks
+	Partial Message   // the reply so far
+	Created time.Time // creation of the request
 
 	fiber *agent.Fiber[json.RawMessage]
 }
@@ -283,11 +281,10 @@ type Cut struct {
 // Stashed is [Reply.Stashed].
 func (c *Cut) Stashed(v any) (bool, error) { return (&Reply{fiber: c.fiber}).Stashed(v) }
 
-// Decision is what becomes of a reply that was cut off. The zero Decision goes on with it from what it
-// has said.
+// Decision says how to handle an interrupted reply. The zero Decision resumes it from its chunks.
 type Decision struct {
-	// Drop forgets what was said, but for the outcomes of tools, and what was stashed. Clients see it vanish.
+	// Drop discards the chunks, except tool results, and the stashed value. The text disappears from clients.
 	Drop bool
-	// Stop does not go on: what was said, unless it is dropped, is the reply.
+	// Stop ends the reply with its present chunks, or none with Drop.
 	Stop bool
 }

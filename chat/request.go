@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// requestFrame is what a client asks.
+// requestFrame is a client's request.
 type requestFrame struct {
 	ID   string `json:"id"`
 	Init struct {
@@ -29,10 +29,10 @@ type request struct {
 	messages []Message
 	trigger  string
 	tools    json.RawMessage // nil if the client has none
-	more     json.RawMessage // the members that are not the wire's; nil if there is none
+	more     json.RawMessage // the members that are not of the wire protocol; nil if there are none
 }
 
-// The triggers of requests. One without is a submission.
+// The triggers of requests. A request without one is a submission.
 const (
 	submits     = "submit-message"
 	regenerates = "regenerate-message"
@@ -85,7 +85,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 	return r, err
 }
 
-// usersAtEnd are the ids of the user's messages at the end of a list.
+// usersAtEnd returns the ids of the user's messages at the end of a list.
 func usersAtEnd(list []Message) (ids []string) {
 	for _, m := range slices.Backward(list) {
 		if m.Role != User {
@@ -112,7 +112,7 @@ func (r *replyRow) clientTools() map[string]bool {
 	return names
 }
 
-// receive handles the frames of the chat.
+// receive handles the frames of the chat protocol.
 func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.Frame) (handled bool, err error) {
 	var head struct {
 		Type    string `json:"type"`
@@ -164,8 +164,8 @@ var changes = map[string]bool{
 	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolConsent: true,
 }
 
-// refuseChange answers a frame of a client that may only read. A request ends with an error. Clients
-// apply other changes before they send them, so they get the conversation as it is.
+// refuseChange answers a frame of a read-only client. A request gets an error. Clients apply other changes before they
+// send them, so they get the stored conversation.
 func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame, id string) error {
 	switch frame {
 	case frameRequest:
@@ -188,7 +188,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 	if err != nil {
 		return err
 	}
-	if known { // its client was not sure that it has come
+	if known { // its client was not sure that the request arrived
 		if before.Value.Status.final() {
 			return k.send(ctx, conn, before.Value.endFrame())
 		}
@@ -226,7 +226,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 	return k.showTranscript(ctx, conn.Is)
 }
 
-// serve answers the requests for the transcript.
+// serve answers HTTP requests for the transcript.
 func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !strings.HasSuffix(r.URL.Path, "/get-messages") {
 		return false
@@ -234,7 +234,7 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Content-Type", "application/json")
 	if err := k.writeTranscript(r.Context(), w); err != nil {
 		k.report(r.Context(), "chat:failed", "", slog.String("frame", "get-messages"), slog.Any("err", err))
-		panic(http.ErrAbortHandler) // the windows before this one may have left
+		panic(http.ErrAbortHandler) // earlier windows may be on the wire already
 	}
 	return true
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// What the last request said beside its messages, and the tools of its client, are those of a reply that
-// goes on after the end of the process, of what goes on because a tool's result came after that, and of
-// what the program asks then.
+// The body and the client tools of the last request survive the end of the process. They apply to a reply that resumes
+// afterwards, to a continuation after a tool result that arrives afterwards, and to requests of the program.
 func TestBodyAndToolsOutliveTheProcess(t *testing.T) {
 	ends := map[string]func(*dohosttest.Host) error{
 		"restart":   func(h *dohosttest.Host) error { return h.Restart() },
@@ -40,7 +39,7 @@ func TestBodyAndToolsOutliveTheProcess(t *testing.T) {
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")
 				over := func() {
-					h.Advance(time.Second) // what was written is on the disk
+					h.Advance(time.Second) // all writes are durable
 					if err := end(h); err != nil {
 						t.Fatal(err)
 					}

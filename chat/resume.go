@@ -10,18 +10,18 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// standing is what a conversation is doing, as far as a client that comes to it wants to know.
+// standing is the state of a conversation as far as a connecting client needs it.
 type standing struct {
-	running   string // id of the request that is being answered
-	continues bool   // that goes on in an older message
-	owner     string // id of the connection that has asked for it
-	owned     bool   // which is there
-	next      string // id of one that waits
-	failed    string // id of the last one that has begun, if it has failed
+	running   string // id of the running request
+	continues bool   // that one continues an older message
+	owner     string // id of the connection that sent it
+	owned     bool   // that connection is open
+	next      string // id of the next queued request
+	failed    string // id of the latest request begun, if it has failed
 }
 
-// answer is what a client is told that asks whether there is something to catch up with. Every one is
-// answered: its status depends on it.
+// answer returns the frame for a client that asks for a reply to resume. Every probe gets an answer: the client's
+// status depends on it.
 func (s standing) answer(conn, probe string) streamFrame {
 	switch {
 	case s.running != "" && s.continues && s.owned && s.owner != conn:
@@ -45,7 +45,7 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 		switch row := open[0].Value; row.Status {
 		case Running:
 			s.running, s.continues, s.owner = row.ID, row.Continues, row.Conn
-			if row.Conn != "" { // which would be all of them
+			if row.Conn != "" { // "" would select all connections
 				for range k.base.Connections(row.Conn) {
 					s.owned = true
 				}
@@ -60,7 +60,7 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 	return s, err
 }
 
-// connect tells a new connection of what is being answered.
+// connect notifies a new connection of the running or queued request.
 func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 	if !conn.Protocol() {
 		return nil
@@ -73,7 +73,7 @@ func (k *conversation) connect(ctx context.Context, conn *agent.Conn) error {
 	return k.tellStanding(ctx, conn, s.answer(conn.ID(), ""))
 }
 
-// probe answers a client that asks whether there is something to catch up with.
+// probe answers a client that asks for a reply to resume.
 func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) error {
 	s, err := k.standing(ctx)
 	if err != nil {
@@ -90,8 +90,8 @@ func (k *conversation) probe(ctx context.Context, conn *agent.Conn, id string) e
 	return k.tellStanding(ctx, conn, a)
 }
 
-// showMissed shows the transcript to a connection that is new, if something has ended lately: its client
-// may have seen the beginning of that, by a connection that was cut.
+// showMissed sends a new connection the transcript if a request has ended recently: the client may have received the
+// beginning of its reply on a previous connection.
 func (k *conversation) showMissed(ctx context.Context, conn *agent.Conn) error {
 	last, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "ended", Reverse: true, Limit: 1})
 	if err != nil || len(last) == 0 {
@@ -105,7 +105,7 @@ func (k *conversation) tellStanding(ctx context.Context, conn *agent.Conn, a str
 		return err
 	}
 	switch {
-	case a.ended: // what comes next is not what it asks for
+	case a.ended: // the client does not wait for the next reply
 	case a.Type == framePending:
 		k.waiting = append(without(k.waiting, conn), conn)
 	case a.Type == frameResuming:
@@ -117,7 +117,7 @@ func (k *conversation) tellStanding(ctx context.Context, conn *agent.Conn, a str
 	return nil
 }
 
-// announce tells those who wait for a reply that it begins, and all that one is gone on with.
+// announce notifies waiting connections that a reply begins, and all connections that a reply resumes.
 func (k *conversation) announce(ctx context.Context, l *live) error {
 	waiting := k.waiting
 	k.waiting = nil
@@ -132,7 +132,7 @@ func (k *conversation) announce(ctx context.Context, l *live) error {
 	return nil
 }
 
-// answerWaiting tells those who wait for a reply what has become of that, when it has ended before it began.
+// answerWaiting sends the new state to connections that wait for a reply, if that ended before it began.
 func (k *conversation) answerWaiting(ctx context.Context) error {
 	waiting := k.waiting
 	if k.waiting = nil; len(waiting) == 0 {
@@ -147,7 +147,7 @@ func (k *conversation) answerWaiting(ctx context.Context) error {
 	return err
 }
 
-// catchUp shows a client what was said so far. What follows it sees as it comes.
+// catchUp replays a reply to a client. The client receives later chunks live.
 func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string) error {
 	row, ok, err := replies.Get(ctx, k.store(), id)
 	switch {
@@ -173,7 +173,7 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 		return k.send(ctx, conn, end)
 	}
 	if !k.isCatching(conn) {
-		return nil // it was shown that: clients are told twice, when they come and when they ask
+		return nil // clients are offered the reply twice, on connecting and on probing; this one has it
 	}
 	k.catching = without(k.catching, conn)
 	k.caught = append(without(k.caught, conn), conn)
@@ -185,12 +185,12 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 	})
 }
 
-// replay shows what was said of a reply. What one text or thought has said in many chunks is one there, by
-// the number of the last: clients show what was said from nothing, so the fewer steps the better. Of a
-// reply that goes on in an older message they skip chunks by their numbers, so it is shown chunk by chunk.
+// replay sends a client the reply so far. It merges the deltas of one text or reasoning into one chunk with the number
+// of the last: fewer updates for clients that start from nothing. A reply that continues an older message is replayed
+// chunk by chunk, since clients skip chunks by their numbers.
 func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow) error {
 	var last chunkRow
-	var delta Chunk // that last is, if it is one
+	var delta Chunk // last, decoded, if it is a delta
 	var text strings.Builder
 	flush := func() error {
 		if last.JSON == nil {
@@ -207,7 +207,7 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 			return err
 		}
 		grows := !r.Continues && (c.Type() == "text-delta" || c.Type() == "reasoning-delta") &&
-			c.Member("providerMetadata") == nil // which the last one has
+			c.Member("providerMetadata") == nil // the merged chunk has the last one's
 		if grows && delta.object != nil && delta.Type() == c.Type() && delta.Text("id") == c.Text("id") {
 			text.WriteString(c.Text("delta"))
 			last.Seq = row.Seq
@@ -230,7 +230,7 @@ func (k *conversation) replay(ctx context.Context, conn *agent.Conn, r *replyRow
 	return flush()
 }
 
-// gone forgets a connection.
+// gone removes a connection.
 func (k *conversation) gone(conn *agent.Conn) {
 	for _, list := range []*[]*agent.Conn{&k.catching, &k.caught, &k.waiting, &k.fresh} {
 		*list = without(*list, conn)

@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// work is the fiber of a reply.
+// work runs the fiber of a reply.
 func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 	row, ok, err := k.replyOf(ctx, f.ID)
 	if err != nil || !ok {
@@ -22,7 +22,7 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 		first := f.Attempt == 0 && k.called != row.ID
 		k.called = row.ID
 		if row, err = k.run(ctx, row, f, first); err != nil {
-			if ctx.Err() == nil { // it is called again at once
+			if ctx.Err() == nil { // the fiber runs again immediately
 				k.report(ctx, "chat:failed", row.ID, slog.Any("err", err))
 				err = errors.Join(err, dohost.Sleep(ctx, time.Second))
 			}
@@ -35,7 +35,7 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 	return k.tell(ctx, row)
 }
 
-// replyOf is the request that a fiber answers.
+// replyOf returns the request that a fiber answers.
 func (k *conversation) replyOf(ctx context.Context, fiber string) (row replyRow, ok bool, err error) {
 	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "fiber", Equal: dohost.KeyOf(fiber), Limit: 1})
 	if err != nil || len(rows) == 0 {
@@ -44,8 +44,8 @@ func (k *conversation) replyOf(ctx context.Context, fiber string) (row replyRow,
 	return rows[0].Value, true, nil
 }
 
-// run has the handler answer, once, and returns what has become of the request. It is still running if
-// the handler is to be called again.
+// run calls the handler once, and returns the new state of the request. The status is still Running if the handler
+// must run again.
 func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[json.RawMessage], first bool) (replyRow, error) {
 	l, err := k.load(ctx, row)
 	if err != nil {
@@ -82,7 +82,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
 		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, failureOf(errCancelled.Error()))
 	case ctx.Err() != nil:
-		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays
+		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays Running
 	case failed == nil:
 		err = k.endWhenever(ctx, l, Completed, failure{})
 	case errors.Is(context.Cause(inner), errStalled):
@@ -98,16 +98,15 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	return l.row, err
 }
 
-// goesOnBehind says that the handler has failed because its model was cut off in the middle of what it said, and
-// that the reply is gone on with: a provider that does so again and again is not asked for ever, whether it gets
-// further or not.
+// goesOnBehind reports whether the handler failed because the connection to its model ended during an answer, and the
+// reply resumes. MaxAttempts bounds these resumptions even if each one adds chunks.
 func (k *conversation) goesOnBehind(failed error, l *live) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
 	return ok && e.Severed && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
 }
 
-// severed counts a model that was cut off, and leaves it alone for a while.
+// severed counts an interrupted answer of a model, and waits before the next request.
 func (k *conversation) severed(ctx context.Context, l *live, failed error) error {
 	l.row.Runs.Severed++
 	k.report(ctx, "chat:severed", l.row.ID, slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
@@ -117,11 +116,11 @@ func (k *conversation) severed(ctx context.Context, l *live, failed error) error
 	if err := dohost.Sleep(ctx, time.Duration(l.row.Runs.Severed)*time.Second); err != nil {
 		return err
 	}
-	l.over = true // or it was stopped meanwhile
+	l.over = true // it may have been stopped during the sleep
 	return nil
 }
 
-// load makes a reply what its log says.
+// load rebuilds the state of a reply from its log.
 func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 	m, records, err := k.before(ctx, row)
 	if err != nil {
@@ -175,7 +174,7 @@ func (k *conversation) before(ctx context.Context, row replyRow) (Message, []cal
 	return m, old.Calls, err
 }
 
-// eachChunk calls do with the log of a reply, in order.
+// eachChunk calls do for each chunk in the log of a reply, in order.
 func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunkRow) error) error {
 	of := dohost.KeyOf(r.Number)
 	for row, err := range chunkRows.All(ctx, k.store(), &dohost.Query[chunkRow]{
@@ -191,7 +190,7 @@ func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunk
 	return nil
 }
 
-// resume decides what becomes of a reply that was cut off, and counts the attempt, durably.
+// resume counts the attempt, durably, and decides whether an interrupted reply resumes.
 func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.RawMessage]) error {
 	rules := k.class.options.Recovery
 	_, waits := l.repairs(false)
@@ -236,9 +235,9 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	return nil
 }
 
-// recast settles the calls of a reply that was cut off with which no model goes on; or it drops what was
-// said and kept, and begins the log anew, with the outcomes of tools alone. Its numbers go on. It is one
-// Transaction, done again while there is no room for it, so no outcome is lost whenever an incarnation ends.
+// recast adds error results to the abandoned calls of an interrupted reply. With drop it instead discards the chunks
+// and the checkpoint, and restarts the log with the results of tools alone; the numbering continues. It is one
+// Transaction, repeated until there is disk space, so no result is lost whenever an incarnation ends.
 func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop, goesOn bool) error {
 	return l.whenRoom(ctx, func() error {
 		to := &live{k: l.k, row: l.row, acc: l.acc, st: l.st}
@@ -252,15 +251,15 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 			add = to.anew(before)
 			to.row.Allowed = slices.DeleteFunc(slices.Clone(to.row.Allowed), func(id string) bool {
 				_, older := before.call(id)
-				return !older // it was dropped
+				return !older // it was dropped with the log
 			})
 		}
 		var rows []chunkRow
 		from := to.acc.chunks
-		to.row.Runs.Chunks = from + uint64(len(add)) // which is not the handler's progress
+		to.row.Runs.Chunks = from + uint64(len(add)) // these chunks are not the handler's progress
 		err := dohost.Transaction(ctx, func(ctx context.Context) error {
 			if drop {
-				if err := f.SetCheckpoint(ctx, nil); err != nil { // it may name what was dropped
+				if err := f.SetCheckpoint(ctx, nil); err != nil { // the checkpoint may refer to dropped chunks
 					return err
 				}
 			}
@@ -289,8 +288,8 @@ func (l *live) recast(ctx context.Context, f *agent.Fiber[json.RawMessage], drop
 	})
 }
 
-// anew makes a reply one whose log begins behind all that was said, and returns the chunks that it has:
-// the calls that have their outcome.
+// anew restarts the log of a reply after its present end, and returns the first chunks of the new log: the calls that
+// have a result.
 func (l *live) anew(before *accumulator) (kept []Chunk) {
 	said, id := l.acc, l.st.id
 	l.row.From = said.chunks
@@ -313,7 +312,7 @@ func (l *live) anew(before *accumulator) (kept []Chunk) {
 	return kept
 }
 
-// called is the chunk that makes a call.
+// called returns the chunk that makes a call.
 func called(p Part) Chunk {
 	call := newChunk("tool-input-available").with("toolCallId", p.Text("toolCallId")).with("toolName", toolName(p))
 	call.set("input", orNull(p.Member("input")))
@@ -324,7 +323,7 @@ func called(p Part) Chunk {
 	return call
 }
 
-// told are the chunks that make the part of a call that has its outcome.
+// told returns the chunks of a call that has its result.
 func told(p Part) []Chunk {
 	call := called(p)
 	out := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
@@ -340,7 +339,7 @@ func told(p Part) []Chunk {
 
 func (k *conversation) report(ctx context.Context, event, request string, attrs ...slog.Attr) {
 	st := k.base.Object()
-	_ = st.Emit(ctx, func(err error) { // after the end of the incarnation there is nothing to tell
+	_ = st.Emit(ctx, func(err error) { // an ended incarnation reports nothing
 		if err == nil {
 			st.Runtime().Report(st.ID(), event, append([]slog.Attr{slog.String("request", request)}, attrs...)...)
 		}

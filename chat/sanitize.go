@@ -7,12 +7,11 @@ import (
 	"unicode/utf16"
 )
 
-// maxProviderText is how many UTF-16 units of a string are kept of what a provider's own tool was given
-// and gave: it can be had again, and may be a whole page.
+// maxProviderText is how many UTF-16 units are kept of each string in the input and output of a provider's own tool:
+// they are reproducible, and may be a whole page.
 const maxProviderText = 500
 
-// sanitize makes a message what is stored of it. It can be done again without changing anything. What it
-// is given stays as it is.
+// sanitize returns the storable form of a message. It is idempotent, and does not modify its argument.
 func sanitize(m Message) Message {
 	m = m.Clone()
 	kept := m.Parts[:0]
@@ -31,8 +30,8 @@ func sanitize(m Message) Message {
 	return m
 }
 
-// forgetItems removes the names that OpenAI gave to what it keeps itself, and what it has encrypted:
-// sent again they are refused as duplicates.
+// forgetItems removes OpenAI's ids of stored items, and its encrypted reasoning: OpenAI refuses them as duplicates
+// when they are sent again.
 func forgetItems(p Part, member string) {
 	var meta map[string]json.RawMessage
 	var openai map[string]json.RawMessage
@@ -56,8 +55,8 @@ func forgetItems(p Part, member string) {
 	}
 }
 
-// sanitizeTool makes the input of a call an object, as models want it, and shortens what a provider's
-// own tool was given and gave, unless that is needed to go on from it.
+// sanitizeTool makes the input of a call an object, as models require, and shortens the input and output of a
+// provider's own tool, unless the provider needs them to continue.
 func sanitizeTool(p Part) {
 	if state := p.Text("state"); p.Member("input") != nil || state != inputStreaming && state != outputError {
 		p.set("input", asObject(p.Member("input")))
@@ -74,7 +73,7 @@ func sanitizeTool(p Part) {
 	}
 }
 
-// asObject is a tool's input as an object: what a string has in it, and else a value by that name.
+// asObject returns a tool's input as an object: the object that a string contains, or else {"value": input}.
 func asObject(raw json.RawMessage) json.RawMessage {
 	var o map[string]json.RawMessage
 	if json.Unmarshal(orNull(raw), &o) == nil {
@@ -114,10 +113,10 @@ func shorten(v any) any {
 	return v
 }
 
-// cutMark ends a string that was cut.
+// cutMark begins the mark at the end of a shortened string.
 const cutMark = "... [truncated "
 
-// cut is the beginning of s, and how many UTF-16 units were cut off. What has been cut is not cut again.
+// cut returns the beginning of s, with a mark that counts the UTF-16 units cut off. It does not cut s twice.
 func cut(s string, most int) string {
 	n := units(s)
 	if n <= most || strings.Contains(s[max(0, len(s)-len(cutMark)-len("2147483647 chars]")):], cutMark) {
@@ -127,7 +126,7 @@ func cut(s string, most int) string {
 	return fmt.Sprintf("%s%s%d chars]", head, cutMark, n-units(head))
 }
 
-// units is the length of s as JavaScript has it, in UTF-16 units.
+// units returns the length of s in UTF-16 units, as in JavaScript.
 func units(s string) (n int) {
 	for _, r := range s {
 		n += utf16.RuneLen(r)
@@ -135,7 +134,7 @@ func units(s string) (n int) {
 	return n
 }
 
-// firstUnits is as many characters of s as have at most n units.
+// firstUnits returns the longest prefix of s with at most n units.
 func firstUnits(s string, n int) string {
 	for i, r := range s {
 		if n -= utf16.RuneLen(r); n < 0 {
@@ -145,14 +144,14 @@ func firstUnits(s string, n int) string {
 	return s
 }
 
-// decode decodes JSON with its numbers as they are.
+// decode decodes JSON without rounding numbers.
 func decode(raw json.RawMessage, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
 	return d.Decode(v)
 }
 
-// mustEncode encodes a text, a number, or a part of something that was decoded, which cannot fail.
+// mustEncode encodes a value that cannot fail to encode: a string, a number, or decoded JSON.
 func mustEncode(v any) json.RawMessage {
 	raw, err := encode(v)
 	if err != nil {

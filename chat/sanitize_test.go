@@ -28,7 +28,7 @@ func jsonOf(t failer, v any) string {
 	return string(raw)
 }
 
-// TestSanitize is of parts as they come and as they are stored. What is stored is sanitized already.
+// TestSanitize checks the stored form of parts, and that sanitizing it again changes nothing.
 func TestSanitize(t *testing.T) {
 	long := strings.Repeat("x", 501)
 	cutLong := strings.Repeat("x", 500) + "... [truncated 1 chars]"
@@ -66,7 +66,7 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
-// TestCutCountsAsJavaScriptDoes has characters of two units at the edge.
+// TestCutCountsAsJavaScriptDoes cuts next to characters of two units.
 func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 	for s, want := range map[string]string{
 		"":         "",
@@ -85,7 +85,7 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 	}
 }
 
-// TestAGuardedMessageFits has messages that are too large in each way.
+// TestAGuardedMessageFits guards messages that are too large in each way.
 func TestAGuardedMessageFits(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("é<", maxMessage/3) // three bytes, two units
@@ -112,7 +112,7 @@ func TestAGuardedMessageFits(t *testing.T) {
 		"with a comment":     {"assistant", output("1", `"`+big+`"`), `{"compactedToolOutputs":["1"],"own":1}`, true},
 	} {
 		if invariants.Enabled && name != "both" && name != "that fits" {
-			continue // megabytes of JSON are twelve times as dear under the race detector, which finds nothing here
+			continue // slow under the race detector, and without concurrency
 		}
 		t.Run(name, func(t *testing.T) {
 			meta := ""
@@ -147,7 +147,7 @@ func TestAGuardedMessageFits(t *testing.T) {
 	}
 }
 
-// guarded is what is stored of a message, or the message if it does not fit.
+// guarded returns the stored form of a message, or the message if it does not fit.
 func guarded(t failer, m Message) (_ Message, ok bool) {
 	t.Helper()
 	raw, err := guard(m)
@@ -160,7 +160,7 @@ func guarded(t failer, m Message) (_ Message, ok bool) {
 	return messageOf(t, string(raw)), true
 }
 
-// TestWhatIsShrunkSaysSo shows what is left of outputs.
+// TestWhatIsShrunkSaysSo checks the shortened forms of outputs.
 func TestWhatIsShrunkSaysSo(t *testing.T) {
 	for in, want := range map[string]string{
 		`"0123456789012345678901234567890123456789"`:                       `"012345678... [truncated 31 chars]"`,
@@ -176,7 +176,7 @@ func TestWhatIsShrunkSaysSo(t *testing.T) {
 	}
 }
 
-// Many texts are shortened in one go: each was followed by a look at the whole message.
+// Many texts are shortened in one pass. Each once needed a pass over the whole message.
 func TestAGuardedMessageOfManyTexts(t *testing.T) {
 	var parts strings.Builder
 	for range 6000 {

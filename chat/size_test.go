@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// pieces is a ResponseWriter that knows the largest piece of a response that it was given.
+// pieces is a ResponseWriter that records the largest piece of a response.
 type pieces struct {
 	*httptest.ResponseRecorder
 	largest int
@@ -25,12 +25,12 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return p.ResponseRecorder.Write(b)
 }
 
-// A conversation that is larger than a response may be unflushed is read in pieces.
+// A conversation larger than the maximum of unflushed bytes is read in pieces.
 func TestGetMessagesOfLongConversation(t *testing.T) {
 	t.Parallel()
 	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		const n, size = 2_000, 10_000
-		for from := 0; from < n; from += 500 { // as many as an event can write
+		for from := 0; from < n; from += 500 { // as many as one event can write
 			err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 				var list []chat.Message
 				for i := from; i < from+500; i++ {
@@ -59,7 +59,7 @@ func TestGetMessagesOfLongConversation(t *testing.T) {
 	})
 }
 
-// A client cannot make a conversation larger than it may be; it can make it smaller, and clear it.
+// A client cannot enlarge a conversation beyond its limit; it can shrink and clear it.
 func TestConversationSize(t *testing.T) {
 	c := &cage{words: 1}
 	talk(t, parrotClass(c, &chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

@@ -5,34 +5,34 @@ import (
 	"strings"
 )
 
-// stitcher makes one stream of what several runs of a handler stream, which the accumulator has seen so
-// far. It is a value of one run.
+// stitcher merges the streams of several runs of a handler into one. The accumulator has received the merged stream so
+// far. A stitcher belongs to one run.
 //
-//   - There is one start, the first chunk, with the id of the message; none with an id if the reply goes
-//     on in a message that clients have.
-//   - A text that was open when the run before was cut off goes on with the first text of this one, in
-//     the same part. Reasoning does not: it is ended, since no model goes on with half a thought.
-//   - A step goes on likewise. What a text adds to that was never begun begins it.
-//   - The outcome of a call that was made in the message before has the call before it: clients may show
-//     what goes on in a message of its own, which would have an outcome of nothing.
-//   - What repeats a call that has come further is left out, as is all that ends what is not open.
+//   - There is one start, the first chunk, with the id of the message. It has no id if the reply continues a message
+//     that clients have.
+//   - The first text of a run continues the text that the previous run left open, in the same part. Reasoning is ended
+//     instead, since no model continues an interrupted thought.
+//   - An open step continues as well. A text delta without a start begins the text.
+//   - Before the result of a call in an older message the stream repeats the call: clients may build a separate
+//     message from the stream, and need the call for the result.
+//   - A chunk that repeats an earlier state of a call is left out, as is the end of a part that is not open.
 type stitcher struct {
 	acc *accumulator
-	// id is that of the message, which the start tells; empty if clients have the message.
+	// id is the message's id for the start chunk; empty if clients have the message.
 	id string
-	// cut are the texts that were open when this run began, and in whose part the next one goes on.
+	// cut are the texts that were open when this run began. The next texts of the run continue them.
 	cut []string
-	// alias is in which open part a text of this run goes on, by its own id.
+	// alias maps the id of a text of this run to the open part that it continues.
 	alias   map[string]string
-	resumed bool // the log has chunks of a run before this one, and this run has added none
+	resumed bool // the log has chunks of an earlier run, and none of this one
 }
 
-// newStitcher begins a run. The accumulator has had all chunks of the log.
+// newStitcher begins a run. The accumulator has received all chunks of the log.
 func newStitcher(acc *accumulator, id string) *stitcher {
 	return &stitcher{acc: acc, id: id, cut: acc.goingOn("text"), alias: map[string]string{}, resumed: acc.chunks > 0}
 }
 
-// before is what is to be added to the log before a chunk of the run.
+// before returns the chunks to be logged before a chunk of the run.
 func (s *stitcher) before(c Chunk) (add []Chunk) {
 	if s.acc.chunks == 0 && c.Type() != "start" {
 		add = append(add, s.start(newChunk("start")))
@@ -51,7 +51,7 @@ func (s *stitcher) before(c Chunk) (add []Chunk) {
 	return add
 }
 
-// next is what is to be added to the log for a chunk of the run, when it has what is before that.
+// next returns the chunks to be logged for a chunk of the run, after those of before.
 func (s *stitcher) next(c Chunk) (add []Chunk) {
 	kind, step, _ := cutLast(c.Type(), "-")
 	switch t := c.Type(); {
@@ -88,7 +88,7 @@ func (s *stitcher) next(c Chunk) (add []Chunk) {
 	return []Chunk{c}
 }
 
-// start is the first chunk of the log.
+// start returns the first chunk of the log.
 func (s *stitcher) start(c Chunk) Chunk {
 	first := c.clone()
 	delete(first.object, "messageId")
@@ -105,7 +105,7 @@ func (s *stitcher) endReasoning() (ends []Chunk) {
 	return ends
 }
 
-// growing is what a chunk of a text or a reasoning becomes.
+// growing returns the chunks for a chunk of a text or a reasoning.
 func (s *stitcher) growing(kind, step string, c Chunk) (add []Chunk) {
 	id := c.Text("id")
 	if kind == "text" {
@@ -131,7 +131,7 @@ func (s *stitcher) growing(kind, step string, c Chunk) (add []Chunk) {
 	return append(add, c)
 }
 
-// comesFurther says that a chunk brings its call on.
+// comesFurther reports whether a chunk advances its call.
 func (s *stitcher) comesFurther(c Chunk) bool {
 	p, ok := s.acc.call(c.Text("toolCallId"))
 	if !ok {
@@ -147,8 +147,8 @@ func (s *stitcher) comesFurther(c Chunk) bool {
 	return toolRank(next) > toolRank(p) || toolRank(next) == toolRank(p) && next.is("preliminary")
 }
 
-// finish is what ends the stream of a reply that is over, so that nothing in it stays open. One that was
-// stopped, or has failed, has no finish, and nothing at all if it has said nothing.
+// finish returns the chunks that end the stream of a reply and its open parts. A reply that was stopped, or has
+// failed, has no finish chunk, and no chunk at all if it had none.
 func (s *stitcher) finish(completed bool) (add []Chunk) {
 	if s.acc.chunks == 0 && !completed {
 		return nil
@@ -169,10 +169,9 @@ func (s *stitcher) finish(completed bool) (add []Chunk) {
 	return add
 }
 
-// repairs are what settles the calls of a message with which no model goes on: those that nobody will
-// answer, since what ran them has ended. waits says that there are others, which a client, or a person,
-// answers: those of the client's own tools, and those that want an approval. Those that were approved may
-// have begun.
+// repairs returns error results for tool calls that have lost their executor. waits reports whether other calls still
+// wait: for a client that runs the tool, or for an approval. Approved calls that have not begun may still run, and get
+// no result.
 func repairs(m *Message, clients func(Part) bool, begun []string) (add []Chunk, waits bool) {
 	for _, p := range m.Parts {
 		if !waiting(p) {
@@ -197,7 +196,7 @@ func repairs(m *Message, clients func(Part) bool, begun []string) (add []Chunk, 
 	return add, waits
 }
 
-// Outcomes of calls that have none of their own.
+// Results of calls that have none of their own.
 const (
 	interrupted = "The call was interrupted. Whether it took effect is not known."
 	notRun      = "The call was cut off before it was run."

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// say is a chunk in short: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other words are
-// a type, and "call t name" and the like are of tools.
+// say parses the short form of a chunk: "text+ a hello" starts, "text. a x" is a delta, "text- a" ends; other words
+// are a type, and "call t name" and the like are of tools.
 func say(t interface{ Fatal(...any) }, short string) Chunk {
 	w := append(strings.SplitN(short, " ", 3), "", "")
 	members := map[string]any{}
@@ -44,7 +44,7 @@ func say(t interface{ Fatal(...any) }, short string) Chunk {
 	return c
 }
 
-// short is a chunk as say has it.
+// short returns the short form of a chunk.
 func short(c Chunk) string {
 	kind := c.Type()
 	for long, end := range map[string]string{"-start": "+", "-delta": ".", "-end": "-"} {
@@ -65,7 +65,7 @@ func short(c Chunk) string {
 	return kind
 }
 
-// stitched is the log of some runs, one after the other.
+// stitched returns the log of some runs, one after the other.
 func stitched(t *testing.T, id string, runs ...[]string) (log []string, m Message) {
 	acc := newAccumulator(Message{ID: "m", Role: Assistant})
 	for _, run := range runs {
@@ -124,7 +124,7 @@ func TestStitch(t *testing.T) {
 	}
 }
 
-// What goes on in a message that clients have: no id, and the outcome of an older call with the call.
+// A reply that continues a message of the clients: no id, and the call before the result of an older call.
 func TestStitchToAMessage(t *testing.T) {
 	old := Message{ID: "m", Role: Assistant, Parts: []Part{
 		newPart("tool-f").with("toolCallId", "t").with("state", approvalResponded).with("input", json.RawMessage("{}")),
@@ -150,8 +150,8 @@ func TestStitchToAMessage(t *testing.T) {
 	}
 }
 
-// TestStitchedTextsGrow cuts drawn streams anywhere and goes on with others: whatever they are, the text
-// that is there only grows, there is one start, and each end has a beginning.
+// TestStitchedTextsGrow interrupts random streams anywhere and continues with others: the text only grows, there is
+// one start, and each end has a beginning.
 func TestStitchedTextsGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.SampledFrom([]string{"a", "b"})
@@ -184,7 +184,7 @@ func TestStitchedTextsGrow(t *testing.T) {
 						case c.Type() == "start":
 							starts++
 						case c.Type() == "finish-step":
-							clear(open) // as the hook does
+							clear(open) // like the hook
 						case kind != "text" && kind != "reasoning":
 						case part == "start" && open[key], part != "start" && !open[key]:
 							t.Fatalf("%s at %q", short(c), s)

@@ -9,11 +9,11 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// Cancel ends the reply to a request, or the request if it waits, and says whether there was one. What was
-// said stays.
+// Cancel ends the reply to a request, or a queued request, and reports whether there was one. The chunks sent so far
+// stay.
 //
-// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back; [agent.ErrReadonly] in an event of a
-// client that may only read.
+// Errors: [dohost.ErrInTransaction], since a stop cannot be rolled back; [agent.ErrReadonly] in an event of a read-only
+// client.
 func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
 	if err := mayChange(ctx); err != nil {
 		return false, err
@@ -38,7 +38,7 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 	return true, k.answerWaiting(ctx)
 }
 
-// stop ends a request that is open.
+// stop ends an open request.
 func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error {
 	if row.Status == Running {
 		l, err := k.liveOf(ctx, row)
@@ -55,11 +55,11 @@ func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error 
 	return k.tellAll(ctx, row.endFrame(), nil)
 }
 
-// errCancelled is why a reply has ended whose fiber was cancelled.
+// errCancelled is the error of a reply with a cancelled fiber.
 var errCancelled = errors.New("chat: the fiber of the reply was cancelled")
 
-// fiberCancelled is told of a fiber that somebody cancels. That may be taken back yet, and what a reply's
-// end stops may not: so the reply ends in an event of its own, which no incarnation forgets.
+// fiberCancelled is called when a fiber is cancelled. The cancellation may still be rolled back, the end of a reply
+// may not. So it schedules the end as an event of its own, which is durable.
 func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) error {
 	if f.Name != string(replyKind) {
 		return nil
@@ -68,8 +68,8 @@ func (k *conversation) fiberCancelled(ctx context.Context, f agent.FiberInfo) er
 	return err
 }
 
-// endCancelled ends the reply of a fiber that was cancelled, unless its last run has done that, and tells
-// the class of it, which no run does.
+// endCancelled ends the reply of a cancelled fiber, unless its last run has ended it, and calls OnResponse, which no
+// run does.
 func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 	row, ok, err := k.replyOf(ctx, fiber)
 	if err != nil || !ok {
@@ -88,10 +88,10 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 	return k.tell(ctx, row)
 }
 
-// Clear forgets the conversation, and ends what is being answered or waits for that.
+// Clear deletes the conversation, and ends all running and queued requests.
 //
-// Errors: [dohost.ErrInTransaction], since what was stopped cannot be taken back; [agent.ErrReadonly] in an event of a
-// client that may only read.
+// Errors: [dohost.ErrInTransaction], since a stop cannot be rolled back; [agent.ErrReadonly] in an event of a read-only
+// client.
 func Clear(ctx context.Context, a Ref) error {
 	if err := mayChange(ctx); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range open { // those that wait first, so that none of them begins
+	for _, r := range open { // the queued ones first, so that none of them begins
 		if err := k.stop(ctx, r.Value, Aborted); err != nil {
 			return err
 		}

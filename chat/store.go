@@ -7,57 +7,57 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Status is how far a request has come.
+// Status is the state of a request.
 type Status string
 
 // The statuses of a request. The last four are final.
 const (
-	Queued    Status = "queued"    // others are answered before it
-	Running   Status = "running"   // it is being answered, perhaps by an incarnation that has ended
-	Completed Status = "completed" // its handler has returned
-	Failed    Status = "error"     // its handler has failed, or it was interrupted too often
-	Aborted   Status = "aborted"   // by the client, [Cancel], or whoever has cancelled its fiber
-	Skipped   Status = "skipped"   // another took its place before it began
+	Queued    Status = "queued"    // queued after other requests
+	Running   Status = "running"   // it is being answered, possibly by an incarnation that has ended
+	Completed Status = "completed" // its handler has returned, or it waits for a client
+	Failed    Status = "error"     // its handler has failed, or it was not resumed
+	Aborted   Status = "aborted"   // by the client, [Cancel], or a cancelled fiber
+	Skipped   Status = "skipped"   // another submission replaced it before it began
 )
 
 func (s Status) final() bool { return s != Queued && s != Running }
 
 const (
-	// maxRequest bounds what a request has beside messages, in bytes: its row takes nearly twice that,
-	// and has to take what becomes of it.
+	// maxRequest bounds a request without its messages, in bytes: its row takes nearly twice that, and must have space
+	// for the result.
 	maxRequest = 1 << 20
-	// maxFailure bounds how much of an error's text is kept, in bytes.
+	// maxFailure bounds the stored text of an error, in bytes.
 	maxFailure = 4 << 10
 )
 
-// replyRow is a request, and what has become of it.
+// replyRow is a request and the state of its reply.
 type replyRow struct {
-	ID        string // the client's
-	Number    uint64 // in the order in which they came
+	ID        string // chosen by the client
+	Number    uint64 // in order of arrival
 	Status    Status
-	Continues bool            // goes on in the last message of the assistant
-	Conn      string          // id of the connection that has asked; "" for the program
-	Body      json.RawMessage // of the request, but for what the wire knows
+	Continues bool            // continues the last message of the assistant
+	Conn      string          // id of the connection that sent the request; "" for the program
+	Body      json.RawMessage // of the request, without the members of the wire protocol
 	Tools     json.RawMessage // of the client
-	Users     []string        // ids of the user's messages at the end of what was sent
-	Message   string          // of the assistant; set when it begins, or when it is to go on in that alone
+	Users     []string        // ids of the user's messages at the end of the sent list
+	Message   string          // id; set when the reply begins, or if it may only continue this message
 	Place     uint64          // of that message
 	From      uint64          // number of the first chunk of its log
 	Fiber     string
 	Runs      runs
-	Clients   []string // tools of the server's that a client runs, of those that were called
+	Clients   []string // of the tools called, those of the server's that a client runs
 	Server    []string // calls that the server runs
-	Held      []string // calls that its model has made in Answer, which alone runs them
-	Begun     []string // calls that Answer was about to run: on the disk before it does
-	Allowed   []string // calls of the reply that is being made, for which the stream has no chunk
-	Submits   bool     // is a client's submission: see Policy
-	Due       int64    // it does not begin before
-	Answers   bool     // goes on because something was answered, or the program wants it: else skipped
-	Error     string   // why it has failed, for the program and operators
-	Public    string   // the same for clients
+	Held      []string // calls of its model that only Answer runs
+	Begun     []string // calls that Answer started: durable before the tool runs
+	Allowed   []string // approved calls of the running reply: the stream has no chunk for an approval
+	Submits   bool     // a client's submission: see Policy
+	Due       int64    // earliest start, in ms
+	Answers   bool     // continues because of a client's answer or the program: otherwise skipped
+	Error     string   // error text for the program and operators
+	Public    string   // error text for clients
 	Created   int64
 	Ended     int64
-	Told      bool // the class was told how it has ended
+	Told      bool // OnResponse has returned
 }
 
 var replies = dohost.Collection[replyRow]{
@@ -70,7 +70,7 @@ var replies = dohost.Collection[replyRow]{
 	},
 }
 
-// in is a row's place in an index that has not all rows.
+// in returns the key of a row in a partial index; "" if the row is not in the index.
 func in(is bool, k dohost.Key) dohost.Key {
 	if is {
 		return k
@@ -88,11 +88,11 @@ type chunkRow struct {
 var chunkRows = dohost.Collection[chunkRow]{
 	Name: "dohost.chat.chunks",
 	Key:  func(r chunkRow) string { return string(dohost.KeyOf(r.Reply) + dohost.KeyOf(r.Seq)) },
-	// Numbers are never used again, so there is no row of before.
+	// Numbers are never used again, so no row is replaced.
 	Blind: true,
 }
 
-// noteRow is something of which a conversation has one.
+// noteRow is a singleton of a conversation.
 type noteRow struct {
 	Name  string
 	Count uint64
@@ -102,16 +102,16 @@ type noteRow struct {
 	Text  string
 	Floor uint64 // see transcript
 	Bytes uint64 // of the messages' JSON
-	Fiber string // that sweeps
+	Fiber string // of the latest sweep
 }
 
 // The names of notes.
 const (
 	requestNote  = "request"  // Body and Tools of the last request
-	terminalNote = "terminal" // Reply that has failed, and Text that says why, until another begins
+	terminalNote = "terminal" // Reply that has failed and its public error Text, until another reply begins
 	numberNote   = "number"   // Count of requests
 	extentNote   = "extent"   // Count and Bytes of messages, and their Floor
-	sweepNote    = "sweep"    // Fiber that was the last to sweep
+	sweepNote    = "sweep"    // Fiber of the latest sweep
 )
 
 var notes = dohost.Collection[noteRow]{
@@ -126,7 +126,7 @@ func (k *conversation) note(ctx context.Context, name string) (noteRow, error) {
 	return row.Value, err
 }
 
-// nextNumber counts requests.
+// nextNumber returns the number of the next request.
 func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
 	n, err := k.note(ctx, numberNote)
 	if err != nil {
@@ -137,7 +137,7 @@ func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
 	return n.Count, notes.Put(ctx, k.store(), n)
 }
 
-// running is the request that is being answered.
+// running returns the request that is being answered.
 func (k *conversation) running(ctx context.Context) (r replyRow, ok bool, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
 	if err != nil || len(open) == 0 || open[0].Value.Status != Running {

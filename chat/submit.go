@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// submit accepts a client's request, as the policy says, and sets the Users of its row. changed reports whether the
+// submit accepts a client's request as the policy decides, and sets the Users of its row. changed reports whether the
 // conversation has changed.
 func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message) (dropped, changed bool, err error) {
 	if row.Users, err = k.usersOf(ctx, sent); err != nil {
@@ -60,8 +60,8 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	return false, changed, err
 }
 
-// usersOf returns the ids of the user's messages at the end of a client's list. It passes over messages that the client
-// may not write: their ids may be those of other messages.
+// usersOf returns the ids of the user's messages at the end of a client's list. It skips messages that the client may
+// not write, since their ids may belong to other messages.
 func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []string, err error) {
 	being, replying, err := k.running(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 	return ids, nil
 }
 
-// join makes one of the user's messages that wait and the one of those that were sent with the id last.
+// join merges the user's waiting messages into the sent message with the id last.
 func (k *conversation) join(ctx context.Context, waiting []string, sent []Message, last string) ([]Message, error) {
 	var earlier []Message
 	waits := map[string]bool{}
@@ -120,8 +120,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 	return append(kept, joined(earlier, sent[at])), nil
 }
 
-// accept stores a request and the messages that came with it, by store, and begins to answer the request if no other
-// is being answered.
+// accept stores a request and, by store, its messages. It begins to answer the request if no other is being answered.
 func (k *conversation) accept(ctx context.Context, row replyRow, store func(context.Context) error) error {
 	size := len(row.ID) + len(row.Body) + len(row.Tools)
 	for _, id := range row.Users {
@@ -148,7 +147,7 @@ func (k *conversation) accept(ctx context.Context, row replyRow, store func(cont
 }
 
 // merge stores the list of a client, as far as the client may write it, and reports whether that changes anything. The
-// message that is being made is the server's: a client has at most the beginning of it.
+// message of the running reply belongs to the server: a client has at most the beginning of it.
 func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool) (changed bool, err error) {
 	if len(sent) == 0 {
 		return false, nil
@@ -209,9 +208,9 @@ func (k *conversation) rowsOf(ctx context.Context) (map[string]messageRow, error
 	return rows, nil
 }
 
-// setMessages stores the list that a client has made of the conversation.
+// setMessages stores a client's list of the conversation.
 func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data []byte) error {
-	var f map[string]json.RawMessage // whose names are those that checkFrame has counted
+	var f map[string]json.RawMessage // checkFrame has bounded its members
 	var list []Message
 	err := json.Unmarshal(data, &f)
 	if err == nil {

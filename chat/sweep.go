@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// keepEnded is for how long a request that has ended is known.
+	// keepEnded is how long an ended request stays known.
 	keepEnded = 10 * time.Minute
-	// sweepRows bounds how many rows of chunks, or messages, are deleted in one segment, which has room
-	// for twice that many of the longest keys. What is more is swept by a fiber of its own.
+	// sweepRows bounds the rows of chunks or messages deleted in one segment, which has space for twice as many with the
+	// longest keys. A separate fiber sweeps the rest.
 	sweepRows = 2000
 )
 
-// sweepKind is the fiber that sweeps.
+// sweepKind is the fiber kind of sweeps.
 const sweepKind agent.FiberKind[struct{}] = "chat.sweep"
 
-// forgetEnded forgets requests that have ended long ago.
+// forgetEnded deletes requests that ended more than keepEnded ago.
 func (k *conversation) forgetEnded(ctx context.Context, now time.Time) error {
 	old, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{
 		Index: "ended", End: dohost.KeyOf(now.Add(-keepEnded).UnixMilli()), Limit: 100,
@@ -34,7 +34,7 @@ func (k *conversation) forgetEnded(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// deleteLog forgets the chunks of a reply from one number on to before another.
+// deleteLog deletes the chunks of a reply with the numbers from from to before to.
 func (k *conversation) deleteLog(ctx context.Context, reply, from, to uint64) error {
 	of := dohost.KeyOf(reply)
 	_, left, err := sweepSome(ctx, k.store(), &chunkRows, dohost.Query[chunkRow]{
@@ -46,8 +46,8 @@ func (k *conversation) deleteLog(ctx context.Context, reply, from, to uint64) er
 	return k.sweepLater(ctx)
 }
 
-// sweepSome deletes rows that a query selects, as many as one segment does, and says whether it has left
-// some, after which cursor.
+// sweepSome deletes rows that a query selects, as many as one segment allows. left reports whether rows remain; after
+// is the cursor for the next call.
 func sweepSome[T any](
 	ctx context.Context, s *dohost.Storage, of *dohost.Collection[T], q dohost.Query[T],
 ) (after dohost.Cursor, left bool, err error) {
@@ -65,7 +65,7 @@ func sweepSome[T any](
 	return after, false, nil
 }
 
-// sweepLater has a fiber sweep, unless one does.
+// sweepLater starts a fiber that sweeps, unless there is one.
 func (k *conversation) sweepLater(ctx context.Context) error {
 	last, err := k.note(ctx, sweepNote)
 	if err != nil {
@@ -82,8 +82,8 @@ func (k *conversation) sweepLater(ctx context.Context) error {
 	return notes.Put(ctx, k.store(), noteRow{Name: sweepNote, Fiber: s.ID})
 }
 
-// sweep deletes what nobody reads any more: chunks before the log of the reply that is being made, and
-// messages below the floor, some in each segment.
+// sweep deletes unreachable rows: chunks before the log of the running reply, and messages below the floor, some in
+// each segment.
 func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
 	var chunks, rows dohost.Cursor
 	for {
@@ -91,7 +91,7 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 		if err == nil && left {
 			_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
 		}
-		if err != nil && ctx.Err() == nil { // it is called again at once
+		if err != nil && ctx.Err() == nil { // the fiber runs again immediately
 			k.report(ctx, "chat:failed", "", slog.Any("err", err))
 			err = dohost.Sleep(ctx, time.Second)
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Call of a tool, the states of its part. They go on in this order, except that an output that is
-// preliminary may be followed by others, and that a call which a client runs is available again once it is approved.
+// The states of a tool call's part. A call passes through them in this order, with two exceptions: more outputs may
+// follow a preliminary output, and a call that a client runs becomes available again when it is approved.
 const (
 	inputStreaming    = "input-streaming"
 	inputAvailable    = "input-available"
@@ -17,7 +17,7 @@ const (
 	outputDenied      = "output-denied"
 )
 
-// toolRank is how far a call has come: what has the same rank as before, or less, is a repetition.
+// toolRank orders the states of a call: a chunk that does not raise the rank is a repetition.
 func toolRank(p Part) int {
 	switch p.Text("state") {
 	case inputStreaming:
@@ -42,7 +42,7 @@ func toolRank(p Part) int {
 	return 0
 }
 
-// settled says that a part is a call that has its outcome.
+// settled reports whether a part is a call with its final result.
 func settled(p Part) bool { return toolRank(p) == 7 }
 
 // approved reports whether a call was approved.
@@ -54,10 +54,10 @@ func approved(p Part) bool {
 	return raw != nil && json.Unmarshal(raw, &approval) == nil && approval.Approved
 }
 
-// isTool says that a part is a call of a tool.
+// isTool reports whether a part is a tool call.
 func isTool(p Part) bool { return p.Type() == "dynamic-tool" || strings.HasPrefix(p.Type(), "tool-") }
 
-// toolName is the name of the tool that a part calls.
+// toolName returns the name of the tool that a part calls.
 func toolName(p Part) string {
 	if p.Type() == "dynamic-tool" {
 		return p.Text("toolName")
@@ -65,7 +65,7 @@ func toolName(p Part) string {
 	return strings.TrimPrefix(p.Type(), "tool-")
 }
 
-// call is the part of a call.
+// call returns the part of a call.
 func (m *Message) call(id string) (p Part, ok bool) {
 	for _, p := range m.Parts {
 		if isTool(p) && p.Text("toolCallId") == id {
@@ -75,7 +75,7 @@ func (m *Message) call(id string) (p Part, ok bool) {
 	return Part{}, false
 }
 
-// addTool brings a call of a tool on.
+// addTool advances a tool call.
 func (a *accumulator) addTool(c Chunk) bool {
 	id := c.Text("toolCallId")
 	next := toolStep(c)
@@ -88,7 +88,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 	}
 	switch {
 	case !ok && c.Text("toolName") == "":
-		return false // of what was never called
+		return false // there is no such call
 	case !ok:
 		p = newPart("tool-" + c.Text("toolName"))
 		if c.is("dynamic") {
@@ -109,7 +109,7 @@ func (a *accumulator) addTool(c Chunk) bool {
 	return true
 }
 
-// toolStep is what a chunk makes of a call, or the zero Part.
+// toolStep returns the members that a chunk sets in a call's part, or the zero Part.
 func toolStep(c Chunk) Part {
 	state := func(s string) Part { return Part{object{}}.with("state", s) }
 	switch c.Type() {

@@ -16,11 +16,11 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// clerk is a model that calls a tool before it counts, under an id that it never uses again.
+// clerk is a model that calls a tool before it counts. It never reuses the id of a call.
 type clerk struct {
 	*cage
 	tool string
-	runs map[string]int // of the tool, by its input
+	runs map[string]int // runs of the tool per input
 }
 
 func (m *clerk) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
@@ -53,7 +53,7 @@ func chunk(kind string, members map[string]any) chat.Chunk {
 	return c
 }
 
-// done says that some call has its output.
+// done reports whether some call has a result.
 func done(m chat.Message) bool { return outputs(m) > 0 }
 
 func outputs(m chat.Message) (n int) {
@@ -65,8 +65,7 @@ func outputs(m chat.Message) (n int) {
 	return n
 }
 
-// clerkClass is one of parrots that have a clerk answer, with a tool of the server that counts how often
-// it ran.
+// clerkClass is a class of parrots that answer with a clerk, and a tool of the server that counts its runs.
 func clerkClass(m *clerk, approve bool) dohost.Class { return clerkClassOf(m, approve, nil) }
 
 func clerkClassOf(m *clerk, approve bool, o *chat.Options) dohost.Class {
@@ -84,7 +83,7 @@ func clerkClassOf(m *clerk, approve bool, o *chat.Options) dohost.Class {
 	}}, o)
 }
 
-// once wants no call to have run twice.
+// once checks that no call has run twice.
 func (m *clerk) once() error {
 	for in, n := range m.runs {
 		if n > 1 {
@@ -94,7 +93,7 @@ func (m *clerk) once() error {
 	return nil
 }
 
-// stamped wants as many outputs as the tool ran to its end, and at least one.
+// stamped checks that there are as many results as complete runs of the tool, and at least one.
 func stamped(ctx context.Context, h *dohosttest.Host) error {
 	return parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 		list, err := chat.Messages(ctx, p, 0)
@@ -130,8 +129,7 @@ func TestServerToolAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// answers has a client ask, answer all calls in a state, and go on until the assistant has said so many
-// words.
+// answers sends a request, answers all calls in a state, and reads until the assistant has said so many words.
 func (r *reader) answers(ctx context.Context, state string, words int, ask map[string]any, answer func(call string) map[string]any) error {
 	defer r.leave()
 	answered := map[string]bool{}
@@ -179,7 +177,7 @@ func TestClientToolAtEveryPoint(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// A call of a client's tool that wants an approval is sent to the client as any other once it is approved, and only once.
+// A client's tool that needs an approval is sent to the client like any other once it is approved, and only once.
 func TestApprovalOfClientTool(t *testing.T) {
 	class := func(m *clerk) dohost.Class {
 		return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
@@ -230,8 +228,8 @@ func TestApprovalOfClientTool(t *testing.T) {
 	}
 }
 
-// A client that sends a result and no other frame is sent the continuation as one that asks for what it missed: first
-// that there is one, and chunks once it has acknowledged that. The other clients get the chunks as they come.
+// A client that sends a result and no other frame receives the continuation like one that probes: first the resuming
+// frame, and chunks after it has acknowledged that. The other clients get the chunks live.
 func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
 	for name, tools := range map[string]string{"result": "ask", "approval": "stamp"} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +248,7 @@ func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
 				}
 				first := r.hears(t, func(f frame) bool { return f.Type == "cf_agent_use_chat_response" })
 				wants(t, "it heard", r.log[n:], "cf_agent_message_updated", "cf_agent_stream_resuming", "cf_agent_use_chat_response")
-				if !first.Replay { // a chunk, or that there is none yet
+				if !first.Replay { // a chunk, or the frame that announces it
 					t.Errorf("%+v", first)
 				}
 				r.end(t, first.ID)

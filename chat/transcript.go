@@ -10,18 +10,18 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// messageRow is a message on the disk.
+// messageRow is a stored message.
 type messageRow struct {
 	ID string
-	// Place is where it stands in the conversation. Those that come leave room between them, so that a
-	// reply stands behind what it answers, whatever came meanwhile.
+	// Place is the message's position in the conversation. Places have gaps, so that a reply can be stored directly after
+	// the messages that it answers, even if others arrived first.
 	Place uint64
 	Role  Role
 	JSON  []byte
 	Calls []callRecord // of the calls without a result
 }
 
-// placeStep is the room between places.
+// placeStep is the gap between places.
 const placeStep = 1 << 20
 
 func (r *messageRow) message() (m Message, err error) {
@@ -32,9 +32,9 @@ func (r *messageRow) message() (m Message, err error) {
 	return m, err
 }
 
-// transcript is the rows of messages. The extentNote counts them, and has a floor: what stands below that
-// is forgotten, though its row may still be there. So any number of messages is forgotten at once, and
-// nobody but sweep sees the rows that are left.
+// transcript is the collection of messages. The extentNote counts them, and has a floor: messages below it are
+// deleted, though their rows may still exist. So one write deletes any number of messages. Only sweep sees the
+// remaining rows.
 type transcript struct{ rows dohost.Collection[messageRow] }
 
 var messages = transcript{dohost.Collection[messageRow]{
@@ -52,7 +52,7 @@ func extent(ctx context.Context, s *dohost.Storage) (noteRow, error) {
 	return row.Value, err
 }
 
-// All yields the messages that q selects, by their places: of all, or of those in the index that q names.
+// All yields the messages that q selects, by their places: of all messages, or of those in the index that q names.
 func (t *transcript) All(
 	ctx context.Context, s *dohost.Storage, q *dohost.Query[messageRow],
 ) iter.Seq2[dohost.Row[messageRow], error] {
@@ -79,7 +79,7 @@ func (t *transcript) Last(
 	return last, false, nil
 }
 
-// Get returns the message of an id.
+// Get returns the message with an id.
 func (t *transcript) Get(ctx context.Context, s *dohost.Storage, id string) (row messageRow, ok bool, err error) {
 	found, ok, err := t.rows.Get(ctx, s, id)
 	if err != nil || !ok {
@@ -92,8 +92,8 @@ func (t *transcript) Get(ctx context.Context, s *dohost.Storage, id string) (row
 	return found.Value, true, nil
 }
 
-// Put writes a message in place of old, if that has a place. One that would stand below the floor is
-// forgotten already.
+// Put writes a message in place of old, if that has a place. A message below the floor is already deleted, and not
+// written.
 func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messageRow) error {
 	x, err := extent(ctx, s)
 	switch {
@@ -114,7 +114,7 @@ func (t *transcript) Put(ctx context.Context, s *dohost.Storage, old, row messag
 	})
 }
 
-// Delete forgets messages: each row that is there.
+// Delete deletes messages and their rows.
 func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...string) error {
 	if len(ids) == 0 {
 		return nil
@@ -140,7 +140,7 @@ func (t *transcript) Delete(ctx context.Context, s *dohost.Storage, ids ...strin
 	})
 }
 
-// Trim forgets the oldest messages, but for so many. left says that there are rows for sweep.
+// Trim deletes all but the newest keep messages. left reports whether there are rows for sweep.
 func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (left bool, err error) {
 	x, err := extent(ctx, s)
 	if err != nil || x.Count <= keep {
@@ -161,7 +161,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 			}
 		}
 		x.Count = keep
-		if x.Count == 0 && x.Floor == 0 { // for which a full disk has no room
+		if x.Count == 0 && x.Floor == 0 { // even a full disk has space for a deletion
 			_, err := notes.Delete(ctx, s, extentNote)
 			return err
 		}
@@ -169,7 +169,7 @@ func (t *transcript) Trim(ctx context.Context, s *dohost.Storage, keep uint64) (
 	})
 }
 
-// End is the place behind all others.
+// End returns the place after all others.
 func (t *transcript) End(ctx context.Context, s *dohost.Storage) (uint64, error) {
 	last, ok, err := t.Last(ctx, s, dohost.Query[messageRow]{})
 	if err != nil || ok {
@@ -179,5 +179,5 @@ func (t *transcript) End(ctx context.Context, s *dohost.Storage) (uint64, error)
 	return placeBeyond(x.Floor), err
 }
 
-// placeBeyond is where the next one stands that comes, as opposed to replies to the one before.
+// placeBeyond returns the next place for a message that is not a reply to the one at place.
 func placeBeyond(place uint64) uint64 { return place + placeStep - place%placeStep }

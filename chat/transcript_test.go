@@ -29,8 +29,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the server says in testdata/transcripts")
 
-// transcripts are conversations. A line is something that happens, or (a>) a frame that a client sends;
-// below it is (a<) what its server sends thereupon to each client, which -update writes:
+// transcripts are conversations. A line is an event, or (a>) a frame that a client sends; below it are (a<) the frames
+// that its server then sends to each client, written by -update:
 //
 //	debounce                 the class answers when nothing has come for a while
 //	a connects               and a is cut, and comes back by connecting again
@@ -40,7 +40,7 @@ var update = flag.Bool("update", false, "rewrite what the server says in testdat
 //	time passes              five seconds
 const transcripts = "testdata/transcripts/*.txt"
 
-// prompter has parrots say what lines tell.
+// prompter makes parrots say the words in the lines of a transcript.
 type prompter struct {
 	lines chan string
 	calls int
@@ -88,15 +88,15 @@ func (p *prompter) class(o *chat.Options) dohost.Class {
 	}}, o)
 }
 
-// stage is where a conversation is played.
+// stage is the test environment of a conversation.
 type stage struct {
 	h     *dohosttest.Host
 	model *prompter
-	ids   map[string]string // that the server has made, as they are written
+	ids   map[string]string // written forms of the ids made by the server
 
 	mu      sync.Mutex                 // guards the rest
-	sockets map[string]*websocket.Conn // of clients that are there
-	heard   map[string][]string        // by client, since it was last taken
+	sockets map[string]*websocket.Conn // of connected clients
+	heard   map[string][]string        // by client, since the last line
 }
 
 func (s *stage) connect(ctx context.Context, name string) error {
@@ -120,7 +120,7 @@ func (s *stage) connect(ctx context.Context, name string) error {
 	return nil
 }
 
-// set takes note of a client's connection, or that it has none, and returns the one before.
+// set records a client's connection, or nil, and returns the previous one.
 func (s *stage) set(name string, ws *websocket.Conn) (before *websocket.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *stage) set(name string, ws *websocket.Conn) (before *websocket.Conn) {
 	return before
 }
 
-// hear takes note of what a client hears over a connection, unless it was cut.
+// hear records a frame that a client receives over a connection, unless the connection was cut.
 func (s *stage) hear(name string, ws *websocket.Conn, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *stage) hear(name string, ws *websocket.Conn, what string) {
 
 var made = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}`)
 
-// written is a frame with the names of ids that the server has made.
+// written returns a frame with names in place of the ids made by the server.
 func (s *stage) written(f string) string {
 	return made.ReplaceAllStringFunc(f, func(id string) string {
 		if s.ids[id] == "" {
@@ -157,7 +157,7 @@ func (s *stage) written(f string) string {
 	})
 }
 
-// play has a line happen, and returns what the clients hear.
+// play executes a line, and returns the frames that the clients receive.
 func (s *stage) play(ctx context.Context, line string) (heard []string, err error) {
 	name, what, _ := strings.Cut(line, " ")
 	switch {
@@ -202,7 +202,7 @@ func (s *stage) play(ctx context.Context, line string) (heard []string, err erro
 	return heard, nil
 }
 
-// scenes are the transcripts, by file.
+// scenes returns the transcripts, by file.
 func scenes(t *testing.T) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob(transcripts)
@@ -223,7 +223,7 @@ func scenes(t *testing.T) map[string][]string {
 	return all
 }
 
-// TestTranscripts compares what clients are sent, and in which order, with what is written.
+// TestTranscripts compares the frames that clients receive, in order, with the transcripts.
 func TestTranscripts(t *testing.T) {
 	for file, want := range scenes(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestTranscripts(t *testing.T) {
 				}
 				for _, name := range []string{"a", "b", "c"} {
 					if ws := s.set(name, nil); ws != nil {
-						_ = ws.CloseNow() // whatever has become of it
+						_ = ws.CloseNow() // it may be closed already
 					}
 				}
 			})
@@ -277,8 +277,8 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestTranscriptsAreOfTheRealClients compares what clients send there with what the published ones were
-// recorded to send: nothing else, and all of it.
+// TestTranscriptsAreOfTheRealClients compares the client frames in the transcripts with recordings of the published
+// clients: both have the same kinds.
 func TestTranscriptsAreOfTheRealClients(t *testing.T) {
 	text, err := os.ReadFile("../e2e/testdata/chat.json")
 	if err != nil {

@@ -2,22 +2,21 @@ package chat
 
 import "time"
 
-// Recovery says how far a reply is gone on with that was cut off. The zero Recovery means the defaults.
+// Recovery bounds how often and how long an interrupted reply resumes. The zero Recovery means the defaults.
 type Recovery struct {
-	// Off ends a reply that was cut off, with what it has said, instead of going on with it.
+	// Off ends an interrupted reply with its present chunks instead of resuming it.
 	Off bool
-	// MaxAttempts is how often in a row a reply is gone on with that does not get any further. Zero means
-	// 5; negative, without bound.
+	// MaxAttempts bounds the attempts in a row that add no chunk. Zero means 5; negative means no bound.
 	MaxAttempts int
-	// Strict has MaxAttempts count all attempts, also those that got further.
+	// Strict makes MaxAttempts bound all attempts, including those that add chunks.
 	Strict bool
-	// NoProgress is for how long that may go on. Zero means 5 min; negative, without bound.
+	// NoProgress bounds the time without a new chunk. Zero means 5 min; negative means no bound.
 	NoProgress time.Duration
-	// MaxWork is how many chunks a reply may have in its log beyond those of its first run. Zero means
-	// 10,000; negative, without bound.
+	// MaxWork bounds the chunks in the log of a reply beyond those of its first run. Zero means 10,000; negative means no
+	// bound.
 	MaxWork int
-	// Apology is what clients are told of a reply that was given up. Empty means a sentence that says
-	// that it was interrupted and could not be gone on with.
+	// Apology is the error that clients receive when a reply is given up. Empty means a sentence that says that the
+	// assistant was interrupted and could not recover.
 	Apology string
 }
 
@@ -37,36 +36,35 @@ func (r Recovery) withDefaults() Recovery {
 	return r
 }
 
-// runs is what is known of the runs of a reply's handler.
+// runs has the counters of a reply's runs.
 type runs struct {
-	Begun    int    // all of them, the first included
-	Idle     int    // attempts in a row that have added nothing, the one that is about to begin included
+	Begun    int    // runs, including the first, and an attempt given up
+	Idle     int    // attempts in a row without a new chunk, including the next one
 	Chunks   uint64 // in the log when the last attempt began
-	First    uint64 // chunks that the first run has left
-	IdleFrom int64  // when the first of those that have added nothing began, in ms
-	Severed  int    // those whose model was cut off by its provider
+	First    uint64 // chunks of the first run
+	IdleFrom int64  // start of the first attempt without a new chunk, in ms
+	Severed  int    // runs interrupted by the model's provider
 }
 
-// verdict is what is to be done about a reply that was cut off.
+// verdict is the decision about an interrupted reply.
 type verdict int
 
 const (
 	goOn   verdict = iota // call the handler again
-	park                  // somebody else is to act: what was said is the reply
-	giveUp                // it has gone on for too long
-	keep                  // recovery is off: what was said is the reply
+	park                  // a client must act: the chunks so far are the reply
+	giveUp                // a bound of Recovery is exceeded
+	keep                  // recovery is off: the chunks so far are the reply
 )
 
-// Reasons of giving up, as the wire's original has them.
+// Reasons for giving up, in the words of @cloudflare/ai-chat.
 const (
 	tooMuchWork  = "work_budget_exceeded"
 	noProgress   = "no_progress_timeout"
 	tooManyTries = "max_attempts_exceeded"
 )
 
-// cut counts an attempt at going on with a reply that was cut off with so many chunks in its log, and
-// decides about it. waits says that what it has said ends with calls that a client is to answer: nobody
-// is to blame for how long that takes.
+// cut counts an attempt to resume an interrupted reply with so many chunks in its log, and decides about it. waits
+// reports that the reply ends with calls that wait for a client: their time does not count as lack of progress.
 func (r *runs) cut(rules Recovery, chunks uint64, waits bool, now time.Time) (v verdict, why string) {
 	if r.Begun == 1 {
 		r.First = chunks

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestVerdictOfRecovery is the table of what becomes of replies that were cut off, attempt after attempt.
-// A step is how many chunks its log had then, and how long after the first cut that was.
+// TestVerdictOfRecovery is the table of verdicts about interrupted replies, attempt after attempt. A step has the
+// number of chunks in the log, and the time since the first interruption.
 func TestVerdictOfRecovery(t *testing.T) {
 	type cut struct {
 		chunks uint64
@@ -30,7 +30,7 @@ func TestVerdictOfRecovery(t *testing.T) {
 		name  string
 		rules Recovery
 		cuts  []cut
-		want  string // the verdicts, run together
+		want  string // the concatenated verdicts
 	}{
 		{"before the first chunk", Recovery{}, []cut{{}}, "goOn1"},
 		{"five times nothing", Recovery{}, still(6, time.Second), "goOn1 goOn2 goOn3 goOn4 goOn5 giveUp max_attempts_exceeded"},

@@ -24,7 +24,7 @@ func talk(t *testing.T, class dohost.Class, f func(t *testing.T, ctx context.Con
 	})
 }
 
-// come has a client connected, which has heard that it missed nothing.
+// come connects a client that has nothing to resume.
 func come(t *testing.T, h *dohosttest.Host, name string) *reader {
 	t.Helper()
 	r := newReader(h, polly, name)
@@ -35,7 +35,7 @@ func come(t *testing.T, h *dohosttest.Host, name string) *reader {
 	return r
 }
 
-// hears takes frames until one is wanted, and returns that.
+// hears receives frames until one is wanted, and returns it.
 func (r *reader) hears(t *testing.T, wanted func(frame) bool) frame {
 	t.Helper()
 	for {
@@ -62,7 +62,7 @@ func (r *reader) begins(t *testing.T, request string) {
 	r.hears(t, func(f frame) bool { return f.ID == request && strings.Contains(f.Body, "text-delta") })
 }
 
-// said is the stored conversation, a message to a line.
+// said returns the stored conversation, a message per line.
 func said(t *testing.T, h *dohosttest.Host) (lines []string) {
 	t.Helper()
 	err := parrots.Get(h, polly.Name).Do(t.Context(), func(ctx context.Context, p *parrot) error {
@@ -148,7 +148,7 @@ func TestRegenerate(t *testing.T) {
 	})
 }
 
-// What is wrong with a request is told to who has sent it.
+// The sender of an invalid request receives the error.
 func TestBadRequests(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -188,7 +188,7 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// A client that was cut off when a reply ended sees the end of it when it comes back.
+// A client that was disconnected at the end of a reply sees the end when it reconnects.
 func TestComesBackAfterTheEnd(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -210,8 +210,8 @@ func TestComesBackAfterTheEnd(t *testing.T) {
 	})
 }
 
-// One that comes in the middle is shown what was said, and then what follows; who has not asked for that
-// yet gets nothing of it.
+// A client that connects during a reply receives the replay, then the live chunks. Before it asks for the replay it
+// receives no chunks.
 func TestComesInTheMiddle(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 4}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -237,7 +237,7 @@ func TestComesInTheMiddle(t *testing.T) {
 	})
 }
 
-// What a client has of a reply that is being made is less than the server has.
+// A client's copy of the running reply is shorter than the server's.
 func TestPartialOfAClient(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
@@ -258,8 +258,8 @@ func TestPartialOfAClient(t *testing.T) {
 	})
 }
 
-// What was said is shown once, however often a client asks for it over one connection, and an answer to
-// what has ended is none to what goes on.
+// A reply is replayed once per connection, however often the client asks, and the answer about an ended reply does not
+// affect the running one.
 func TestAsksTwiceForWhatWasSaid(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 6}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
@@ -310,7 +310,7 @@ func TestGetMessages(t *testing.T) {
 	})
 }
 
-// TestClientsDoNotGetTextsOfFailures has replies that fail with texts that are not for clients. The program gets them.
+// TestClientsDoNotGetTextsOfFailures checks replies that fail with texts for the program, and not for clients.
 func TestClientsDoNotGetTextsOfFailures(t *testing.T) {
 	failures := []error{
 		errors.New("dial 10.0.0.5: Hunter2"),
@@ -345,7 +345,7 @@ func TestClientsDoNotGetTextsOfFailures(t *testing.T) {
 	})
 }
 
-// A handler that fails ends its reply; who asks afterwards is told, until there is another request.
+// A handler that fails ends its reply. Clients that ask later get the failure, until there is another request.
 func TestReplyThatFails(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
@@ -375,7 +375,7 @@ func TestReplyThatFails(t *testing.T) {
 		}
 		wants(t, "said", said(t, h), "user: count", "assistant: 1.0 1.1")
 		r.ask(ctx, "two", "count", nil)
-		late.begins(t, "two") // it sees that as it comes, although it has asked for the one that has failed
+		late.begins(t, "two") // it receives the chunks live, although it has asked for the failed reply
 		late.end(t, "two")
 		late.leave()
 		r.end(t, "two")

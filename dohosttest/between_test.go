@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestPointsBetweenLives looks for the points of a record that no incarnation waits for:
-// of one that was fenced when it had handed its writes over, and of an import.
+// TestPointsBetweenLives finds the points of records without an incarnation: after a fence
+// of a committed segment, and of an import.
 func TestPointsBetweenLives(t *testing.T) {
 	s := doing(put)
 	base := s.try(t, new(atomic.Int64), diskFirst, nil)
@@ -50,7 +50,7 @@ func TestPointsBetweenLives(t *testing.T) {
 	}
 }
 
-// TestPointsOfRecordsAreCounted has an event that two records come from.
+// TestPointsOfRecordsAreCounted has an event with two records.
 func TestPointsOfRecordsAreCounted(t *testing.T) {
 	s := doing(func(ctx context.Context, t *thing) error {
 		return errors.Join(put(ctx, t), dohost.Sleep(ctx, time.Second), dohost.Put(ctx, t.st.Storage(), "k", 2))
@@ -68,7 +68,7 @@ func TestPointsOfRecordsAreCounted(t *testing.T) {
 	}
 }
 
-// between are the points of no incarnation.
+// between lists the points of no incarnation.
 func between(tr *trial) string {
 	var at []string
 	for _, p := range tr.points {

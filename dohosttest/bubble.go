@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// stuckAfter is for how long nothing may move, by the real clock, before a bubble is
-// given up.
+// stuckAfter is how long nothing may move, by the real clock, before a bubble is given up.
 var stuckAfter = 20 * time.Second
 
 var errStuck = errors.New("nothing has moved")
 
-// bubble runs f in a bubble of virtual time. Its error says what is wrong with the
-// bubble itself: goroutines that were left behind, or that wait for what virtual time
-// does not know of, as a real socket. moved counts the steps of what runs in it.
+// bubble runs f in a bubble of virtual time. Its error is a fault of the bubble itself:
+// leaked goroutines, or goroutines that wait for something outside of virtual time, such as
+// a real socket. moved counts the steps of the code in the bubble.
 func bubble(t *testing.T, moved *atomic.Int64, f func(t *testing.T)) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -52,8 +51,8 @@ func bubble(t *testing.T, moved *atomic.Int64, f func(t *testing.T)) error {
 	}
 }
 
-// left returns the stacks of the goroutines in bubbles, but for those that ended ones
-// consist of.
+// left returns the stacks of the goroutines in bubbles, except the goroutines of ended
+// bubbles themselves.
 func left() (stacks []string) {
 	buf := make([]byte, 1<<20)
 	for s := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {

@@ -16,63 +16,62 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Scenario is something that clients do with objects, and what must be true after it.
-// It is run many times, so nothing may be left of a run: what Run and Check share with
-// the classes is among Services, or is made anew by Reset.
+// Scenario is a workload of clients on objects, with a condition that must hold after it.
+// It runs many times, so a run must leave nothing: state that Run and Check share with the
+// classes is among Services, or Reset makes it anew.
 type Scenario struct {
-	// Classes are those of the objects.
+	// Classes are the classes of the objects.
 	Classes []dohost.Class
-	// Run is what a client does. ctx ends when the run is given up. In a run in which
-	// something was ended, by the test or by Run itself, [dohost.ErrFenced] by that and [dohost.ErrClosed] are what a client
-	// may well get, and Check has to make sense of what is there; every other error is a
-	// failure. Clients beside the first are started with [Host.Client]: Run is over when they
-	// are, and their errors count like its own.
+	// Run is the work of a client. ctx ends when the run is given up. After the test or Run
+	// has ended something, clients may get [dohost.ErrFenced] and [dohost.ErrClosed] from
+	// that ending, and Check must accept the resulting state; every other error is a
+	// failure. [Host.Client] starts further clients: Run lasts until they have returned,
+	// and their errors count like those of Run.
 	Run func(ctx context.Context, h *Host) error
-	// Check says what is wrong, when recovery has come to rest. It is asked twice: of the
-	// objects as they are, and of incarnations that know only what the store has.
+	// Check returns an error if the state is wrong after recovery. It is called twice: for
+	// the present incarnations, and for new ones that know only the store.
 	Check func(ctx context.Context, h *Host) error
-	// Services are the doubles that begin anew with every run.
+	// Services are doubles that start empty in every run.
 	Services []*Service
 	// Reset, if set, is called before every run.
 	Reset func()
-	// Options are those of the host. FS and Chaos are the test's.
+	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
-	// Settle, if set, is the time after Run that a scenario is given whose alarms never
-	// end. Else a run is over when no alarm is set and no event goes on.
+	// Settle, if set, is how long the run lasts after Run, for a scenario with alarms that
+	// never end. Otherwise a run ends when no alarm is set and no event runs.
 	Settle time.Duration
-	// Within is how long Run may take, and the rest after it. Zero means a day each.
+	// Within is the limit for Run, and for the time to rest after it. Zero means a day each.
 	Within time.Duration
-	// Places are those at which incarnations are ended; nil means all, as eviction.Places
+	// Places are the places where incarnations are ended; nil means all, as eviction.Places
 	// lists them.
 	Places []string
 	// Pairs is how many pairs of endings are tried: the second at a point of the recovery
-	// from the first. They are drawn by Seed where there are more.
+	// from the first. If there are more pairs, Seed draws them.
 	Pairs int
 	// Seed draws the pairs.
 	Seed uint64
-	// Batched has a second pass in which the disk is slow: all that waits to be written
-	// becomes one record.
+	// Batched adds a second pass with a slow disk: all waiting writes become one record.
 	Batched bool
 }
 
 var replayFlag = flag.String("dohosttest.replay", "", "run a scenario once, as a line of a failure says")
 
-// maxReported is of how many points the failures are told in full.
+// maxReported is the number of points that are reported in full.
 const maxReported = 3
 
-// maxFailures is after how many failures no more points are tried: there is nothing more to learn.
+// maxFailures is the number of failures after which EveryPoint stops: more would teach nothing.
 const maxFailures = 50
 
-// EveryPoint runs a scenario untouched, and counts the points at which an incarnation
-// can end; then it runs it again for every point and way of ending: the incarnation is
+// EveryPoint runs a scenario untouched, and counts the points where an incarnation can end.
+// Then it runs the scenario again for every point and way of ending: the incarnation is
 // fenced, its object crashes, or the whole process ends there and starts again. Each run
-// goes on until recovery has come to rest, and is checked.
+// continues until recovery is at rest, and is checked.
 //
 // It fails t if a check fails; and also if there are no points or no check, if two
-// untouched runs pass different points, if a run does not come to the point that it was
-// to be ended at, if it does not come to rest, or leaves a goroutine behind. A failure
-// names the point, with class, event and line, tells what happened around it, and ends
-// with a line that replays just that. After fifty failures no more points are tried.
+// untouched runs pass different points, if a run does not reach the point of its ending,
+// does not come to rest, or leaks a goroutine. A failure names the point, with class, event
+// and line, lists the events around it, and ends with a line that replays only that run.
+// After fifty failures EveryPoint tries no more points.
 //
 // Run one EveryPoint in a test: the line names the test.
 func EveryPoint(t *testing.T, s Scenario) {
@@ -101,9 +100,9 @@ type failure struct {
 type trial struct {
 	w      *world
 	points []Point // before the check
-	since  []Point // of those, after the first strike, in the order of the run
+	since  []Point // those after the first strike, in the order of the run
 	took   time.Duration
-	ops    atomic.Int64 // of a simulation, that succeeded
+	ops    atomic.Int64 // successful operations of a simulation
 	err    error
 }
 
@@ -153,7 +152,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 	return tr
 }
 
-// run does what a client does, with a limit in virtual time.
+// run runs the scenario's Run, with a limit in virtual time.
 func (s *Scenario) run(h *Host) error {
 	limit := cmp.Or(s.Within, longestRest)
 	late := time.AfterFunc(limit, func() {
@@ -170,14 +169,14 @@ func (s *Scenario) run(h *Host) error {
 	return nil
 }
 
-// excuses says whether a client may end with an error, since something was ended.
+// excuses reports whether a client may fail with err because the test has ended something.
 func (w *world) excuses(err error) (excused bool) {
 	w.atRest(func() { excused = len(w.struck) > 0 || w.disturbed })
 	return excused && byEnding(err)
 }
 
-// byEnding says whether a call failed since the test has ended something, and not by the
-// object's own fault: a panic, say.
+// byEnding reports whether a call failed because the test has ended something, and not by
+// the object's own fault, such as a panic.
 func byEnding(err error) bool {
 	if f, ok := errors.AsType[*dohost.Fenced](err); ok {
 		switch f.Reason {
@@ -192,7 +191,7 @@ func byEnding(err error) bool {
 	return errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed)
 }
 
-// unreached is the error of a run that did not come to where it was to be ended.
+// unreached returns an error if the run did not reach the point of its next ending.
 func (w *world) unreached(plan []strike) error {
 	if len(w.struck) >= len(plan) || w.failed != nil {
 		return nil
@@ -206,7 +205,7 @@ func (w *world) unreached(plan []strike) error {
 	return fmt.Errorf("%w: %v was not reached; the object has %d points in this run", errNotDeterministic, s.Point, n)
 }
 
-// explore is EveryPoint without a word.
+// explore is EveryPoint without output.
 func explore(t *testing.T, s *Scenario) *report {
 	begun := time.Now()
 	r := &report{Runs: map[Way]int{}}
@@ -238,7 +237,7 @@ func explore(t *testing.T, s *Scenario) *report {
 	return r
 }
 
-// explorer goes through the points of a scenario in one order of the disk.
+// explorer tries the points of a scenario in one order of the disk.
 type explorer struct {
 	t     *testing.T
 	s     *Scenario
@@ -246,8 +245,8 @@ type explorer struct {
 	order order
 	moved *atomic.Int64
 	base  *trial
-	after []second // pairs that there are
-	stuck bool     // a bubble is; it may disturb those after it
+	after []second // all pairs
+	stuck bool     // a bubble is stuck; it may disturb later ones
 }
 
 // second is an ending and a point of the recovery from it.
@@ -260,7 +259,7 @@ func (x *explorer) fail(tr *trial, plan []strike, err error) {
 	x.r.Failures = append(x.r.Failures, failure{plan, tr.w.struck, x.order == diskLast, err, tr.w.log.about(len(plan) > 0)})
 }
 
-// untouched runs the scenario twice, with nothing ended.
+// untouched runs the scenario twice, without endings.
 func (x *explorer) untouched() bool {
 	x.base = x.s.try(x.t, x.moved, x.order, nil)
 	if x.base.err != nil {
@@ -290,7 +289,7 @@ func (x *explorer) untouched() bool {
 	return true
 }
 
-// differ says where two runs part.
+// differ returns an error with the first difference of two runs.
 func differ(a, b []Point) error {
 	for i := range max(len(a), len(b)) {
 		was, is := "the end", "the end"
@@ -307,8 +306,8 @@ func differ(a, b []Point) error {
 	return nil
 }
 
-// waysAt are the ways in which a run is ended at a point. Where something is written and
-// not synced, a process that ends may leave it or not.
+// waysAt returns the ways to end a run at a point. Where writes are not synced yet, an
+// ending process may keep or lose them.
 func waysAt(p Point) []Way {
 	ws := []Way{Fence, Crash, PowerCut}
 	if p.Place == "sync" {
@@ -340,7 +339,7 @@ func (x *explorer) singles() {
 	}
 }
 
-// over says that no more points are to be tried.
+// over reports whether to stop.
 func (x *explorer) over() bool { return x.stuck || len(x.r.Failures) >= maxFailures }
 
 func (x *explorer) note(tr *trial, plan []strike) {
@@ -359,7 +358,7 @@ func (x *explorer) note(tr *trial, plan []strike) {
 	}
 }
 
-// bill compares a run with the untouched one.
+// bill compares a run with the untouched run.
 func (tr *trial) bill(base *trial) Bill {
 	b := Bill{Events: tr.w.events - base.w.events, Lives: tr.w.lives - base.w.lives, Time: tr.took - base.took}
 	for _, s := range tr.w.services {

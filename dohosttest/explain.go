@@ -12,7 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// text is a failure as a person reads it. The picture goes to the folder dir.
+// text formats a failure for a person. It writes the picture to the folder dir.
 func (v *verdict) text(test, dir string) string {
 	if v.bad == nil {
 		return v.err.Error()
@@ -33,7 +33,7 @@ func (v *verdict) text(test, dir string) string {
 	return b.String()
 }
 
-// explain says how far the model can follow the history, and draws it.
+// explain prints how far the model can follow the history, and draws it.
 func (h *history) explain(dir string) string {
 	m, ops := h.x.model(), h.operations()
 	_, info := porcupine.CheckOperationsVerbose(m, ops, h.x.patience)
@@ -61,7 +61,7 @@ func (h *history) explain(dir string) string {
 	return b.String()
 }
 
-// goesAway says that go test removes the picture, if it does.
+// goesAway returns a note if go test removes the picture.
 func goesAway() string {
 	if f := flag.Lookup("test.artifacts"); f != nil && f.Value.String() == "true" {
 		return ""
@@ -76,8 +76,8 @@ func longestOf(orders [][]porcupine.Operation) []porcupine.Operation {
 	})
 }
 
-// follow goes through the longest order that the model knows of, and tells why none of
-// the calls that are left can be next.
+// follow prints the longest order that the model accepts, and the reason why none of the
+// remaining calls can be next.
 func (h *history) follow(all, longest []porcupine.Operation) string {
 	var b strings.Builder
 	s := h.x.init()

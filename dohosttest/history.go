@@ -15,16 +15,16 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// history is one run of a workload: what its clients saw, in order. It is written at a
-// standstill, so the order is that of the run, though many things happen at one instant.
+// history is one run of a workload, as its clients saw it. It is written at a standstill,
+// so it has the order of the run, although many events have the same time.
 type history struct {
 	x      *workload
 	part   part
 	w      *world
-	calls  []*call // by client, in the order in which it makes them
+	calls  []*call // by client, in the client's order
 	events []event
-	calm   bool // nothing is ended any more
-	drawn  int  // endings, those that part leaves out included
+	calm   bool // no more endings
+	drawn  int  // endings, including those that part omits
 	err    error
 }
 
@@ -34,22 +34,22 @@ type call struct {
 	in    any
 	pause time.Duration // before it
 	fate  fate
-	out   any   // if it is answered
-	err   error // if it is not
-	began int   // where it is among the events
+	out   any   // if answered
+	err   error // if not answered
+	began int   // index in events
 	ended int
 }
 
-// callName is the number of a client, and that of a call among the client's; both from 0.
+// callName is the number of a client, and the number of its call; both from 0.
 type callName struct{ client, n int }
 
-// fate is what came of a call.
+// fate is the result of a call.
 type fate int
 
 const (
 	notMade  fate = iota
 	answered      // with out
-	unknown       // it may have taken effect, or may yet
+	unknown       // it may have taken effect, or may yet do so
 	leftOut       // it did not run
 )
 
@@ -61,11 +61,11 @@ type event struct {
 	strike int   // index of the ending
 }
 
-// instants is among how many milliseconds a pause is drawn: few, so that clients meet
-// at the same one.
+// instants bounds the milliseconds of a drawn pause: with few values, clients often act at
+// the same instant.
 const instants = 3
 
-// try makes the history of a part of the workload.
+// try runs a part of the workload, and returns its history.
 func (x *workload) try(t *testing.T, p part) *history {
 	if x.reset != nil {
 		x.reset()
@@ -89,7 +89,7 @@ func (x *workload) try(t *testing.T, p part) *history {
 	return h
 }
 
-// live is what happens in the history's world.
+// live runs the clients of the history, inside its world.
 func (h *history) live(_ context.Context, host *Host) error {
 	var clients []*Client
 	for n := range h.part.clients {
@@ -114,7 +114,7 @@ func (h *history) live(_ context.Context, host *Host) error {
 	return host.Client(func(ctx context.Context) error { return h.client(ctx, host, h.part.clients) }).Wait()
 }
 
-// client makes the calls of a client. A call that is left out leaves its time behind.
+// client makes the calls of a client. It waits the pause of an omitted call, too.
 func (h *history) client(ctx context.Context, host *Host, n int) error {
 	for _, c := range h.calls[n*h.part.calls : (n+1)*h.part.calls] {
 		time.Sleep(c.pause)
@@ -131,7 +131,7 @@ func (h *history) client(ctx context.Context, host *Host, n int) error {
 	return nil
 }
 
-// make makes a call, and notes when it began and ended.
+// make makes a call, and records its beginning and its end.
 func (h *history) make(ctx context.Context, host *Host, c *call) error {
 	h.note(ctx, runtime.PlaceSend, func() { c.began = h.add(event{call: c}) })
 	out, err := h.x.do(ctx, host, c.in)
@@ -149,19 +149,19 @@ func (h *history) make(ctx context.Context, host *Host, c *call) error {
 	return nil
 }
 
-// note does f at a standstill, in the client's turn.
+// note calls f at a standstill, at the client's step.
 func (h *history) note(ctx context.Context, p runtime.Place, f func()) {
 	h.w.sched.ask(&grant{point: runtime.Point{Place: p, Ctx: ctx}, do: f})
 }
 
-// add returns where the event is.
+// add appends an event, and returns its index.
 func (h *history) add(e event) int {
 	e.after = time.Since(h.w.began)
 	h.events = append(h.events, e)
 	return len(h.events) - 1
 }
 
-// fateOf says what came of a call that ended with err, or what is wrong with the workload.
+// fateOf classifies a call that ended with err, or returns a fault of the workload.
 func fateOf(err error) (fate, error) {
 	if err == nil {
 		return answered, nil
@@ -181,7 +181,7 @@ func fateOf(err error) (fate, error) {
 	return unknown, fmt.Errorf("the method returned an error, which is an answer, so Do has to say it in Out: %w", err)
 }
 
-// chance is the world's: a pure function of the seed and the point.
+// chance is the chance of the world: a pure function of the seed and the point.
 func (h *history) chance(p Point) Way {
 	if h.calm {
 		return None
@@ -199,7 +199,7 @@ func (h *history) chance(p Point) Way {
 	return way
 }
 
-// differAt says where two histories of one part part.
+// differAt returns an error with the first difference of two histories of one part.
 func differAt(a, b *history) error {
 	for i := range max(len(a.events), len(b.events)) {
 		was, is := "the end", "the end"
@@ -248,8 +248,8 @@ func (h *history) overlaps() (n int) {
 	return n
 }
 
-// table is the history as a person reads it: a line for each event, and a column for
-// each client.
+// table formats the history for a person: a line for each event, and a column for each
+// client.
 func (h *history) table() string {
 	var b strings.Builder
 	columns := map[int]int{}
@@ -280,7 +280,7 @@ func (h *history) table() string {
 	return b.String()
 }
 
-// tell is an event in a line.
+// tell formats an event as a line.
 func (h *history) tell(e event) string {
 	if e.call == nil {
 		s := h.w.struck[e.strike]

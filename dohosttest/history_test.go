@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// howHistories tells the child of TestHistoryLineReplays what it is.
+// howHistories selects the test that a child of TestHistoryLineReplays runs.
 const howHistories = "histories"
 
 // TestTornPurseHistories fails in the child of TestHistoryLineReplays, and is empty
@@ -42,7 +42,7 @@ func TestTornPurseHistories(t *testing.T) {
 	})
 }
 
-// TestHistoryLineReplays takes the line from a failure, and meets the same history.
+// TestHistoryLineReplays runs the line from a failure, which must repeat the history.
 func TestHistoryLineReplays(t *testing.T) {
 	const run = "-test.run=^TestTornPurseHistories$"
 	history := regexp.MustCompile(`(?s)seed \d+: no order.*?picture: `)

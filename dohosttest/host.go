@@ -15,23 +15,22 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Host is a host in a test's own time, on a file system in memory. It stands for one
-// process after the other: a stub of [dohost.Namespace.Get] finds the one of the moment,
-// and a call that comes while there is none waits. Its methods may be called from any
-// goroutine of the test, but not from an object's code.
+// Host is a host in virtual time, on a file system in memory. It represents a sequence of
+// processes: a stub of [dohost.Namespace.Get] reaches the present process, and a call
+// between two processes waits. Its methods may be called from any goroutine of the test,
+// but not from an object's code.
 type Host struct{ w *world }
 
 // Runtime makes Host a [dohost.Locator].
 func (h *Host) Runtime() *runtime.Host { return h.Host().Runtime() }
 
-// Host returns the dohost.Host of the moment, to export, import, list or serve HTTP
-// with.
+// Host returns the present dohost.Host, to export, import, list or serve HTTP with.
 func (h *Host) Host() *dohost.Host {
 	h.w.mustGoOn()
 	return h.w.seat.get().host
 }
 
-// Evict ends the object's incarnation, if it has one, and says whether it had.
+// Evict ends the object's incarnation, and reports whether there was one.
 func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
 	h.w.atRest(func() {
 		h.w.log.note(id, "evicted by the test")
@@ -41,8 +40,8 @@ func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
 	return had
 }
 
-// EvictAll ends every incarnation, by a fence: what comes next knows what was handed
-// over, and nothing else.
+// EvictAll ends every incarnation, by a fence: the next incarnations know the committed
+// writes, and nothing else.
 func (h *Host) EvictAll() {
 	h.w.atRest(func() {
 		var ids []dohost.ID
@@ -56,13 +55,13 @@ func (h *Host) EvictAll() {
 	})
 }
 
-// Crash ends the process in the middle of what it does, by a power cut: what was not
-// synced is lost, and the next process begins on the rest. Callers get
-// [dohost.ErrFenced] or [dohost.ErrClosed].
+// Crash ends the process at its present step, by a power cut: unsynced writes are lost, and
+// the next process starts with the rest. Callers get [dohost.ErrFenced] or
+// [dohost.ErrClosed].
 func (h *Host) Crash() { h.end(PowerCut) }
 
-// Kill ends the process as SIGKILL does: the next begins on all that was written, synced
-// or not. Callers get what they get of a Crash.
+// Kill ends the process as SIGKILL does: the next one starts with all writes, synced or
+// not. Callers get the same errors as from Crash.
 func (h *Host) Kill() { h.end(Kill) }
 
 func (h *Host) end(w Way) {
@@ -73,15 +72,15 @@ func (h *Host) end(w Way) {
 	})
 }
 
-// Restart closes the process in good order and begins the next, with the classes that
-// are given, as a newer version of the program would; none mean the same as before.
-// After a failed sync it begins on what was synced, on a disk that works. Its error is
-// that of [dohost.Host.Close].
+// Restart closes the process in good order and starts the next one with the given classes,
+// as a newer version of the program would; without classes, it keeps the present ones.
+// After a failed sync the next process starts with the synced writes, on a disk that works.
+// The error is that of [dohost.Host.Close].
 func (h *Host) Restart(classes ...dohost.Class) error {
 	var old *process
 	h.w.atRest(func() {
 		old = h.w.seat.down()
-		if len(classes) > 0 { // also if it is killed while it closes
+		if len(classes) > 0 { // also if a kill interrupts the closing
 			h.w.classes = classes
 		}
 		h.w.log.note(dohost.ID{}, "restart by the test")
@@ -90,7 +89,7 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 	err := old.host.Close()
 	h.w.atRest(func() {
 		if h.w.seat.proc != old {
-			return // it has ended otherwise meanwhile
+			return // a kill or a crash has ended it
 		}
 		old.ended = true
 		close(old.gone)
@@ -104,8 +103,8 @@ func (h *Host) Restart(classes ...dohost.Class) error {
 	return err
 }
 
-// FailSync lets the disk of this process fail from the next sync on with err: the store
-// fails then, and with it the process, which Restart follows by another.
+// FailSync makes the disk of this process fail with err, from the next sync on. The failed
+// store ends the process; call Restart for the next one.
 func (h *Host) FailSync(err error) {
 	h.w.atRest(func() {
 		h.w.seat.proc.fs.FailSyncs(err)
@@ -113,18 +112,18 @@ func (h *Host) FailSync(err error) {
 	})
 }
 
-// Advance lets time pass, and with it whatever is due.
+// Advance lets time pass, and with it all timers that are due.
 func (h *Host) Advance(d time.Duration) {
 	time.Sleep(d)
-	h.w.atRest(func() {}) // others may have woken at the same moment
+	h.w.atRest(func() {}) // other goroutines may have woken at the same moment
 }
 
-// longestRest is how long [Host.Rest] waits, unless it is told otherwise.
+// longestRest is the default limit of [Host.Rest].
 const longestRest = 24 * time.Hour
 
-// Rest lets time pass until nothing is left to do: no event queued, running or
-// suspended, no alarm set, nothing undurable. Its error says what still goes on after
-// within, or after a day if that is zero.
+// Rest lets time pass until the host is idle: no event queued, running or suspended, no
+// alarm set, nothing undurable. After within, or after a day if within is zero, it returns
+// an error that lists the remaining work.
 func (h *Host) Rest(within time.Duration) error {
 	if within == 0 {
 		within = longestRest
@@ -150,7 +149,7 @@ func (h *Host) Rest(within time.Duration) error {
 	}
 }
 
-// busy says what goes on.
+// busy lists the remaining work.
 func (h *Host) busy(now runtime.Work) string {
 	var what []string
 	if now.Alarms > 0 {
@@ -167,29 +166,29 @@ func (h *Host) busy(now runtime.Work) string {
 	return strings.Join(what, "; ")
 }
 
-// Log tells what has happened so far: points, incarnations, alarms, errors.
+// Log returns the points, incarnations, alarms and errors so far.
 func (h *Host) Log() string { return h.w.log.String() }
 
-// pause lets the other clients that wake at the same moment begin in their order.
+// pause lets other clients that wake at the same moment start in their order.
 func (w *world) pause(ctx context.Context) {
 	w.sched.ask(&grant{do: func() {}, client: clientOf(ctx)})
 }
 
-// atRest does f with everything at a standstill.
+// atRest calls f at a standstill.
 func (w *world) atRest(f func()) {
 	w.mustGoOn()
 	w.sched.ask(&grant{do: f, client: w.clients.here()})
 }
 
-// mustGoOn panics if the run is over. Its channels are those of a bubble that is gone,
-// and would end the test's process.
+// mustGoOn panics if the run is over. Its channels belong to a bubble that has ended, and
+// would end the test's process.
 func (w *world) mustGoOn() {
 	if w.over.Load() {
 		panic("dohosttest: the run of this Host is over; use the Host that the function is given")
 	}
 }
 
-// clientKey is the context key under which a client finds its number.
+// clientKey is the context key of a client's number.
 type clientKey struct{}
 
 func clientOf(ctx context.Context) int64 {
@@ -199,17 +198,17 @@ func clientOf(ctx context.Context) int64 {
 
 var errExited = errors.New("a client ended its goroutine instead of returning an error")
 
-// Client is something that goes on beside the rest of a scenario.
+// Client is a concurrent part of a scenario.
 type Client struct{ done chan error }
 
-// clients are those of a run.
+// clients has the clients of a run.
 type clients struct {
 	mu      sync.Mutex
 	all     []*Client
 	numbers map[string]int64 // by the goroutine's name in its stack
 }
 
-// add makes another, and numbers it.
+// add makes another client, and numbers it.
 func (cs *clients) add() (c *Client, number int64) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -218,7 +217,7 @@ func (cs *clients) add() (c *Client, number int64) {
 	return c, int64(len(cs.all))
 }
 
-// enter notes that this goroutine is the client's.
+// enter assigns this goroutine to the client.
 func (cs *clients) enter(number int64) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -228,23 +227,23 @@ func (cs *clients) enter(number int64) {
 	cs.numbers[goroutine()] = number
 }
 
-// here is the number of the client whose goroutine this is, or zero. What a client asks
-// of its Host has no context that would tell.
+// here returns the number of the client that this goroutine belongs to, or zero. Methods of
+// Host have no context that would have the number.
 func (cs *clients) here() int64 {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.numbers[goroutine()]
 }
 
-// goroutine names the one that calls it: the beginning of its stack.
+// goroutine returns the name of its caller's goroutine: the beginning of its stack.
 func goroutine() string {
 	var buf [64]byte
 	name, _, _ := strings.Cut(string(buf[:goruntime.Stack(buf[:], false)]), " [")
 	return name
 }
 
-// joinOthers waits for every client but the first two, which are the scenario and its
-// Run, and returns the errors that excuse does not.
+// joinOthers waits for every client but the first two, which are the scenario and its Run,
+// and returns the errors that excuse does not accept.
 func (cs *clients) joinOthers(excuse func(error) bool) error {
 	var errs []error
 	for i := 2; ; i++ {
@@ -261,10 +260,10 @@ func (cs *clients) joinOthers(excuse func(error) bool) error {
 	}
 }
 
-// Client runs f as a client of its own. Clients start in the order of their Client, and of two
-// that ask for something at the same moment the earlier one is first: that keeps a
-// scenario with several of them the same in each run, which bare goroutines do not. The
-// context of f is its own: it ends when the run is given up, not with that of its caller.
+// Client runs f as a client of its own. Clients start in the order of their Client calls,
+// and if two make a request at the same moment the earlier client is first: that makes a
+// scenario with several clients the same in each run, unlike bare goroutines. The context
+// of f ends when the run is given up, not with the context of its caller.
 func (h *Host) Client(f func(ctx context.Context) error) *Client {
 	c, number := h.w.clients.add()
 	ctx := context.WithValue(h.w.ctx, clientKey{}, number)
@@ -283,7 +282,7 @@ func (h *Host) Client(f func(ctx context.Context) error) *Client {
 	return c
 }
 
-// Wait waits for the client's end, and returns its error.
+// Wait waits until the client has ended, and returns its error.
 func (c *Client) Wait() error {
 	err := <-c.done
 	c.done <- err

@@ -9,13 +9,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// answer is what a call returned, or nothing if its caller was not told.
+// answer is the result of a call, or unknown if the caller did not get it.
 type answer struct {
 	known bool
 	out   any
 }
 
-// String is the answer.
+// String returns the answer.
 func (a answer) String() string {
 	if !a.known {
 		return "unknown"
@@ -23,11 +23,11 @@ func (a answer) String() string {
 	return fmt.Sprint(a.out)
 }
 
-// errNoOrder says that a history is not linearizable.
+// errNoOrder means that a history is not linearizable.
 var errNoOrder = errors.New("no order of these calls, one after another, explains all answers")
 
-// operations are the calls that took effect, or may have: those can do so until the end
-// of time. In a picture, each of them has a line of its own.
+// operations returns the calls that took effect or may have: the latter may do so until the
+// end of the history, and get a line of their own in a picture.
 func (h *history) operations() (ops []porcupine.Operation) {
 	line := h.part.clients + 1
 	for i, c := range h.calls {
@@ -47,7 +47,7 @@ func (h *history) operations() (ops []porcupine.Operation) {
 	return ops
 }
 
-// model is the workload's as porcupine knows it.
+// model returns the workload's model for porcupine.
 func (x *workload) model() porcupine.Model {
 	return porcupine.Model{
 		Partition: x.partition,
@@ -62,7 +62,7 @@ func (x *workload) model() porcupine.Model {
 	}
 }
 
-// partition parts calls by their object.
+// partition groups calls by their object.
 func (x *workload) partition(ops []porcupine.Operation) (parts [][]porcupine.Operation) {
 	at := map[string]int{}
 	for _, o := range ops {
@@ -76,11 +76,11 @@ func (x *workload) partition(ops []porcupine.Operation) (parts [][]porcupine.Ope
 	return parts
 }
 
-// judge asks whether the history is linearizable. Its error is that of the run, if it
-// has one.
+// judge checks whether the history is linearizable. If the run has an error, judge returns
+// that.
 func (h *history) judge() error { return h.judgeWithin(h.x.patience) }
 
-// noOrder says that the history is not linearizable, if that is soon found out.
+// noOrder reports whether the history is found not linearizable within a short time.
 func (h *history) noOrder() bool { return errors.Is(h.judgeWithin(h.x.patience/20), errNoOrder) }
 
 func (h *history) judgeWithin(patience time.Duration) error {
@@ -97,7 +97,7 @@ func (h *history) judgeWithin(patience time.Duration) error {
 		"or say which Object a call is about", len(h.operations()), patience)
 }
 
-// pure says whether the model can be asked twice.
+// pure checks that the model gives the same result twice.
 func (x *workload) pure(h *history) error {
 	type twins struct{ a, b any }
 	states := map[string]twins{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// written is a history of a register from lines: "0 calls 5" writes, "0 calls 0" reads,
-// "0 has 5", "0 lost" and "0 refused" end the call. All of it happens at one instant.
+// written returns a history of a register from lines: "0 calls 5" writes, "0 calls 0"
+// reads, "0 has 5", "0 lost" and "0 refused" end the call. All lines happen at one instant.
 func written(t *testing.T, lines string) *history {
 	t.Helper()
 	w := Workload[int, int, int]{Model: Model[int, int, int]{
@@ -43,8 +43,8 @@ func written(t *testing.T, lines string) *history {
 	return h
 }
 
-// What is said at one instant is said in an order, and who is not told may have his way
-// later, or never.
+// Lines of one instant have an order. A call with an unknown result may take effect later,
+// or never.
 func TestJudge(t *testing.T) {
 	for lines, legal := range map[string]bool{
 		"0 calls 5; 0 has 5; 1 calls 0; 1 has 5":                                           true,
@@ -132,7 +132,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// A history is drawn with a column for each client.
+// The table of a history has a column for each client.
 func TestTable(t *testing.T) {
 	got := written(t, "0 calls 5; 2 calls 0; 0 lost; 0 calls 6; 2 has 5; 0 refused").table()
 	const want = `

@@ -15,88 +15,88 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Model says what objects must look like from outside: as if calls took effect one
-// after another, each at one moment between its call and its answer.
+// Model specifies the behaviour of objects as seen from outside: as if calls took effect
+// one after another, each at one moment between its call and its answer.
 type Model[S, In, Out any] struct {
 	// Init returns the state before the first call.
 	Init func() S
-	// Step says what a call answers in a state, and what it leaves. It must not change the
-	// state that it is given, so copy maps and slices, and must say the same each time.
-	// A call whose caller was not told what came of it is tried at every later moment.
+	// Step returns the answer of a call in a state, and the next state. It must not change
+	// s, so copy maps and slices, and must return the same result each time. A call with an
+	// unknown result is tried at every later moment.
 	Step func(s S, in In) (next S, out Out)
 	// Equal compares states. Nil means reflect.DeepEqual.
 	Equal func(a, b S) bool
-	// Same says whether an answer is as good as the one that Step wants. Nil means
-	// reflect.DeepEqual, to which a nil slice is another than an empty one.
+	// Same reports whether an answer is as good as the one that Step returns. Nil means
+	// reflect.DeepEqual, which distinguishes a nil slice from an empty one.
 	Same func(want, got Out) bool
 }
 
-// Workload is calls that clients make, and the [Model] that their answers must fit. It
-// is run many times, so nothing may be left of a run: what Do shares with the classes is
-// among Services, or is made anew by Reset. Calls, answers and states are printed by %v.
+// Workload is a set of calls by clients, and the [Model] that their answers must fit. It
+// runs many times, so a run must leave nothing: state that Do shares with the classes is
+// among Services, or Reset makes it anew. Calls, answers and states are printed by %v.
 type Workload[S, In, Out any] struct {
-	// Classes are those of the objects.
+	// Classes are the classes of the objects.
 	Classes []dohost.Class
 	// Model is the model of all objects together or, if Object is set, of each of them.
 	Model Model[S, In, Out]
 	// Draw makes a call from r alone.
 	Draw func(r *rand.Rand) In
-	// Do makes the call. ctx ends when the run is given up. What a method returned as an
-	// error (Ran is [dohost.RanYes]) is an answer: Do says so in Out. A [dohost.Error] is
-	// returned as it is: with [dohost.RanNo] the call is left out of the history, with
-	// [dohost.RanUnknown] it may have taken effect, or may yet. The same goes for an error
-	// by which a method says that an object which it called has ended. Every other error
-	// is a failure; so is an end by the object's own fault: a panic, an abort, a constructor
-	// that fails. What is meant to end so, Do says in Out.
+	// Do makes the call. ctx ends when the run is given up. An error that a method returned (Ran is
+	// [dohost.RanYes]) is an answer: Do returns it in Out. Do returns a [dohost.Error] unchanged:
+	// with [dohost.RanNo] the call is omitted from the history, with [dohost.RanUnknown] it may
+	// have taken effect, or may yet do so. The same applies to an error of a method that called
+	// another object if that object has ended. Every other error is a failure; so is an end by the
+	// object's own fault: a panic, an abort, a constructor that fails. If an object is meant to end
+	// so, Do returns that in Out.
 	//
-	// Do makes one call, and may retry what did not run, as [dohost.Retry] does unless it is
-	// told that fn is idempotent: then the last error may hide that an earlier attempt ran.
+	// Do makes one call, and may retry a call that did not run, as [dohost.Retry] does unless fn is
+	// marked as idempotent: then the last error may hide that an earlier attempt ran.
 	Do func(ctx context.Context, h *Host, in In) (Out, error)
-	// Object names the object that a call is about. Then the calls of each are checked by
-	// themselves, which is faster by far. Nil means that all calls are about one, or that
-	// some are about several.
+	// Object names the object of a call. Then the calls of each object are checked
+	// separately, which is much faster. Nil means that all calls are for one object, or
+	// that some concern several.
 	Object func(in In) string
-	// Services are the doubles that begin anew with every run.
+	// Services are doubles that start empty in every run.
 	Services []*Service
 	// Reset, if set, is called before every run.
 	Reset func()
-	// Options are those of the host. FS and Chaos are the test's.
+	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
-	// Settle, if set, is the time after the clients that objects are given whose alarms
-	// never end. Else all must come to rest within a day.
+	// Settle, if set, is how long the run lasts after the clients, for objects with alarms
+	// that never end. Otherwise all must come to rest within a day.
 	Settle time.Duration
-	// Clients is how many make calls at the same time. Zero means 4.
+	// Clients is how many make calls concurrently. Zero means 4.
 	Clients int
-	// Calls is how many each of them makes, one after the other. When all is at rest, one
-	// client more makes as many, undisturbed, to incarnations that know only what the store
-	// has. Zero means 8.
+	// Calls is how many calls each client makes, one after the other. When all is at rest,
+	// one more client makes as many, undisturbed, to incarnations that know only the store.
+	// Zero means 8.
 	Calls int
-	// Runs is how many histories are made. Zero means 100.
+	// Runs is the number of histories. Zero means 100.
 	Runs int
 	// Seed draws the first of them; the next has Seed+1.
 	Seed uint64
-	// Chance is that of an ending at each point, above 0 and at most 1. Zero means 0.01.
+	// Chance is the probability of an ending at each point, above 0 and at most 1. Zero means 0.01.
 	Chance float64
-	// Ways are those in which it ends. Nil means all.
+	// Ways are the ways of these endings. Nil means all.
 	Ways []Way
-	// Patience is how long the check of one history may take, by the real clock, and how
-	// long a shorter one is looked for than one that failed. Zero means 20 s.
+	// Patience is the limit, by the real clock, for the check of one history, and for the
+	// search for a shorter history than one that failed. Zero means 20 s.
 	Patience time.Duration
 }
 
-// Linearizable makes histories: clients call objects while incarnations are fenced,
-// objects crash, and the process is cut off or killed and starts again, all of it and
-// the order of things drawn from a seed. Of each it asks whether some order of the calls,
+// Linearizable makes histories: clients call objects while incarnations are fenced, objects
+// crash, and the process is cut off or killed and starts again. A seed draws all of that,
+// and the order of the steps. For each history it checks whether some order of the calls,
 // one after another, explains all answers.
 //
-// It fails t with the shortest history it finds that has no such order, as a table and
-// as a picture in t.ArtifactDir, and with a line that replays just that. It also fails
-// if it would pass whatever the objects do: if nothing was ended, no calls of one object
-// overlapped, no call or only one answer came; and if two runs of one seed differ.
+// It fails t with the shortest history it finds that has no such order, as a table and as a
+// picture in t.ArtifactDir, and with a line that replays only that history. It also fails
+// if it would pass for any behaviour of the objects: if nothing was ended, no calls of one
+// object overlapped, no call or only one answer came; and if two runs of one seed differ.
 //
-// The check takes time exponential in the calls that overlap and in those whose callers
-// were not told what came of them, so have many short runs, and some objects. Run one
-// Linearizable in a test: the line names the test.
+// The time of the check is exponential in the number of overlapping calls and of calls with
+// an unknown result, so use many short runs, and several objects. Run one Linearizable in a
+// test: the line names the test.
 func Linearizable[S, In, Out any](t *testing.T, w Workload[S, In, Out]) {
 	t.Helper()
 	x := w.untyped()
@@ -136,16 +136,16 @@ type workload struct {
 	ways                 []Way
 	patience             time.Duration
 
-	missing []string // what a Workload must have, and this has not
+	missing []string // required fields that this Workload does not set
 }
 
-// as is v as a T, also where T is an interface and v is nil.
+// as returns v as a T, also if T is an interface and v is nil.
 func as[T any](v any) T {
 	t, _ := v.(T)
 	return t
 }
 
-// untyped fills in defaults, and hides types.
+// untyped sets defaults, and hides types.
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
 		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.Settle,
@@ -179,7 +179,7 @@ func (w *Workload[S, In, Out]) untyped() *workload {
 	return x
 }
 
-// fill fills in defaults.
+// fill sets defaults.
 func (x *workload) fill() {
 	x.clients, x.calls, x.runs = cmp.Or(x.clients, 4), cmp.Or(x.calls, 8), cmp.Or(x.runs, 100)
 	x.chance, x.patience = cmp.Or(x.chance, 0.01), cmp.Or(x.patience, 20*time.Second)

@@ -19,7 +19,7 @@ import (
 type sum struct {
 	st    *dohost.State
 	m     manner
-	cache map[string]int // outlives incarnations and processes
+	cache map[string]int // survives incarnations and processes
 }
 
 const sums dohost.Namespace[sum] = "sum"
@@ -31,14 +31,14 @@ const (
 	atOnce manner = iota
 	exclusive
 	careless // gives up the turn between reading and writing
-	hasty    // answers before what it wrote is durable
-	caching  // reads from memory that outlives it
+	hasty    // answers before its writes are durable
+	caching  // reads from memory that survives the incarnation
 	sharing  // all objects have one number, which none of them writes
 	failing  // returns an error
 	rude     // returns an error that Do does not understand
 )
 
-// add is a call: to name, of n. Zero reads.
+// add is a call: to the object name, with the number n. Zero reads.
 type add struct {
 	name string
 	n    int
@@ -108,7 +108,7 @@ func counting(m manner) *Workload[int, add, int] {
 	}
 }
 
-// searching makes the verdict of a workload, and its text.
+// searching returns the verdict of a workload, and its text.
 func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*verdict, string) {
 	t.Helper()
 	v := w.untyped().search(t)
@@ -134,7 +134,7 @@ func TestBrokenSumsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		m       manner
 		calls   int  // at most, of the shortest history
-		endings bool // that it needs one
+		endings bool // the shortest history needs one
 	}{
 		"updates are lost":               {careless, 3, false},
 		"answers are not durable":        {hasty, 2, true},
@@ -177,7 +177,7 @@ func TestBrokenSumsAreFound(t *testing.T) {
 	}
 }
 
-// What would pass by accident, or cannot be judged, fails with a reason.
+// Workloads that would pass by accident, or cannot be judged, fail with a reason.
 func TestNoAccident(t *testing.T) {
 	noise := 0
 	for name, c := range map[string]struct {
@@ -213,7 +213,7 @@ func TestNoAccident(t *testing.T) {
 	}
 }
 
-// strangers are calls of which no two are about one object.
+// strangers draws calls; no two are for the same object.
 func strangers(r *rand.Rand) add { return add{fmt.Sprint(r.Uint64()), r.IntN(3)} }
 
 func nothing(*rand.Rand) add { return add{"a", 0} }
@@ -224,14 +224,14 @@ func never(context.Context, *Host, add) (int, error) {
 	return 0, &dohost.Error{Ran: dohost.RanNo, Err: errors.New("not today")}
 }
 
-// noSums is a class whose objects are never there.
+// noSums is a class with a constructor that always fails.
 func noSums() []dohost.Class {
 	return []dohost.Class{dohost.Bind(sums, func(context.Context, *dohost.State) (*sum, error) {
 		return nil, errors.New("no sum today")
 	})}
 }
 
-// A history that has no order is told as it is, if it does not come again.
+// A history without a valid order is reported unshortened if it cannot be repeated.
 func TestBrokenAndNotDeterministic(t *testing.T) {
 	w := counting(sharing)
 	w.Reset = nil
@@ -304,7 +304,7 @@ func TestSameSeedSameHistory(t *testing.T) {
 	}
 }
 
-// The last client finds new incarnations, and nothing is ended any more.
+// The last client gets new incarnations, and no more endings.
 func TestLastClientIsAlone(t *testing.T) {
 	x := counting(atOnce).untyped()
 	x.chance = 1e-9
@@ -324,7 +324,7 @@ func TestLastClientIsAlone(t *testing.T) {
 	}
 }
 
-// What a history does not need is left out, endings as well.
+// Shrinking omits the calls and endings that a history does not need.
 func TestShrink(t *testing.T) {
 	x := counting(careless).untyped()
 	x.chance = 0.03

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// listener notes what a process tells, while it is one.
+// listener records the events of a process until it is ended.
 func (w *world) listener(p *process) dohost.Listener {
 	note := func(id dohost.ID, format string, args ...any) {
 		if !p.dying.Load() {
@@ -38,7 +38,7 @@ func (w *world) listener(p *process) dohost.Listener {
 	}
 }
 
-// textOf is lines as a person reads them.
+// textOf formats lines for a person.
 func textOf(lines []line) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -54,7 +54,7 @@ func textOf(lines []line) string {
 	return b.String()
 }
 
-// around is what happened shortly before and after the strikes.
+// around returns the lines shortly before and after the strikes.
 func (j *journal) around(before, after int) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

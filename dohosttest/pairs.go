@@ -4,15 +4,14 @@ import (
 	"math/rand/v2"
 )
 
-// recovery notes the points that came after the first ending of a run.
+// recovery records the points after the first ending of a run.
 func (x *explorer) recovery(first strike, tr *trial) {
 	for _, p := range tr.since {
 		x.after = append(x.after, second{first, p})
 	}
 }
 
-// sinceStrike lists the points that the run has passed since its first strike, in the
-// order in which it did.
+// sinceStrike lists the points that the run has passed since its first strike, in order.
 func (w *world) sinceStrike() (ps []Point) {
 	if len(w.struck) == 0 {
 		return nil
@@ -30,7 +29,7 @@ func (w *world) sinceStrike() (ps []Point) {
 	return ps
 }
 
-// pairs ends runs twice. The first ending is one of those that did no harm alone.
+// pairs runs the scenario with two endings. The first is an ending that did no harm alone.
 func (x *explorer) pairs() {
 	var all [][]strike
 	for _, s := range x.after {

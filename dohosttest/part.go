@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// part is a history that a workload can make, perhaps with fewer clients and calls, or
-// what is left of it when some calls and endings are not made.
+// part selects a history of a workload, perhaps with fewer clients and calls, or a history
+// without some of its calls and endings.
 type part struct {
 	seed           uint64
 	clients, calls int
-	all            bool       // the rest is not looked at
-	only           []callName // calls that are made
-	endings        []int      // that are made, of those drawn, from 0
+	all            bool       // ignore the rest
+	only           []callName // the calls to make
+	endings        []int      // the endings to make, of those drawn, from 0
 }
 
-// whole is the history of a seed.
+// whole selects the whole history of a seed.
 func (x *workload) whole(seed uint64) part {
 	return part{seed: seed, clients: x.clients, calls: x.calls, all: true}
 }
@@ -28,8 +28,8 @@ func (p part) has(c callName) bool { return p.all || slices.Contains(p.only, c) 
 
 func (p part) hasEnding(n int) bool { return p.all || slices.Contains(p.endings, n) }
 
-// String is the part as the flag reads it: seed:n,clients:n,calls:n and, of less than
-// all of that, only:client.call+client.call and endings:n+n.
+// String formats the part for the flag: seed:n,clients:n,calls:n and, unless all is set,
+// only:client.call+client.call and endings:n+n.
 func (p part) String() string {
 	text := fmt.Sprintf("seed:%d,clients:%d,calls:%d", p.seed, p.clients, p.calls)
 	if p.all {
@@ -45,7 +45,7 @@ func (p part) String() string {
 	return fmt.Sprintf("%s,only:%s,endings:%s", text, strings.Join(only, "+"), strings.Join(endings, "+"))
 }
 
-// parsePart reads what String writes. A seed alone means the workload's own history.
+// parsePart parses the result of String. A seed alone means the workload's own history.
 func (x *workload) parsePart(text string) (part, error) {
 	p := x.whole(0)
 	for i, word := range strings.Split(text, ",") {
@@ -96,11 +96,11 @@ func list[T any](text string, parse func(string) (T, error)) (items []T, err err
 	return items, nil
 }
 
-// smallRuns is how many histories of each small size are looked at, after a large one
-// was not linearizable.
+// smallRuns is how many histories of each small size are tried after a large one was not
+// linearizable.
 const smallRuns = 100
 
-// small looks for a small history that is not linearizable. It returns nil if it finds
+// small searches for a small history that is not linearizable. It returns nil if it finds
 // none.
 func (x *workload) small(try func(part) *history) *history {
 	until := time.Now().Add(x.patience)
@@ -123,7 +123,7 @@ func (x *workload) small(try func(part) *history) *history {
 	return nil
 }
 
-// shrink leaves out calls and endings of a history, as long as it is not linearizable.
+// shrink omits calls and endings of a history, as long as it is not linearizable.
 func shrink(h *history, try func(part) *history) *history {
 	runs, stuck, until := 0, false, time.Now().Add(h.x.patience)
 	at := h.part

@@ -8,19 +8,19 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Point is a place in a run at which an incarnation can end. Points are counted for
-// each object by itself, through all of its incarnations, so that independent objects
-// may interleave.
+// Point is a visit to a place where an incarnation can end. Points are counted for each
+// object separately, through all of its incarnations, so that independent objects may
+// interleave.
 type Point struct {
 	Object dohost.ID
 	Index  int    // counts the object's points in the run, from 1
 	Life   int    // counts the object's incarnations in the run, from 1; 0 is between two
 	Event  uint64 // counts the object's events since it came into memory
-	Op     string // what the event does: the method, "alarm", "constructor", or "record"
+	Op     string // the event's operation: the method, "alarm", "constructor", or "record"
 	Place  string // one of the places of the chaos flags
 	N      uint64 // counts the event's visits to the place, from 1
-	// Site is the file and line of the object's code, if it is on the stack. It is
-	// known where an incarnation is ended only.
+	// Site is the file and line of the object's code, if it is on the stack. It is known
+	// only where an incarnation is ended.
 	Site string
 }
 
@@ -29,25 +29,25 @@ func (p Point) String() string {
 	return fmt.Sprintf("%v point %d (%s)", p.Object, p.Index, p.name())
 }
 
-// name is what must be the same in every run.
+// name returns the part of a point that must be the same in every run.
 func (p Point) name() string {
 	return fmt.Sprintf("life %d, event %d %s, %s %d", p.Life, p.Event, p.Op, p.Place, p.N)
 }
 
-// ours are the packages whose code is not the object's.
+// ours are the packages that are not the object's code.
 var ours = []string{
 	"runtime.", "testing.", "testing/", "internal/",
 	"github.com/dohost/dohost.", "github.com/dohost/dohost/runtime.", "github.com/dohost/dohost/objectstore.",
 	"github.com/dohost/dohost/alarm.", "github.com/dohost/dohost/dohosttest.", "github.com/dohost/dohost/internal/guard.",
 }
 
-// callers is the stack of a goroutine that has come to a point.
+// callers returns the stack of a goroutine at a point.
 func callers() []uintptr {
 	var pcs [48]uintptr
 	return append([]uintptr(nil), pcs[:goruntime.Callers(3, pcs[:])]...)
 }
 
-// callSite is where the object's code has called us, if it has.
+// callSite returns the file and line of the object's code on the stack, or nothing.
 func callSite(pcs []uintptr) string {
 	if len(pcs) == 0 {
 		return ""
@@ -61,7 +61,7 @@ func callSite(pcs []uintptr) string {
 			if !strings.HasSuffix(f.File, "_test.go") {
 				return at
 			}
-			if site == "" { // a test's double, perhaps, that the object has called
+			if site == "" { // perhaps a test's double that the object has called
 				site = at
 			}
 		}
@@ -80,7 +80,7 @@ func isOurs(function string) bool {
 	return false
 }
 
-// short leaves the folder and the name of a path.
+// short returns the folder and the name of a path.
 func short(path string) string {
 	for i, n := len(path)-1, 0; i >= 0; i-- {
 		if path[i] == '/' {

@@ -18,20 +18,20 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// process is one opening of the store, as a process would have it.
+// process is one opening of the store, as a process would make it.
 type process struct {
 	n     int // counts the processes of a run, from 1
 	fs    *objectstore.FS
 	host  *dohost.Host
-	dying atomic.Bool   // it is being ended: what its code does from now on no process does
-	ended bool          // and stands still no more; of the scheduler
+	dying atomic.Bool   // it is ending: nothing that its code does from now on counts
+	ended bool          // its goroutines no longer stop at points; owned by the scheduler
 	gone  chan struct{} // closed when its goroutines have come to rest
 }
 
-// dir is where a store lies in its file system.
+// dir is the directory of a store in its file system.
 const dir = "data"
 
-// start begins a process on a file system.
+// start starts a process on a file system.
 func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, error) {
 	w.processes++
 	p := &process{n: w.processes, fs: fs, gone: make(chan struct{})}
@@ -64,18 +64,18 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	return p, nil
 }
 
-// seedOf is that of what the n-th process of a run draws: of what is lost with one,
-// nothing may look the same in the next.
+// seedOf seeds the random numbers of the n-th process of a run. Data that is lost with one
+// process must not reappear in the next by chance.
 func seedOf(seed uint64, n int) (key [32]byte) {
 	binary.BigEndian.PutUint64(key[:], seed)
 	binary.BigEndian.PutUint64(key[8:], uint64(n))
 	return key
 }
 
-// fsync names the step of the disk itself: what was written waits for it.
+// fsync names the step of the disk itself: written bytes wait for it.
 const fsync = "fsync"
 
-// at is what the runtime asks at every point.
+// at is Policy.At of a process's runtime.
 func (w *world) at(p *process, at runtime.Point) runtime.Style {
 	g := &grant{proc: p, point: at}
 	if w.mayStrike(at) {
@@ -84,27 +84,27 @@ func (w *world) at(p *process, at runtime.Point) runtime.Style {
 	return w.sched.ask(g)
 }
 
-// seat is where the process of the moment is found. Calls that come while there is
-// none wait, as they would at a listener.
+// seat has the present process. Calls that come while there is none wait, as they would at
+// a listener.
 type seat struct {
 	mu   sync.Mutex
 	proc *process
 	up   chan struct{} // closed while there is one
 }
 
-// down takes the process out.
+// down takes the process out, and returns it.
 func (s *seat) down() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.up:
 		s.up = make(chan struct{})
-	default: // it is being restarted
+	default: // it is restarting
 	}
 	return s.proc
 }
 
-// put puts a process in, unless another has come in the place of old meanwhile.
+// put makes p the present process, unless another has replaced old.
 func (s *seat) put(p, old *process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,12 +131,11 @@ func (s *seat) get() *process {
 	}
 }
 
-// end ends the process as a kill or a power cut does, with everything at a standstill,
-// and begins the next on what is left. kept says whether what was written and not
-// synced is found there.
+// end ends the process as a kill or a power cut does, at a standstill, and starts the next
+// one on the remaining files. kept selects whether unsynced writes are among them.
 func (w *world) end(kept bool) { w.endFor(kept, 0) }
 
-// endFor is end, with so much time between the two processes.
+// endFor is end, with a pause between the two processes.
 func (w *world) endFor(kept bool, away time.Duration) {
 	old := w.seat.down()
 	percent := 0
@@ -145,11 +144,11 @@ func (w *world) endFor(kept bool, away time.Duration) {
 	}
 	fs := old.fs.Crash(percent, 1)
 	w.bury(old)
-	time.Sleep(away) // all else waits for leave
+	time.Sleep(away) // all other goroutines wait for permission
 	w.next(fs, old)
 }
 
-// bury ends a process and waits for what stands still at its points to unwind.
+// bury ends a process and waits until the goroutines at its points have unwound.
 func (w *world) bury(p *process) {
 	p.dying.Store(true)
 	go func() {
@@ -177,7 +176,7 @@ func (w *world) bury(p *process) {
 	w.buried = append(w.buried, p)
 }
 
-// next begins a process, and puts it in the place of the last.
+// next starts a process in place of the last one.
 func (w *world) next(fs *objectstore.FS, old *process) {
 	p, err := w.start(fs, w.classes)
 	if err != nil {
@@ -187,14 +186,14 @@ func (w *world) next(fs *objectstore.FS, old *process) {
 	w.seat.put(p, old)
 }
 
-// leave closes the last process, and waits for those before.
+// leave closes the last process, and waits for the earlier ones.
 func (w *world) leave() error {
 	p := w.seat.get()
 	var err error
 	if !p.ended {
 		err = p.host.Close()
 		if p.host.Err() != nil {
-			err = nil // it failed because the scenario made it
+			err = nil // the scenario made it fail
 		}
 	}
 	for _, p := range w.buried {

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// thing is an object that does what a test tells it.
+// thing is an object that runs a function of the test.
 type thing struct {
 	st  *dohost.State
 	run func(ctx context.Context, t *thing) error
@@ -236,7 +236,7 @@ func TestItCannotPassByAccident(t *testing.T) {
 	}
 }
 
-// TestManyFailuresAreEnough has every check fail but those of the untouched runs.
+// TestManyFailuresAreEnough fails every check except those of the untouched runs.
 func TestManyFailuresAreEnough(t *testing.T) {
 	s := doing(put)
 	run, checks := s.Run, 0

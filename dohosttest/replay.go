@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// texts are the failures of a report: of the first points in full, and how many there
-// are elsewhere.
+// texts formats the failures of a report: those of the first points in full, and the number
+// of the others.
 func (r *report) texts(test string) (all []string) {
 	told := map[string]bool{}
 	more, places := 0, map[string]int{}
@@ -49,7 +49,7 @@ func (r *report) texts(test string) (all []string) {
 	return all
 }
 
-// text is a failure as a person reads it.
+// text formats a failure for a person.
 func (f *failure) text(test string) string {
 	var b strings.Builder
 	if len(f.plan) == 0 {
@@ -81,12 +81,12 @@ func (f *failure) text(test string) string {
 	return b.String()
 }
 
-// replayLine is the command that meets the failure again.
+// replayLine returns the command that repeats the failure.
 func (f *failure) replayLine(test string) string {
 	return fmt.Sprintf("go test -run '%s' . -dohosttest.replay='%s'", pattern(test), formatPlan(f.batch, f.plan))
 }
 
-// pattern is a regular expression that finds just this test.
+// pattern returns a regular expression that matches only this test.
 func pattern(test string) string {
 	names := strings.Split(test, "/")
 	for i := range names {
@@ -98,8 +98,8 @@ func pattern(test string) string {
 // escaped keeps an object's name from looking like the rest of a plan, or of a shell's line.
 var escaped = strings.NewReplacer("%", "%25", ",", "%2C", ":", "%3A", "'", "%27", "@", "%40")
 
-// formatPlan writes a plan as the flag reads it: object:index:way@place, one for each
-// ending, after "batched," if the disk is slow.
+// formatPlan formats a plan for the flag: object:index:way@place, one for each ending,
+// after "batched," if the disk is slow.
 func formatPlan(batch bool, plan []strike) string {
 	var parts []string
 	if batch {
@@ -111,7 +111,7 @@ func formatPlan(batch bool, plan []strike) string {
 	return strings.Join(parts, ",")
 }
 
-// parsePlan reads what formatPlan writes.
+// parsePlan parses the result of formatPlan.
 func parsePlan(text string) (batch bool, plan []strike, err error) {
 	for i, part := range strings.Split(text, ",") {
 		if i == 0 && part == "batched" {
@@ -146,7 +146,7 @@ func parsePlan(text string) (batch bool, plan []strike, err error) {
 	return batch, plan, nil
 }
 
-// replay runs a scenario once, as a line of a failure says.
+// replay runs a scenario once, with the plan of a failure's replay line.
 func replay(t *testing.T, s *Scenario, text string) {
 	t.Helper()
 	batch, plan, err := parsePlan(text)
@@ -161,8 +161,8 @@ func replay(t *testing.T, s *Scenario, text string) {
 		o = diskLast
 	}
 	for i := range plan {
-		// The names of the points, by which the run is compared with this one: each of the
-		// run that is ended at those before.
+		// Compare the run by the names of the points: each name comes from a run with the
+		// endings before that point.
 		tr := s.try(t, new(atomic.Int64), o, plan[:i])
 		at := slices.IndexFunc(tr.points, func(p Point) bool { return p.Object == plan[i].Point.Object && p.Index == plan[i].Point.Index })
 		if at < 0 && tr.err != nil {
@@ -196,7 +196,7 @@ func checkPlaces(places []string) error {
 	return nil
 }
 
-// about is the part of a log that a failure shows.
+// about returns the part of a log for a failure.
 func (j *journal) about(struck bool) string {
 	if struck {
 		return j.around(8, 16)

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// childEnv tells the test binary that it is a child, whose scenario is to fail.
+// childEnv is set in a child of the test binary, where the scenario must fail.
 const childEnv = "DOHOSTTEST_CHILD"
 
 // purse is an object with a bug: its balance is two keys, written in two segments.
@@ -73,7 +73,7 @@ var (
 	headline   = regexp.MustCompile(`(?s)after a .*?replay: [^\n]*`)
 )
 
-// TestReplayLineReplays takes the lines from failures, runs each alone, and meets the
+// TestReplayLineReplays runs the lines from failures, each alone, which must repeat the
 // same failure, to the letter.
 func TestReplayLineReplays(t *testing.T) {
 	for _, how := range []string{"each", "batched"} {
@@ -116,7 +116,7 @@ func TestReplayLineReplays(t *testing.T) {
 	}
 }
 
-// child runs the test binary, which must fail, and returns what it prints.
+// child runs the test binary, which must fail, and returns its output.
 func child(t *testing.T, how string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// report is what came of an EveryPoint.
+// report is the result of an EveryPoint.
 type report struct {
 	Points   int
 	Objects  int
 	Runs     map[Way]int
 	Pairs    int // tried
-	AllPairs int // that there are
-	Skipped  int // points at places that were not asked for, or behind the last that was tried
+	AllPairs int // available
+	Skipped  int // points at places that were not selected, or after the last one tried
 	Took     time.Duration
 	Bill     Bill
 	Worst    Bill
 	Failures []failure
 }
 
-// vacuous says why a report without failures is worth nothing.
+// vacuous returns the reason why a report without failures proves nothing, or nil.
 func (r *report) vacuous(s *Scenario) error {
 	switch {
 	case r.Points == r.Skipped:
@@ -32,7 +32,7 @@ func (r *report) vacuous(s *Scenario) error {
 	return nil
 }
 
-// summary is a report in a few lines.
+// summary formats a report in a few lines.
 func (r *report) summary() string {
 	var b strings.Builder
 	runs := 0

@@ -8,24 +8,23 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Options tunes a [Run].
+// Options configures a [Run].
 type Options struct {
-	// Classes are those of the objects.
+	// Classes are the classes of the objects.
 	Classes []dohost.Class
-	// Options are those of the host. FS and Chaos are the test's.
+	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
-	// Services are doubles whose requests are told in the log.
+	// Services are doubles; the log has their requests.
 	Services []*Service
 	// Batched is the slow disk of [Scenario.Batched].
 	Batched bool
 }
 
 // Run opens a host for f, in virtual time and on a file system in memory, and closes it
-// after f. f gets a T of its own, to be used as any other. If it fails, t has the log of
-// what happened in the host. The goroutines of f should be [Host.Client]s.
+// after f. f gets a T of its own, which behaves like any other. If that T fails, t gets the
+// log of the host. The goroutines of f should be [Host.Client]s.
 //
-// It fails t as well if the store that is left is not sound, and if a goroutine is left
-// behind.
+// Run also fails t if the store that remains is not sound, and if a goroutine is leaked.
 func Run(t *testing.T, o *Options, f func(t *testing.T, h *Host)) {
 	t.Helper()
 	w := &world{classes: o.Classes, options: o.Options, services: o.Services}

@@ -60,7 +60,7 @@ func bump(t *testing.T, h *dohosttest.Host, after time.Duration, want int) {
 func TestRunHasAllThatCanHappenToAHost(t *testing.T) {
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clockClass(10)}}, func(t *testing.T, h *dohosttest.Host) {
 		begun := time.Now()
-		stub := clocks.Get(h, "a") // outlives every process
+		stub := clocks.Get(h, "a") // valid in every process
 		lives := func(want int) {
 			t.Helper()
 			if n, err := dohost.Call(t.Context(), stub, (*clock).Lives, 0); err != nil || n != want {

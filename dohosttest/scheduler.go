@@ -12,48 +12,48 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// scheduler decides who goes on. Every goroutine of a host asks before it does what
-// others can notice, and waits; when all wait, one goes on. So a run is one sequence of
-// steps, and the same one each time, whatever the order in which goroutines came to ask:
-// the choice looks at names only.
+// scheduler decides which goroutine proceeds. Every goroutine of a host asks before each
+// step that others can observe, and waits; when all wait, one proceeds. So a run is one
+// sequence of steps, and the same one each time, whichever goroutine asks first: the choice
+// depends on names only.
 //
-// Who asked in an earlier round goes first, so that nobody is starved; of one round, the
-// smallest name, or one that a seed draws. The disk goes before all others, or behind
-// them (order).
+// Requests of an earlier round are first, so that no goroutine starves; within a round, the
+// smallest name is first, or a seed draws one. The disk is before all others, or after them
+// (order).
 type scheduler struct {
-	visit func(*grant) runtime.Style // called with everything else at a standstill
+	visit func(*grant) runtime.Style // called at a standstill
 	name  func(*grant) string
 	order order
-	draw  *rand.Rand // nil: none
+	draw  *rand.Rand // nil: no draw
 
 	asked chan struct{} // capacity 1
 	quit  chan struct{}
 	done  chan struct{}
 
 	mu    sync.Mutex
-	fresh []*grant // have asked since the last step
+	fresh []*grant // requests since the last step
 
 	// Owned by the goroutine.
 	waiting []*grant
 	round   int
 }
 
-// order is when the disk has its turn.
+// order is the position of the disk.
 type order int
 
 const (
 	diskFirst order = iota // a record holds one segment
-	diskLast               // a record holds what all objects have to write
-	diskDrawn              // as the seed has it
+	diskLast               // a record holds the writes of all objects
+	diskDrawn              // the seed draws it
 )
 
-// grant is a wish to go on.
+// grant is a request to proceed.
 type grant struct {
 	proc   *process
 	point  runtime.Point
-	do     func()             // of a test: done at a standstill, instead of visit
-	client int64              // whose that is
-	pcs    []uintptr          // of the stack, if that is wanted
+	do     func()             // of a test: called at a standstill, instead of visit
+	client int64              // the client of do
+	pcs    []uintptr          // the stack, if it is needed
 	goOn   chan runtime.Style // capacity 1
 
 	key   string
@@ -68,7 +68,7 @@ func newScheduler(o order, seed uint64) *scheduler {
 	return s
 }
 
-// ask waits until it is g's turn, and returns how the life of its point ends.
+// ask waits until g may proceed, and returns how the incarnation of its point ends.
 func (s *scheduler) ask(g *grant) runtime.Style {
 	g.goOn = make(chan runtime.Style, 1)
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *scheduler) ask(g *grant) runtime.Style {
 	}
 }
 
-// run is the scheduler's goroutine. Virtual time passes while nobody asks.
+// run is the scheduler's goroutine. Virtual time passes while there is no request.
 func (s *scheduler) run() {
 	defer close(s.done)
 	for {
@@ -104,7 +104,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// stop ends the goroutine. Whoever asks after that need not wait.
+// stop ends the goroutine. Later requests do not wait.
 func (s *scheduler) stop() {
 	close(s.quit)
 	<-s.done
@@ -120,7 +120,7 @@ func (s *scheduler) step(g *grant) {
 	g.goOn <- style
 }
 
-// sort puts those who have asked in line.
+// sort moves the new requests to the queue, in the order of their names.
 func (s *scheduler) sort() {
 	s.mu.Lock()
 	fresh := s.fresh
@@ -134,7 +134,7 @@ func (s *scheduler) sort() {
 	s.waiting = append(s.waiting, fresh...)
 }
 
-// take takes out of the line who goes on.
+// take removes the next request from the queue, and returns it.
 func (s *scheduler) take() *grant {
 	at := s.choose()
 	g := s.waiting[at]
@@ -158,8 +158,8 @@ func (s *scheduler) choose() int {
 	return at
 }
 
-// rank is lower for those who go before others. What was handed over is a point of its
-// own before the disk gets it.
+// rank is lower for requests that are first. A commit is a point of its own before the disk
+// gets the segment.
 func (s *scheduler) rank(g *grant) int {
 	disk := 0
 	switch g.point.Place {
@@ -167,7 +167,7 @@ func (s *scheduler) rank(g *grant) int {
 		return 0
 	case runtime.PlaceSync, runtime.PlaceDurable:
 		disk = 1
-	case runtime.PlaceRecord: // and the sync itself, after what is said of it
+	case runtime.PlaceRecord: // and the sync itself, after the point of its record
 		disk = 2
 	}
 	switch {

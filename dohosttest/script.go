@@ -12,20 +12,20 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// script is all that a run of a simulation draws.
+// script has all drawn parts of a run of a simulation.
 type script struct {
-	seed    uint64 // of the order of things
+	seed    uint64 // of the order of steps
 	actions []action
 	strikes map[spot]Way
 }
 
-// spot is a point by its number.
+// spot identifies a point by its number.
 type spot struct {
 	id    dohost.ID
 	index int
 }
 
-// action is an operation of a client, or a fault of the host. Client 0 sees to those.
+// action is an operation of a client, or a fault of the host. Client 0 makes the faults.
 type action struct {
 	client int
 	at     time.Duration // after the beginning
@@ -43,10 +43,10 @@ const (
 	faultNone    fault = iota
 	faultAway          // the process ends, and the next begins a while later
 	faultSync          // a sync fails, and with it the process
-	faultRestart       // the process is closed in good order, and begun again
+	faultRestart       // the process closes in good order, and starts again
 )
 
-// String is the action as a line of a script has it.
+// String formats the action as a line of a script.
 func (a action) String() string {
 	switch a.fault {
 	case faultAway:
@@ -59,8 +59,8 @@ func (a action) String() string {
 	return fmt.Sprintf("%v: client %d: %s (draws from %d)", a.at, a.client, a.name, a.seed)
 }
 
-// gaps are the times between two operations: none, so that they run into each other,
-// or enough for timers, alarms and idle eviction.
+// gaps are the times between two operations: zero, so that they overlap, or enough for
+// timers, alarms and idle eviction.
 var gaps = []time.Duration{0, 0, 0, time.Millisecond, time.Second, 30 * time.Second, 3 * time.Minute}
 
 // draw makes the script of a seed.
@@ -98,7 +98,7 @@ func drawFault(r *rand.Rand, at time.Duration) action {
 	}
 }
 
-// String is the script as a person reads it.
+// String formats the script for a person.
 func (sc *script) String() string {
 	var b strings.Builder
 	for _, a := range sc.actions {

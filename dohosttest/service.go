@@ -13,25 +13,25 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Service is the double of something outside that objects have an effect on: a bank, a
-// mail server, a model. It remembers what was asked of it, so that a check can tell what
+// Service is the double of an outside system that objects have effects on: a bank, a mail
+// server, a model. It records the requests, so that a check can distinguish effects that
 // never ran, ran once and ran twice. The zero Service takes every request as a new one.
 //
 // Inside an Await each request is a point: the incarnation may end between its effect and
-// its answer (effect). Before the first request, and after the last answer, are those of
-// the Await (await, awaited).
+// its answer (effect). Further points are those of the Await: before the first request
+// (await), and after the last answer (awaited).
 //
-// A Service that is listed in [Scenario.Services] begins anew with every run. Its
-// methods may be called from any goroutine.
+// A Service in [Scenario.Services] starts empty in every run. Its methods may be called
+// from any goroutine.
 type Service struct {
-	// Idempotent says that a request with a key that was served before has no effect,
-	// and the same answer.
+	// Idempotent makes a repeated request, with a key that was served before, return the
+	// same answer without an effect.
 	Idempotent bool
 	// Latency is how long the service takes, before the effect and after it.
 	Latency time.Duration
-	// Fail, if set, is asked before the effect of each request and after it: an error is
+	// Fail, if set, is called before the effect of each request and after it: an error is
 	// the answer. request counts the requests of that key, from 1. It must be a pure
-	// function, so that each run meets the same failures.
+	// function, so that each run has the same failures.
 	Fail func(key string, request int, m Moment) error
 
 	mu       sync.Mutex
@@ -42,7 +42,7 @@ type Service struct {
 	repeats  int
 }
 
-// Moment is when a Service fails.
+// Moment is the time of a Service's failure.
 type Moment int
 
 // The moments.
@@ -51,19 +51,18 @@ const (
 	AfterEffect                // it took effect, and the answer is lost
 )
 
-// begin forgets everything.
+// begin resets the service.
 func (s *Service) begin(log *journal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log, s.requests, s.effects, s.bytes, s.repeats = log, map[string]int{}, map[string]int{}, 0, 0
 }
 
-// Call asks for an effect. The key is the idempotency key; payload is what a request
-// would carry, and counts in the recovery bill if it is sent again. Call it inside an
-// Await, with the context that this passes to its function.
+// Call requests an effect. The key is the idempotency key; payload is the content of the
+// request, and counts in the recovery bill if it is sent again. Call it inside an Await,
+// with the context that the Await passes to its function.
 //
-// Errors: what Fail returns, and why ctx has ended: then the effect may have happened,
-// or not.
+// Errors: Fail's, and the cause of ctx: then the effect may have happened, or not.
 func (s *Service) Call(ctx context.Context, key, payload string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (s *Service) Call(ctx context.Context, key, payload string) error {
 	return s.wait(ctx)
 }
 
-// wait takes the service's time. A request of an incarnation that has ended does not
+// wait waits for the service's latency. A request of an incarnation that has ended does not
 // leave.
 func (s *Service) wait(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
@@ -104,7 +103,7 @@ func (s *Service) wait(ctx context.Context) error {
 	}
 }
 
-// arrive counts a request, which may be refused.
+// arrive counts a request, and calls Fail.
 func (s *Service) arrive(key string) (n int, err error) {
 	s.mu.Lock()
 	if s.requests == nil {
@@ -121,7 +120,7 @@ func (s *Service) arrive(key string) (n int, err error) {
 	return n, err
 }
 
-// happen is the effect.
+// happen records the effect.
 func (s *Service) happen(key string, n int, payload string) {
 	s.mu.Lock()
 	if s.effects[key] > 0 {
@@ -145,29 +144,29 @@ func (s *Service) note(key string, n int, format string, args ...any) {
 	}
 }
 
-// Effects says how often the effect of that key happened.
+// Effects returns how often the effect of that key happened.
 func (s *Service) Effects(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.effects[key]
 }
 
-// Requests says how many requests of that key arrived.
+// Requests returns how many requests of that key arrived.
 func (s *Service) Requests(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[key]
 }
 
-// Keys returns the keys that were asked for, in order.
+// Keys returns the requested keys, in order.
 func (s *Service) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.requests))
 }
 
-// Total says how many effects happened, of all keys. A bug that asks again with another
-// key shows here, and neither in RanOnce nor in the recovery bill.
+// Total returns the number of effects, of all keys. A bug that repeats a request with
+// another key is visible here, and neither in RanOnce nor in the recovery bill.
 func (s *Service) Total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +176,8 @@ func (s *Service) Total() (n int) {
 	return n
 }
 
-// RanOnce is nil if the effect of that key happened once, else an error that says
-// whether it never ran or ran more often.
+// RanOnce returns nil if the effect of that key happened once, otherwise an error that
+// distinguishes never from more often.
 func (s *Service) RanOnce(key string) error {
 	switch n := s.Effects(key); n {
 	case 1:
@@ -190,14 +189,14 @@ func (s *Service) RanOnce(key string) error {
 	}
 }
 
-// Bill is what endings have cost: by how much runs in which something was ended did more
-// than the untouched one. What a run did less counts against that.
+// Bill is the cost of endings: the additional work of the runs with endings, compared with
+// the untouched run. Work that a run saves is subtracted.
 type Bill struct {
-	Effects int           // requests to services with a key whose effect had happened
-	Bytes   int           // that those carried
-	Events  int           // events that started more often than in an untouched run
-	Lives   int           // incarnations more
-	Time    time.Duration // virtual time more, until the run was at rest
+	Effects int           // requests that repeat the effect of their key
+	Bytes   int           // of these requests
+	Events  int           // additional events
+	Lives   int           // additional incarnations
+	Time    time.Duration // additional virtual time, until the run was at rest
 }
 
 func (b *Bill) add(c Bill) {
@@ -208,13 +207,13 @@ func (b *Bill) add(c Bill) {
 	b.Time += c.Time
 }
 
-// String is the bill in a line.
+// String formats the bill as a line.
 func (b Bill) String() string {
 	return fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
 		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Lives, "incarnation"), b.Time.Round(time.Millisecond))
 }
 
-// count is a number of things.
+// count formats a number of things.
 func count(n int, thing string) string {
 	if n == 1 || n == -1 {
 		return fmt.Sprintf("%d %s", n, thing)

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// maxShrink is how many runs it may take to make a script shorter, and shrinkFor how
-// long, by the real clock.
+// maxShrink bounds the runs to shorten a script, and shrinkFor their time by the real
+// clock.
 const (
 	maxShrink = 400
 	shrinkFor = 20 * time.Second
 )
 
-// numbers are what two failures of one kind may differ in: amounts, times, clients.
+// numbers are the parts that two failures of one kind may differ in: amounts, times, clients.
 var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zµ]*`)
 
-// kind is what a failure is, whatever the numbers in it.
+// kind is the text of a failure without the numbers in it.
 func kind(err error) string { return numbers.ReplaceAllString(err.Error(), "#") }
 
-// shrink takes away from a script what is not needed for its run to fail in the same
-// way. The note says what the script is that it returns.
+// shrink removes the parts of a script that its run does not need to fail in the same way.
+// The note describes the returned script.
 func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script, tr *trial, note string) {
 	if errors.Is(got.err, errStuck) {
 		return sc, got, "not made shorter, as each run takes long to fail; the script"
@@ -57,7 +57,7 @@ func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script
 	return least, got, "the shortest script that does so"
 }
 
-// reduce leaves out of items what it can while ok holds: halves first, and single ones
+// reduce removes as many items as it can while ok holds: halves first, and single ones
 // last.
 func reduce[T any](items *[]T, ok func() bool) {
 	for size := max(1, len(*items)/2); ; size /= 2 {

@@ -16,46 +16,46 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Simulation is a workload that is drawn at random, under endings, jumps of the clock and
-// failing syncs that are, and in an order of things that is. All of it is a function of a
-// seed, so a run that fails can be had again, and made shorter.
+// Simulation is a random workload, under random endings, jumps of the clock and failing
+// syncs, in a random order of steps. All of it is a function of a seed, so a run that fails
+// can be repeated, and made shorter.
 type Simulation struct {
-	// Scenario has the classes, the check and what else a run needs. Its Run is for a
-	// workload that is not drawn; with Ops it may be nil, and else is done before them. Its
-	// Pairs and Batched mean nothing here.
+	// Scenario has the classes, the check and the other parts of a run. Its Run is for a
+	// workload that is not drawn; with Ops it may be nil, and otherwise runs before them.
+	// Simulate ignores Pairs and Batched.
 	Scenario
-	// Ops are what clients do, drawn by weight. In a run in which something was ended an
-	// Op may return what Scenario.Run may.
+	// Ops are the operations of clients, drawn by weight. After an ending an Op may return
+	// the same errors as Scenario.Run.
 	Ops []Op
-	// Clients is how many clients do so at once. Zero means 3.
+	// Clients is the number of concurrent clients. Zero means 3.
 	Clients int
-	// Steps is how many operations they do in a run, together. Zero means 30.
+	// Steps is how many operations all clients do in a run. Zero means 30.
 	Steps int
-	// Runs is how many runs there are, with seeds from Scenario.Seed on. Zero means 100.
+	// Runs is the number of runs, with seeds from Scenario.Seed on. Zero means 100.
 	Runs int
-	// Chance is that of an ending at a point, at most 1. Zero means 0.02; negative, none.
+	// Chance is the probability of an ending at a point, at most 1. Zero means 0.02; negative, none.
 	Chance float64
-	// Ways are those of the endings; nil means all.
+	// Ways are the ways of the endings; nil means all.
 	Ways []Way
-	// Faults is the chance that beside an operation the host has a fault: its process ends
-	// and is away for a while, or a sync fails, or it is restarted in good order. At most
-	// 1; zero means 0.05; negative, none.
+	// Faults is the probability of a fault of the host before an operation: its process
+	// ends and the next one starts a while later, or a sync fails, or it restarts in good
+	// order. At most 1; zero means 0.05; negative, none.
 	Faults float64
 }
 
-// Op is something that a client does.
+// Op is an operation of a client.
 type Op struct {
 	Name string
-	// Weight is how often it is drawn, against the others. Zero means 1.
+	// Weight is how often it is drawn, relative to the others. Zero means 1.
 	Weight int
-	// Do does it. What it draws, it draws from r.
+	// Do runs the operation. It must take its random numbers from r.
 	Do func(ctx context.Context, h *Host, r *rand.Rand) error
 }
 
-// Simulate runs a simulation with one seed after the other. A run that fails is repeated
-// with less and less of it, as long as it still fails; t has the script that is left,
-// what happened, and a line that replays it. It also fails t if no run ended anything, or
-// no operation of any run succeeded.
+// Simulate runs a simulation with one seed after the other. If a run fails, Simulate
+// repeats it with ever smaller scripts that still fail. t gets the smallest script, the
+// log, and a line that replays it. Simulate also fails t if no run ended anything, or no
+// operation of any run succeeded.
 //
 // Run one Simulate in a test: the line names the test.
 func Simulate(t *testing.T, s Simulation) {
@@ -75,7 +75,7 @@ func Simulate(t *testing.T, s Simulation) {
 	t.Log(told)
 }
 
-// all goes through the seeds.
+// all runs the seeds.
 func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
 	begun, sum := time.Now(), Done{}
 	for seed := first; seed < first+uint64(runs); seed++ {
@@ -107,17 +107,17 @@ func parseSeed(text string) (uint64, error) {
 	return strconv.ParseUint(number, 10, 64)
 }
 
-// Done is what a run has done.
+// Done has the counts of a run.
 type Done struct {
-	Steps   int // that goroutines of the host took, one after the other
-	Points  int // of those, at which an incarnation could end
-	Ops     int // that clients did, without an error
+	Steps   int // of the host's goroutines, one after the other
+	Points  int // the steps where an incarnation could end
+	Ops     int // of clients, without an error
 	Endings int // of incarnations and processes
 	Time    time.Duration
 }
 
-// Try runs the simulation once. If that fails it makes the run shorter, and the error
-// has the script and what happened. For programs that go through seeds themselves.
+// Try runs the simulation once. If the run fails, Try makes it shorter, and the error has
+// the script and the log. For programs that choose the seeds themselves.
 func (s *Simulation) Try(t *testing.T, seed uint64) (Done, error) {
 	if err := s.check(); err != nil {
 		return Done{}, err
@@ -152,8 +152,8 @@ func (s *Simulation) check() error {
 	return sc.check()
 }
 
-// play runs a script. With draw the endings are drawn, and noted in it; else they are
-// those that it has.
+// play runs a script. If draw is set it draws the endings and adds them to the script,
+// otherwise it takes them from the script.
 func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	if s.Reset != nil {
 		s.Reset()
@@ -180,7 +180,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 		err := s.act(ctx, h, sc, tr)
 		if err == nil {
 			err = s.settle(h)
-			w.atRest(func() { w.chance = nil }) // the check is of what is at rest
+			w.atRest(func() { w.chance = nil }) // the check must not be disturbed
 		}
 		tr.took = time.Since(w.began)
 		w.atRest(func() { tr.points = w.points() })
@@ -195,7 +195,7 @@ func (s *Simulation) play(t *testing.T, sc *script, draw bool) *trial {
 	return tr
 }
 
-// drawWay draws what happens at a point.
+// drawWay draws the ending at a point, or none.
 func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
 	if r.Float64() >= cmp.Or(s.Chance, 0.02) || s.Places != nil && !slices.Contains(s.Places, place) {
 		return None
@@ -206,7 +206,7 @@ func (s *Simulation) drawWay(r *rand.Rand, place string) Way {
 	return s.Ways[r.IntN(len(s.Ways))]
 }
 
-// act does what a script says.
+// act runs a script.
 func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) error {
 	if s.Run != nil {
 		if err := s.run(h); err != nil {
@@ -266,7 +266,7 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	return s.Ops[a.op].Do(ctx, h, rand.New(rand.NewPCG(a.seed, 0)))
 }
 
-// settle lets a run come to rest.
+// settle waits until a run is at rest.
 func (s *Scenario) settle(h *Host) error {
 	if s.Settle > 0 {
 		h.Advance(s.Settle)
@@ -275,7 +275,7 @@ func (s *Scenario) settle(h *Host) error {
 	return h.Rest(s.Within)
 }
 
-// checkTwice asks the check, of what is in memory and of what is on the disk.
+// checkTwice calls the check for the state in memory, and for the state on the disk.
 func (s *Scenario) checkTwice(ctx context.Context, h *Host) error {
 	if err := s.Check(ctx, h); err != nil {
 		return fmt.Errorf("check: %w", err)

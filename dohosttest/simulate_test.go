@@ -17,11 +17,11 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// account is an object that moves money to others, by a transfer that is noted first
-// and done from an alarm until the other has it.
+// account is an object that transfers money to others. It stores a transfer first, and
+// sends it from an alarm until the other account has it.
 type account struct {
 	st  *dohost.State
-	bug bool // takes a transfer as often as it comes
+	bug bool // accepts repeated transfers
 }
 
 const accounts dohost.Namespace[account] = "account"
@@ -49,7 +49,7 @@ func (a *account) balance(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// Send notes a transfer, unless one to the same account is under way.
+// Send stores a transfer, unless one to the same account is pending.
 func (a *account) Send(ctx context.Context, t transfer) (bool, error) {
 	n, err := a.balance(ctx)
 	if err != nil || n < t.Amount {
@@ -65,7 +65,7 @@ func (a *account) Send(ctx context.Context, t transfer) (bool, error) {
 	)
 }
 
-// ring sends what is pending. The number of the transfer makes a second one harmless.
+// ring sends the pending transfers. A transfer's number makes a repetition harmless.
 func (a *account) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	rows, err := pending.List(ctx, a.st.Storage(), nil)
 	if err != nil {
@@ -95,7 +95,7 @@ type money struct {
 	Amount int
 }
 
-// Take takes a transfer, once.
+// Take accepts a transfer, once.
 func (a *account) Take(ctx context.Context, m money) (bool, error) {
 	had, _, err := dohost.Get[int](ctx, a.st.Storage(), "had/"+m.From)
 	if err != nil || had >= m.Number && !a.bug {
@@ -108,7 +108,7 @@ func (a *account) Take(ctx context.Context, m money) (bool, error) {
 
 var names = []string{"a", "b", "c"}
 
-// bank is a simulation of accounts, whose balances must add up.
+// bank is a simulation of accounts. The sum of their balances must be right.
 func bank(bug bool) Simulation {
 	return Simulation{
 		Scenario: Scenario{
@@ -142,7 +142,7 @@ func bank(bug bool) Simulation {
 	}
 }
 
-// rounds is how many runs a random test makes.
+// rounds returns the number of runs of a random test.
 func rounds(n int) int {
 	if invariants.Enabled {
 		return max(n/8, 4)
@@ -156,7 +156,7 @@ func TestSimulate(t *testing.T) {
 	Simulate(t, s)
 }
 
-// TestSimulateFindsABugAndMakesItShort has an object that takes money twice when its
+// TestSimulateFindsABugAndMakesItShort has an object that accepts money twice when its
 // answer is lost.
 func TestSimulateFindsABugAndMakesItShort(t *testing.T) {
 	s := bank(true)
@@ -182,7 +182,7 @@ func TestSimulateFindsABugAndMakesItShort(t *testing.T) {
 	t.Error("not found")
 }
 
-// TestASimulationCannotPassByAccident has what must not count as a pass.
+// TestASimulationCannotPassByAccident has simulations that must not count as a pass.
 func TestASimulationCannotPassByAccident(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Simulation)
@@ -210,8 +210,8 @@ func TestASimulationCannotPassByAccident(t *testing.T) {
 	}
 }
 
-// TestShrinkKeepsTheFailure has a simulation that fails in one way if both an operation
-// and an ending are there, and in another if the operation alone is.
+// TestShrinkKeepsTheFailure has a simulation that fails in one way with an operation and an
+// ending, and in another with the operation alone.
 func TestShrinkKeepsTheFailure(t *testing.T) {
 	s := bank(false)
 	s.Check = func(_ context.Context, h *Host) error {
@@ -239,8 +239,7 @@ func TestShrinkKeepsTheFailure(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameRun compares everything that two runs of a seed have done, also on one
-// core.
+// TestSameSeedSameRun compares two runs of a seed in every detail, also on one core.
 func TestSameSeedSameRun(t *testing.T) {
 	s := bank(false)
 	different := map[string]bool{}
@@ -276,7 +275,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	t.Logf("%d seeds, each twice", runs)
 }
 
-// transcript is what each object has gone through, with the time, object by object.
+// transcript lists the points of each object, with their times, object by object.
 func transcript(tr *trial) string {
 	of := map[dohost.ID][]line{}
 	for _, l := range tr.w.log.lines {
@@ -289,8 +288,8 @@ func transcript(tr *trial) string {
 	return b.String()
 }
 
-// TestIdsOfLogsAreDrawnFromTheSeed has a log made before the process ends, and one after
-// it, which must not look like one that was lost.
+// TestIdsOfLogsAreDrawnFromTheSeed makes a log before the process ends, and another after
+// it, with different ids.
 func TestIdsOfLogsAreDrawnFromTheSeed(t *testing.T) {
 	log := dohost.Feed{Name: "log"}
 	words := dohost.Collection[string]{Name: "words", Key: func(s string) string { return s }, Feed: &log}

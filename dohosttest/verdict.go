@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// verdict is what came of a Linearizable.
+// verdict is the result of a Linearizable.
 type verdict struct {
 	x        *workload
 	runs     int
@@ -20,14 +20,14 @@ type verdict struct {
 	took     time.Duration
 
 	first   any  // answer
-	several bool // answers that differ
+	several bool // answers differ
 
 	err  error
 	bad  *history // nil if the workload is bad as a whole
 	note string
 }
 
-// search is Linearizable without a word.
+// search is Linearizable without output.
 func (x *workload) search(t *testing.T) *verdict {
 	v := &verdict{x: x}
 	begun := time.Now()
@@ -57,7 +57,7 @@ func (x *workload) search(t *testing.T) *verdict {
 	return v
 }
 
-// blame looks for the shortest history that is as bad as h.
+// blame searches for the shortest history that fails like h.
 func (v *verdict) blame(t *testing.T, h *history) {
 	v.bad = h
 	if !errors.Is(v.err, errNoOrder) {
@@ -72,7 +72,7 @@ func (v *verdict) blame(t *testing.T, h *history) {
 	v.bad = shrink(cmp.Or(v.x.small(try), h), try)
 }
 
-// add counts.
+// add counts the calls and endings of a history.
 func (v *verdict) add(h *history) {
 	v.runs++
 	v.overlaps += h.overlaps()
@@ -91,7 +91,7 @@ func (v *verdict) add(h *history) {
 	}
 }
 
-// accident says why the workload would pass whatever its objects do.
+// accident returns the reason why the workload would pass for any behaviour of its objects.
 func (v *verdict) accident() error {
 	const so = "it would pass by accident"
 	ended := 0
@@ -109,7 +109,7 @@ func (v *verdict) accident() error {
 	return nil
 }
 
-// summary is the verdict in a line.
+// summary formats the verdict as a line.
 func (v *verdict) summary() string {
 	var by []string
 	for way := Fence; way <= Kill; way++ {
@@ -121,7 +121,7 @@ func (v *verdict) summary() string {
 		v.runs, v.fates[answered], v.fates[unknown], v.fates[leftOut], v.overlaps, strings.Join(by, ", "), v.took.Round(time.Millisecond))
 }
 
-// replay makes one history, as a line of a failure says.
+// replay makes one history, from a failure's replay line.
 func (x *workload) replay(t *testing.T, text string) {
 	t.Helper()
 	p, err := x.parsePart(text)

@@ -5,35 +5,34 @@ import (
 	"strings"
 )
 
-// Way is a way in which an incarnation ends.
+// Way is how an incarnation ends.
 type Way int
 
 // The ways.
 const (
 	None Way = iota
-	// Fence ends the incarnation: what it has handed over stays.
+	// Fence ends the incarnation; its committed writes stay.
 	Fence
-	// Crash ends it, and what is not on its way to the disk is lost, as if the power
-	// were cut for this object alone.
+	// Crash ends it, and the committed writes that are not on their way to the disk are
+	// lost, as by a power cut for this object alone.
 	Crash
-	// PowerCut ends the process, with all objects: what was not synced is lost, and the
-	// next process finds the rest.
+	// PowerCut ends the process, with all objects: unsynced writes are lost, and the next
+	// process finds the rest.
 	PowerCut
-	// Kill ends the process as SIGKILL does: the next finds all that was written, synced
-	// or not.
+	// Kill ends the process as SIGKILL does: the next one finds all writes, synced or not.
 	Kill
 )
 
 var ways = []string{"none", "fence", "crash", "power cut", "kill"}
 
-// String names the way.
+// String returns the name of the way.
 func (w Way) String() string { return ways[w] }
 
-// canEnd says whether there is something at p that ends in this way: between two
-// incarnations, the process is all there is.
+// canEnd reports whether something at p can end in this way: between two incarnations, only
+// the process can.
 func (w Way) canEnd(p Point) bool { return p.Life != 0 || w == PowerCut || w == Kill }
 
-// flag is the name in a replay line.
+// flag returns the name for a replay line.
 func (w Way) flag() string { return strings.ReplaceAll(ways[w], " ", "-") }
 
 func parseWay(s string) (Way, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestWhatEachEndingLeaves ends a run of one write at each stage of that, in each way,
-// and looks for the write.
+// TestWhatEachEndingLeaves ends a run of one write at each stage of the write, in each way,
+// and then reads the write.
 func TestWhatEachEndingLeaves(t *testing.T) {
 	found := false
 	s := doing(put)
@@ -24,7 +24,7 @@ func TestWhatEachEndingLeaves(t *testing.T) {
 	if base.err != nil {
 		t.Fatal(base.err)
 	}
-	want := map[string]string{ // by place: the ways that leave it
+	want := map[string]string{ // by place: the ways that keep it
 		"start": "", "storage": "", "handover": "",
 		"handed":  "fence",
 		"sync":    "fence crash kill",

@@ -16,12 +16,12 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// maxSteps is after how many steps a run is given up.
+// maxSteps is the number of steps after which a run is given up.
 const maxSteps = 1 << 18
 
-// world is one run of a scenario, in one bubble. What is not said to be otherwise
-// belongs to whoever acts at a standstill: the scheduler, or the test before it starts
-// and after it has stopped.
+// world is one run of a scenario, in one bubble. Fields without a note belong to the code
+// at a standstill: the scheduler, or the test before the scheduler starts and after it has
+// stopped.
 type world struct {
 	// Fixed.
 	classes  []dohost.Class
@@ -29,7 +29,7 @@ type world struct {
 	services []*Service
 	order    order
 	seed     uint64
-	targets  []strike // points like these are noted with where they are in the code
+	targets  []strike // the stack is recorded at points like these
 	moved    *atomic.Int64
 	maxSteps int
 
@@ -43,27 +43,27 @@ type world struct {
 	processes int
 	buried    []*process
 	plan      []strike
-	struck    []strike // that have been made, with their sites
+	struck    []strike // made so far, with their sites
 	panics    atomic.Int64
 	chance    func(Point) Way
 	tracks    map[dohost.ID]*track
-	events    int // that have started
+	events    int // started so far
 	lives     int
 	clients   clients
 	steps     int
 	failed    error
 	disturbed bool          // the test has ended something itself, or made the disk fail
-	firstAt   time.Duration // when the first strike was made
+	firstAt   time.Duration // time of the first strike
 
-	over atomic.Bool // the bubble is
+	over atomic.Bool // the bubble has ended
 
 	log journal
 }
 
-// track is the points of an object.
+// track has the points of an object.
 type track struct {
 	points []Point
-	lives  map[uint64]int // number of the life, by its epoch
+	lives  map[uint64]int // number of the incarnation, by its epoch
 }
 
 // strike is the end of an incarnation, or of the process, at a point.
@@ -72,7 +72,7 @@ type strike struct {
 	Way   Way
 }
 
-// inWorld runs f in a world of its own, in a bubble.
+// in runs f in a world of its own, in a bubble.
 func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) error {
 	if w.moved == nil {
 		w.moved = new(atomic.Int64)
@@ -92,7 +92,7 @@ func (w *world) in(t *testing.T, f func(ctx context.Context, h *Host) error) err
 	return err
 }
 
-// live is the life of a world.
+// live runs the world, from its first process to its last.
 func (w *world) live(ctx context.Context, f func(ctx context.Context, h *Host) error) error {
 	w.began = time.Now()
 	w.log.began = w.began
@@ -136,7 +136,7 @@ func (w *world) fail(err error) {
 	}
 }
 
-// name is a grant's name: what it is about, never when it came.
+// name returns a grant's name: it identifies the step, independently of its time.
 func (w *world) name(g *grant) string {
 	at := g.point
 	if g.do != nil {
@@ -151,7 +151,7 @@ func (w *world) name(g *grant) string {
 	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Life, at.Event, at.Place, at.Op, at.N)
 }
 
-// visit is a step: it notes the point, and says how its life ends.
+// visit is a step: it records the point, and returns how the incarnation ends there.
 func (w *world) visit(g *grant) runtime.Style {
 	w.moved.Add(1)
 	at := g.point
@@ -183,7 +183,7 @@ func (w *world) visit(g *grant) runtime.Style {
 	return runtime.StyleNone
 }
 
-// mayStrike says that the point is like one at which something is to be ended.
+// mayStrike reports whether the point looks like a target.
 func (w *world) mayStrike(at runtime.Point) bool {
 	for _, s := range w.targets {
 		if s.Point.Object == at.ID && s.Point.Place == at.Place.String() {
@@ -193,7 +193,7 @@ func (w *world) mayStrike(at runtime.Point) bool {
 	return false
 }
 
-// point notes a point in its object's track.
+// point adds a point to its object's track.
 func (w *world) point(g *grant) Point {
 	at := g.point
 	tr := w.tracks[at.ID]
@@ -226,7 +226,7 @@ func (tr *track) records(p Point) uint64 {
 	return 1
 }
 
-// strikeAt says what happens at a point.
+// strikeAt returns the ending at a point, or None.
 func (w *world) strikeAt(g *grant, p Point) Way {
 	way := None
 	if n := len(w.struck); n < len(w.plan) && w.plan[n].Point.Object == p.Object && w.plan[n].Point.Index == p.Index {
@@ -262,7 +262,7 @@ func (w *world) endings() int {
 
 var errNotDeterministic = errors.New("the scenario is not deterministic")
 
-// points lists what a run has passed, object by object.
+// points lists the points of a run, object by object.
 func (w *world) points() (all []Point) {
 	ids := slices.SortedFunc(maps.Keys(w.tracks), compareIDs)
 	for _, id := range ids {
@@ -281,7 +281,7 @@ func compareIDs(a, b dohost.ID) int {
 	return 0
 }
 
-// sound looks at the store that is left.
+// sound checks the store after the run.
 func (w *world) sound() error {
 	s, err := objectstore.Open(dir, &objectstore.Options{FS: w.seat.proc.fs, ReadOnly: true})
 	if err != nil {
@@ -293,7 +293,7 @@ func (w *world) sound() error {
 	return errors.Join(errors.Join(problems...), err, s.Close())
 }
 
-// journal is what happened, in order.
+// journal is the log of a run.
 type journal struct {
 	began time.Time
 	mu    sync.Mutex
@@ -319,7 +319,7 @@ func (j *journal) note(id dohost.ID, format string, args ...any) {
 	j.lines = append(j.lines, line{after: time.Since(j.began), id: id, text: fmt.Sprintf(format, args...)})
 }
 
-// String is the whole of it.
+// String returns the whole log.
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

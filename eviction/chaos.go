@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Place is a place at which an incarnation can end.
+// Place is a point in the code where an incarnation can end.
 type Place string
 
-// The places, in the order in which a life comes to them.
+// The places, in the order of an incarnation's life.
 const (
 	Construct   Place = "construct"   // the constructor begins
 	Start       Place = "start"       // an event begins
@@ -41,15 +41,15 @@ func Places() []Place {
 	}
 }
 
-// Style is the way in which an incarnation ends.
+// Style is a way to end an incarnation.
 type Style uint8
 
 // The styles. None ends nothing.
 const (
 	None    Style = iota
-	Fence         // what was handed over stays
+	Fence         // committed writes stay
 	Restart       // the same, as a restart of the platform
-	Crash         // what is not on its way to the disk is lost too
+	Crash         // commits that are not in the record in flight are lost too
 )
 
 var styles = []string{"none", "fence", "restart", "crash"}
@@ -62,15 +62,14 @@ func (s Style) String() string {
 	return styles[s]
 }
 
-// Chaos ends lives at random, as a pure function of its seed and the point. The
-// zero Chaos ends none.
+// Chaos ends incarnations at random, as a pure function of its seed and the point. The zero Chaos ends none.
 type Chaos struct {
 	Seed uint64
 	// Rate is the chance per visit to a place, 0 to 1.
 	Rate float64
-	// Mean is the mean age at which a life ends, at its next place after that.
+	// Mean is the mean age of an incarnation when it ends, at its next place after that.
 	Mean time.Duration
-	// Places are those at which lives end; nil means all.
+	// Places limits the places that can end an incarnation; nil means all.
 	Places []Place
 	// Style is how; None means Fence.
 	Style Style
@@ -79,14 +78,14 @@ type Chaos struct {
 // Point is one visit to a place.
 type Point struct {
 	Class, Name string
-	Life        uint64 // without it the same call would end in every life, for ever
+	Life        uint64 // without it the same call would end in every incarnation, for ever
 	Event       uint64
 	Place       Place
 	N           uint64 // of the event's visits to the place
 	Age         time.Duration
 }
 
-// Validate says what cannot be meant: a chaos that was not parsed may hold anything.
+// Validate returns an error for values that make no sense. A Chaos that was not parsed may have any values.
 func (c *Chaos) Validate() error {
 	if c.Rate < 0 || c.Rate > 1 || math.IsNaN(c.Rate) {
 		return fmt.Errorf("chaos rate %v: want a chance per place from 0 to 1", c.Rate)
@@ -105,10 +104,10 @@ func (c *Chaos) Validate() error {
 	return nil
 }
 
-// Active says that some point may end a life.
+// Active reports whether any point may end an incarnation.
 func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
 
-// At says how the life ends at p, or None.
+// At returns the Style that ends the incarnation at p, or None.
 func (c *Chaos) At(p Point) Style {
 	if !c.Active() || (c.Places != nil && !slices.Contains(c.Places, p.Place)) {
 		return None

@@ -1,10 +1,9 @@
-// Package eviction decides who should go. All of it is pure: no goroutine, no
-// clock, no shared random stream. Package runtime asks, and acts.
+// Package eviction decides which incarnations end. All of it is pure: no goroutine, no clock, no shared random
+// stream. Package runtime acts on its decisions.
 //
-//   - Idle: how long an object may have nothing to do.
-//   - Chaos: whether a life ends at this very point.
-//   - Pressure: how many idle objects to give up for the sake of memory.
+//   - Idle: the time until an object without work is evicted.
+//   - Chaos: whether an incarnation ends at a given point.
+//   - Pressure: how many idle objects to evict to save memory.
 //
-// Every draw is a hash of what is asked about, so that a seed gives the same
-// answers whatever the order of the questions.
+// Every draw is a hash of its inputs, so that a seed gives the same decisions in any order of the calls.
 package eviction

@@ -30,8 +30,8 @@ func TestASeedMeansTheSameForEver(t *testing.T) {
 	}
 }
 
-// A draw that forgets the life would end the same call in every life, and the
-// object would never get past it.
+// A draw that ignores the incarnation would end the same call in every incarnation, and the object would never
+// complete it.
 func TestEveryPartOfAPointCounts(t *testing.T) {
 	c := Chaos{Seed: 1, Rate: 0.5}
 	vary := map[string]func(*Point, uint64){
@@ -175,7 +175,7 @@ func TestParseChaos(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for _, c := range []struct {
 		chaos Chaos
-		names string // what the error names; empty for none
+		names string // the name in the error; empty for none
 	}{
 		{Chaos{}, ""},
 		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Style: Crash}, ""},

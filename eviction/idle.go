@@ -2,8 +2,7 @@ package eviction
 
 import "time"
 
-// Idle is for how long an object may have nothing to do. The zero Idle is that of
-// Durable Objects: 70 to 140 s.
+// Idle draws the time until an object without work is evicted. The zero Idle is that of Durable Objects: 70 to 140 s.
 type Idle struct {
 	// Min and Max bound the draw. Zero means 70 s and twice Min; a negative Min, for ever.
 	Min, Max time.Duration
@@ -11,8 +10,8 @@ type Idle struct {
 
 const idleMin = 70 * time.Second
 
-// After draws the time for a life that has had so many events: at least Min, less
-// than Max. Nothing needs to be stored, for the same question has the same answer.
+// After draws the time for an incarnation that has handled so many events: at least Min, less than Max. The same
+// arguments give the same time, so nothing needs to be stored.
 func (i Idle) After(life, events uint64) time.Duration {
 	low := i.Min
 	if low < 0 {

@@ -9,11 +9,10 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// agingMemTable is so small that a store is as old in these tests as others are in years:
-// it is flushed dozens of times.
+// agingMemTable is so small that a store ages in these tests as others do in years: it is flushed dozens of times.
 const agingMemTable = 256 << 10
 
-// lifetimes is how often an aging store does again what a host does all the time.
+// lifetimes is the number of times that an aging store repeats the usual work of a host.
 func lifetimes() int {
 	if invariants.Enabled {
 		return 2000
@@ -21,8 +20,7 @@ func lifetimes() int {
 	return 20_000
 }
 
-// aging is a store that does the same thing again and again, in records of many objects
-// where it is not about one.
+// aging is a store that repeats the same work, in records of many objects unless the work is about one.
 type aging struct {
 	*Store
 	fs    *FS
@@ -39,7 +37,7 @@ func (a *aging) reopen(t *testing.T) {
 	a.Store = open(t, a.fs, Options{MemTable: agingMemTable, Reads: &a.reads})
 }
 
-// each does something to n objects, fifty in a record.
+// each calls do for n objects, fifty in a record.
 func (a *aging) each(t *testing.T, n int, do func(o live, i int)) {
 	t.Helper()
 	for i := range n {
@@ -53,7 +51,7 @@ func (a *aging) each(t *testing.T, n int, do func(o live, i int)) {
 	}
 }
 
-// again does something to the object "a" n times, in a life and a record of its own each.
+// again calls do for the object "a" n times, in an incarnation and a record of its own each.
 func (a *aging) again(t *testing.T, n int, do func(o live, i int)) {
 	t.Helper()
 	for i := range n {
@@ -70,8 +68,7 @@ func (l live) deleteAll(t *testing.T) {
 	}
 }
 
-// rested counts the entries that the engine comes upon while do runs, which begins when it
-// is at rest.
+// rested counts the entries that the engine visits while do runs. It waits until the engine is idle before that.
 func (a *aging) rested(do func()) int64 {
 	synctest.Wait()
 	from := a.reads.Steps.Load()
@@ -79,7 +76,7 @@ func (a *aging) rested(do func()) int64 {
 	return a.reads.Steps.Load() - from
 }
 
-// look reads what must cost the same at every age, and returns what each read cost.
+// look does the reads that must cost the same at every age, and returns the cost of each.
 func (a *aging) look(t *testing.T) map[string]int64 {
 	sn := a.snapshot(t)
 	defer sn.Close()
@@ -120,15 +117,15 @@ func begin(t *testing.T, o live) {
 	o.SetSlot(Slot{Due: due(1 << 40)})
 }
 
-// dead is how many entries a read may come upon that are deleted, or overwritten by that:
-// more are not in a memtable before it is flushed for them, and in the file below it.
+// dead bounds the deleted or overwritten entries that a read may visit: a memtable has no more before it is flushed
+// for them, nor has the file below it.
 const dead = 4 * agingMemTable / tombstoneWeight
 
-// lives are what makes a store old.
+// lives are the kinds of work that age a store.
 var lives = []struct {
 	name string
-	each int64 // entries that the engine comes upon for each time
-	more int64 // entries that a read comes upon more than in a young store
+	each int64 // entries that the engine visits for each repetition
+	more int64 // entries that a read visits more than in a young store
 	live func(t *testing.T, a *aging, times int)
 }{
 	{"alarms fire", 0, dead, func(t *testing.T, a *aging, times int) {
@@ -158,8 +155,8 @@ var lives = []struct {
 	}},
 }
 
-// TestReadsCostTheSameAtEveryAge counts what a read walks over until the engine has dropped
-// it, too.
+// TestReadsCostTheSameAtEveryAge counts the entries that a read visits, also those that it visits until the engine
+// has dropped them.
 func TestReadsCostTheSameAtEveryAge(t *testing.T) {
 	for _, c := range lives {
 		t.Run(c.name, func(t *testing.T) {
@@ -198,7 +195,7 @@ func TestReadsCostTheSameAtEveryAge(t *testing.T) {
 	}
 }
 
-// disk is how many bytes the engine's files have, once it is at rest.
+// disk returns the bytes of the engine's files, once it is idle.
 func (a *aging) disk(t *testing.T) (bytes int64) {
 	t.Helper()
 	synctest.Wait()
@@ -217,9 +214,8 @@ func (a *aging) disk(t *testing.T) (bytes int64) {
 	return bytes
 }
 
-// TestTheDiskComesBack writes twenty times what a memtable holds, of which nothing can be
-// compressed, and deletes it. Then nothing happens any more, and what is left are the logs
-// that the engine keeps to use them again.
+// TestTheDiskComesBack writes twenty times the size of a memtable, incompressible, and deletes it. Without further
+// writes only the logs are left that the engine keeps for reuse.
 func TestTheDiskComesBack(t *testing.T) {
 	const full = 20 * agingMemTable
 	draw := rand.NewChaCha8([32]byte{})

@@ -63,8 +63,8 @@ func (sn *Snapshot) AlarmClasses() (classes []string, err error) {
 	}
 }
 
-// BootAlarms returns up to limit alarms with AtBoot of objects of a class whose names
-// follow after, in order of name.
+// BootAlarms returns up to limit alarms with AtBoot of objects of a class, in order of name. It skips names up to
+// after.
 func (sn *Snapshot) BootAlarms(class, after string, limit int) ([]Alarm, error) {
 	prefix := append(append([]byte{keyBoot}, class...), nameEnd)
 	start := prefix
@@ -81,9 +81,8 @@ type ParkedAlarm struct {
 	Slot Slot
 }
 
-// Parked yields the parked alarms of a class, or with an empty class of all, whose objects
-// follow after, in order of ID. The zero ID is before the first. It reads as many rows as
-// there are parked alarms. The iteration may continue after ErrDamaged.
+// Parked yields the parked alarms of a class, or of all classes if class is empty, in order of ID. It skips IDs up to
+// after; the zero ID skips none. It reads one row for each parked alarm. The iteration may continue after ErrDamaged.
 func (sn *Snapshot) Parked(class string, after ID) iter.Seq2[ParkedAlarm, error] {
 	prefix := []byte{keyParked}
 	if class != "" {

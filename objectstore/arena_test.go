@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// arenas is the memory that the rows of an object take between two events: of what landed
-// last, and of the empty segment.
+// arenas returns the memory of an object's rows between two events: of the landed generation, and of the empty
+// segment.
 func (l live) arenas() (landed, segment int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -18,15 +18,15 @@ func (l live) arenas() (landed, segment int) {
 	return landed, l.Segment.g.set.room
 }
 
-// memory is what an empty segment keeps for the next event.
+// memory returns the memory that an empty segment keeps for the next event.
 func (s *Segment) memory() uintptr {
 	w := &s.g.set
 	return uintptr(w.room) + uintptr(cap(w.rows))*unsafe.Sizeof(row{}) + uintptr(cap(w.order))*unsafe.Sizeof(int32(0)) +
 		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
 }
 
-// TestBusyObjectKeepsLittle has objects write large values among small ones, many rows, and
-// many outputs, and looks at what each keeps.
+// TestBusyObjectKeepsLittle writes large values among small ones, many rows, and many outputs, and checks the memory
+// that each object keeps.
 func TestBusyObjectKeepsLittle(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	os := make([]live, 100)
@@ -78,8 +78,8 @@ func TestBusyObjectKeepsLittle(t *testing.T) {
 	}
 }
 
-// TestOverwrittenValuesAreForgotten has a value grow again and again, with a small row after
-// each, which would keep the arena of that value.
+// TestOverwrittenValuesAreForgotten lets a value grow again and again, with a small row after each, which would keep
+// the arena of that value.
 func TestOverwrittenValuesAreForgotten(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	o := s.live("c", "a")
@@ -99,7 +99,7 @@ func TestOverwrittenValuesAreForgotten(t *testing.T) {
 	}
 	o.want(t, "log", strings.Repeat("v", 20_999))
 	o.commit(t)
-	for i := range 1000 { // the same in what was handed over
+	for i := range 1000 { // the same in the filling generation
 		o.put(t, "log", strings.Repeat("v", 20_000+i))
 		o.put(t, fmt.Sprint("item", i), "v")
 		if err := o.HandOver(o.Segment); err != nil {

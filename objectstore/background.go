@@ -21,15 +21,13 @@ const (
 	maxCompactPause = time.Minute
 )
 
-// background follows the engine's work in the background: flushes, compactions, and
-// the collection of statistics of tables. The engine reports failures with a lock of
-// its own held, so reports only take notes. The goroutine that does the work pauses
-// later, where it holds no lock: a flush when it makes its file ([engineFS.Create]), a
+// background follows the engine's work in the background: flushes, compactions, and the collection of statistics of
+// tables. The engine reports failures with a lock of its own held, so a report only records them. The goroutine that
+// does the work pauses later, where it holds no lock: a flush when it makes its file ([engineFS.Create]), a
 // compaction when it gives back its permission ([compactionGrant.Done]).
 //
-// A flush that fails while the store is opened would keep the engine in Open for ever.
-// Then sealed is set: from that moment on nothing reaches the disk, as after a crash,
-// and the engine takes that for success and returns from Open.
+// A flush that fails while the store is opened would keep the engine in Open for ever. Then sealed is set: from then
+// on nothing reaches the disk, as after a crash, and the engine takes that for success and returns from Open.
 type background struct {
 	log    *slog.Logger
 	done   chan struct{} // closed when the store closes: nothing pauses any more
@@ -136,8 +134,7 @@ func collectsStatistics() bool {
 	}
 }
 
-// failedLocked takes note of a failure, and logs the first one of a row. Damage is
-// logged where it is found.
+// failedLocked records a failure, and logs the first one of a row. Damage is logged where it is found.
 func (b *background) failedLocked(a *attempts, kind string, err error, most time.Duration) {
 	if a.err == nil && !pebble.IsCorruptionError(err) {
 		b.log.Error(kind+" failed, and is repeated until it succeeds", "err", err)
@@ -186,7 +183,7 @@ func (b *background) opened() error {
 // close ends all pauses. It is called once.
 func (b *background) close() { close(b.done) }
 
-// listener returns what the engine calls at its events.
+// listener returns the engine's event callbacks.
 func (s *Store) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		WALCreated:      s.logFileCreated,
@@ -222,7 +219,7 @@ func (c *compactionScheduler) Register(goroutines int, db pebble.DBForCompaction
 	c.CompactionScheduler.Register(goroutines, grantedDB{db, c.b})
 }
 
-// TrySchedule grants a compaction to the database, which asks.
+// TrySchedule grants a compaction that the database asks for.
 func (c *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	ok, grant := c.CompactionScheduler.TrySchedule()
 	return ok, compactionGrant{grant, c.b}
@@ -233,7 +230,7 @@ type grantedDB struct {
 	b *background
 }
 
-// Schedule grants a compaction to the database, which has waited.
+// Schedule grants a compaction that the database has waited for.
 func (d grantedDB) Schedule(grant pebble.CompactionGrantHandle) bool {
 	return d.DBForCompaction.Schedule(compactionGrant{grant, d.b})
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// filled returns a file system with a store that was not closed and whose log holds
-// some rows.
+// filled returns a file system with a store that was not closed and has some rows in its log.
 func filled(t *testing.T) *FS {
 	t.Helper()
 	fs := NewMemFS()

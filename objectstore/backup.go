@@ -33,9 +33,8 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return putIdentity(s.fs, dir, formatName, formatTemp, copied)
 }
 
-// checkpoint copies the database between two records. All that was applied is
-// synced then, so it need not ask Pebble for a sync, which ends the process if it
-// fails.
+// checkpoint copies the database between two records. All applied records are synced by then, so it asks Pebble for
+// no sync: a failed one would end the process.
 func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if err := s.acquire(ctx); err != nil {
 		return err

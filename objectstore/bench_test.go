@@ -34,8 +34,8 @@ func increment(b *testing.B, l live, key []byte, buf []byte) {
 	}
 }
 
-// BenchmarkHandOver increments one key, with 256 hand-overs outstanding, next to
-// what the engine does with the same writes.
+// BenchmarkHandOver increments one key, with 256 outstanding commits, and compares that with the same writes by the
+// engine alone.
 func BenchmarkHandOver(b *testing.B) {
 	for _, where := range []struct {
 		name string
@@ -77,8 +77,7 @@ func benchSegments(b *testing.B, d string, fs *FS) {
 	b.ReportMetric(float64(s.Stats().Segments)/float64(max(1, s.Stats().Records)), "segments/record")
 }
 
-// benchEngine writes what the counter does, without reading it, in batches of its
-// own.
+// benchEngine makes the writes of the counter, without reading it, in batches of its own.
 func benchEngine(b *testing.B, d string, fs *FS) {
 	o := (&Options{FS: fs}).withDefaults()
 	p, release := engineOptions(&o, o.vfs())

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 )
 
-// ends are the ways in which a function does not return.
+// ends are the ways to leave a function without returning.
 var ends = map[string]func(){"panic": func() { panic("bad") }, "goexit": goruntime.Goexit}
 
-// brokenOutput is an output whose release does not return.
+// brokenOutput is an output with a Release that does not return.
 type brokenOutput struct{ end func() }
 
 func (o brokenOutput) Release(error) { o.end() }
@@ -95,7 +95,7 @@ func TestOutputThatExitsTheCommitterFailsTheStore(t *testing.T) {
 	})
 }
 
-// slowly is an AsyncOutput that is released when the test says so.
+// slowly is an AsyncOutput that waits for the test to release it.
 type slowly struct {
 	entry
 	done chan func()

@@ -7,31 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull says that a write would take more memory than Options allow for what is not
-// durable. Nothing was written. [Segment.WaitRoom] waits until the write may be repeated.
+// ErrFull reports that a write would exceed the limits that Options sets for undurable data. Nothing was written.
+// [Segment.WaitRoom] waits until the write may be repeated.
 var ErrFull = errors.New("dohost: too many bytes wait to be committed")
 
-// MaxOvercommit is how many bytes the one segment may hold that may exceed
-// Options.MaxHostBytes. A segment of MaxSegment fits, with the undo of a savepoint.
+// MaxOvercommit bounds the bytes of the one segment that may exceed Options.MaxHostBytes. A segment of MaxSegment
+// fits, with the undo of a savepoint.
 const MaxOvercommit = 2 * MaxSegment
 
-// budget bounds the memory of a store for what is not durable. The package comment has its
-// rules, under Memory.
+// budget bounds the memory of a store for undurable data. The package comment has its rules, under Memory.
 type budget struct {
 	limit  int64 // Options.MaxHostBytes
 	object int64 // Options.MaxObjectBytes
 
-	held       atomic.Int64            // all that counts
-	committing atomic.Int64            // the part of held that was handed over and is not durable
+	held       atomic.Int64            // all counted bytes
+	committing atomic.Int64            // the part of held that is committed and not durable
 	favored    atomic.Pointer[Segment] // the segment that may exceed the limit; nil: none
 
 	waiting atomic.Int32 // length of queue
 	mu      sync.Mutex   // taken after a Range.mu, never before one
 	queue   []*waiter    // the one that has waited longest first
-	shut    bool         // nobody waits any more
+	shut    bool         // no wait blocks any more
 }
 
-// waiter is a segment that waits. Its user does not touch it until granted is closed.
+// waiter is a waiting segment. Its user does not use the segment until granted is closed.
 type waiter struct {
 	s       *Segment
 	need    int64
@@ -51,8 +50,7 @@ func (b *budget) take(n int64) bool {
 	}
 }
 
-// exceed adds n bytes for the favored segment, which holds so many, whether there is room
-// or not.
+// exceed adds n bytes for the segment s if it is the favored one, even if there is no room.
 func (b *budget) exceed(s *Segment, n int64) bool {
 	if b.favored.Load() != s || s.held+n > MaxOvercommit {
 		return false
@@ -61,7 +59,7 @@ func (b *budget) exceed(s *Segment, n int64) bool {
 	return true
 }
 
-// give takes n bytes away, or adds them if n is negative.
+// give subtracts n bytes, or adds them if n is negative.
 func (b *budget) give(n int64) {
 	if n == 0 {
 		return
@@ -100,8 +98,8 @@ func (b *budget) serve() {
 	b.queue = rest
 }
 
-// favorLocked lets the segment that has waited longest exceed the limit, if nothing is on its
-// way to the disk, which would make room, and no other may.
+// favorLocked makes w's segment the favored one, unless there is another. It does not while commits are on their way
+// to the disk, since they will make room.
 func (b *budget) favorLocked(w *waiter) bool {
 	if b.committing.Load() > 0 || w.s.held+w.need > MaxOvercommit {
 		return false
@@ -120,13 +118,13 @@ func (b *budget) unfavor(s *Segment) {
 	}
 }
 
-// wait returns when s has been given n bytes, or when ctx or the store ends, with how many
-// bytes it has been given.
+// wait waits until s has been granted n bytes, or until ctx or the store ends, and returns how many bytes s has been
+// granted.
 func (b *budget) wait(ctx context.Context, s *Segment, n int64) (int64, error) {
 	w := &waiter{s: s, need: n, granted: make(chan struct{})}
 	b.mu.Lock()
 	b.queue = append(b.queue, w)
-	b.waiting.Add(1) // before serve looks: who gives after that sees it
+	b.waiting.Add(1) // before serve checks it: a later give sees the waiter
 	b.mu.Unlock()
 	b.serve()
 	select {
@@ -140,12 +138,12 @@ func (b *budget) wait(ctx context.Context, s *Segment, n int64) (int64, error) {
 			b.queue = append(b.queue[:i], b.queue[i+1:]...)
 			b.waiting.Add(-1)
 			b.mu.Unlock()
-			b.serve() // those behind it may need less
+			b.serve() // later waiters may need less
 			return 0, ctx.Err()
 		}
 	}
 	b.mu.Unlock()
-	return w.need, nil // it came at the last moment
+	return w.need, nil // granted at the last moment
 }
 
 // close ends all waits, also later ones.
@@ -156,7 +154,7 @@ func (b *budget) close() {
 	b.serve()
 }
 
-// bytes is what the segment counts for.
+// bytes returns the size of the segment against the limits.
 func (s *Segment) bytes() int64 { return s.g.bytes() + int64(s.saves.bytes) + s.payload }
 
 // reserve makes room for n bytes more.
@@ -175,7 +173,7 @@ func (s *Segment) reserve(n int) error {
 	return nil
 }
 
-// Reserve makes room for a change of the slot, which takes it without asking. Errors: ErrFull.
+// Reserve makes room for a change of the slot, which does not reserve by itself. Errors: ErrFull.
 func (s *Segment) Reserve() error { return s.reserve(rowOverhead) }
 
 // WaitRoom waits until the write that returned ErrFull may be repeated. It returns ErrFenced
@@ -192,7 +190,7 @@ func (s *Segment) WaitRoom(ctx context.Context) error {
 	return err
 }
 
-// settle gives back what the segment holds, but for so many bytes that were handed over.
+// settle returns the bytes that the segment holds to the budget, except those that were committed.
 func (s *Segment) settle(handed int64) {
 	back := s.held - handed
 	s.held, s.payload = 0, 0

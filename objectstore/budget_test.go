@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// write does what adds to the segment, and waits for memory.
+// write calls op, which adds to the segment, and repeats it after a wait for memory.
 func (l live) write(ctx context.Context, op func() error) error {
 	for {
 		err := op()
@@ -30,8 +30,8 @@ func (l live) putSize(ctx context.Context, key string, size int) error {
 	return l.write(ctx, func() error { return l.Put(SpaceKV, []byte(key), make([]byte, size), false) })
 }
 
-// TestObjectLimitWaitsForItsCommits has a write wait while too much of its object is not
-// durable, and no write of another object.
+// TestObjectLimitWaitsForItsCommits lets a write wait while too many bytes of its object are not durable. Writes of
+// other objects do not wait.
 func TestObjectLimitWaitsForItsCommits(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		held(t, Options{MaxObjectBytes: 1000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
@@ -72,9 +72,8 @@ func TestObjectLimitWaitsForItsCommits(t *testing.T) {
 	}
 }
 
-// TestHostLimitCountsSegmentsUnderWay has objects write, one after the other, and hand nothing
-// over: they get the limit and no more. One of them may exceed it, and another when that has
-// come to its end and is durable.
+// TestHostLimitCountsSegmentsUnderWay lets objects write, one after the other, without a commit: they get the limit
+// and no more. One of them may exceed it, and another one after that has ended and is durable.
 func TestHostLimitCountsSegmentsUnderWay(t *testing.T) {
 	held(t, Options{MaxHostBytes: 10_000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		size := rowSize([]byte("kn"), 968)
@@ -97,16 +96,16 @@ func TestHostLimitCountsSegmentsUnderWay(t *testing.T) {
 		j.want(t, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 		release := fs.HoldSyncs()
 		defer release()
-		os[9].handOver(t) // the favored one, whose bytes are on their way to the disk
+		os[9].handOver(t) // the favored one; its bytes are on their way to the disk
 		j.want(t)
 		os[0].handOver(t)
 		os[1].Discard()
 		j.want(t)
 		release()
 		synctest.Wait()
-		slices.Sort(j.lines) // they go on at the same time
+		slices.Sort(j.lines) // they continue concurrently
 		j.want(t, "10", "11", "12")
-		os[12].Fence() // the life of the favored one ends, its code goes on
+		os[12].Fence() // the incarnation of the favored one ends, its code continues
 		j.want(t, "13")
 		for _, o := range os[2:] {
 			o.Fence()
@@ -123,8 +122,8 @@ func manyErrors(n int) (lines []string) {
 	return lines
 }
 
-// TestBudgetComesBackToZero has rows, undos, alarms, outputs and deletions count, and be
-// forgotten: when they are durable, discarded or rolled back, or dropped by a fence.
+// TestBudgetComesBackToZero counts rows, undos, alarms, outputs and deletions. Their bytes return to the budget when
+// they are durable, discarded, rolled back, or dropped by a fence.
 func TestBudgetComesBackToZero(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
@@ -165,7 +164,7 @@ func TestBudgetComesBackToZero(t *testing.T) {
 		write()
 		o.handOver(t)
 		wants(6000)
-		write() // on top of what is in flight
+		write() // in addition to the generation in flight
 		o.handOver(t)
 		write()
 		o.handOver(t)
@@ -191,8 +190,8 @@ func TestBudgetComesBackToZero(t *testing.T) {
 	})
 }
 
-// TestBudgetAlwaysComesToAnEnd has objects write more in each event than there is memory for,
-// with a tiny limit, in events that hand over, give up, roll back, or leave their code hanging.
+// TestBudgetAlwaysComesToAnEnd writes more in each event than there is memory for, with a tiny limit, in events that
+// commit, give up, roll back, or leave their code hanging.
 func TestBudgetAlwaysComesToAnEnd(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -257,7 +256,7 @@ func TestBudgetAlwaysComesToAnEnd(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryEndsWithTheStore has writes wait while the store closes.
+// TestWaitForMemoryEndsWithTheStore lets writes wait while the store closes.
 func TestWaitForMemoryEndsWithTheStore(t *testing.T) {
 	held(t, Options{MaxHostBytes: 1000}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		stuck := s.live("c", "stuck")

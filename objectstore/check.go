@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Problem is something Check found wrong.
+// Problem is an inconsistency that Check found.
 type Problem struct {
 	Object ID     // the object concerned; zero if none is
 	Key    []byte // the key in the store; nil if it is none in particular
@@ -25,7 +25,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: key %q: %s", p.Object, p.Key, p.Detail)
 }
 
-// CheckStats counts what Check read.
+// CheckStats counts the data that Check read.
 type CheckStats struct {
 	Store     Identity // of a backup that no host has opened: of its source
 	Objects   int64
@@ -36,10 +36,9 @@ type CheckStats struct {
 	Problems  int64
 }
 
-// Check reads the whole durable state: every key must be decodable, every record
-// of this package of a known version; alarms and rows of collections must agree
-// with their index entries both ways, and the entries of a feed have no gap. An
-// object half imported has part of its rows, so its collections are not looked at.
+// Check reads the whole durable state. Every key must be decodable, and every record of this package must have a
+// known version. Alarms and rows of collections must match their index entries in both directions, and the entries of
+// a feed must have no gap. Check skips the collections of an object half imported, which has only part of its rows.
 // Rows in damaged blocks are a problem, too, and Check continues after them.
 //
 // Check proves that the state is consistent. It cannot prove that the state is complete:
@@ -97,8 +96,8 @@ func (c *checker) problem(id ID, detail string, args ...any) {
 	c.report(Problem{Object: id, Key: bytes.Clone(c.w.key), Detail: fmt.Sprintf(detail, args...)})
 }
 
-// damaged reports rows that cannot be read: those between two keys. The next key is
-// nil if there is none.
+// damaged reports rows that cannot be read: those between the keys after and next. next is nil if there are none
+// after them.
 func (c *checker) damaged(damage *DamageError, after, next []byte) {
 	id := damage.Object
 	if from := objectOf(after); from == objectOf(next) {
@@ -186,7 +185,7 @@ func (c *checker) objectKey() error {
 	return nil
 }
 
-// slot looks for the index entries that a slot must have.
+// slot checks that a slot has its index entries.
 func (c *checker) slot(id ID) error {
 	slot, err := decodeSlot(c.w.value)
 	if err != nil {
@@ -214,8 +213,8 @@ func (c *checker) slot(id ID) error {
 	return nil
 }
 
-// indexEntry looks for the slot that an index entry must have. isKey says that the entry's
-// key could be decoded, and index names the index.
+// indexEntry checks that an index entry has its slot. isKey reports whether the entry's key could be decoded, and
+// index names the index.
 func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 	if !isKey || id.Validate() != nil {
 		c.problem(ID{}, "%s index key cannot be decoded", index)
@@ -231,7 +230,7 @@ func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 	case err != nil && c.sn.store.refusal() != nil:
 		return err
 	case err != nil:
-		// The slot's own key is where that is reported.
+		// An undecodable slot is reported at its own key.
 	case !ok:
 		c.problem(id, "index entry without an alarm")
 	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:

@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// wantSound fails the test if Check finds anything.
+// wantSound fails the test if Check reports a problem.
 func wantSound(t testing.TB, s *Store) CheckStats {
 	t.Helper()
 	stats, err := s.Check(t.Context(), func(p Problem) { t.Errorf("check: %v", p) })

@@ -9,26 +9,24 @@ import (
 )
 
 const (
-	// maxPointDeletes is how many keys a DeleteAll deletes one by one. A range
-	// tombstone is cheaper to write beyond it, but slows the reads of every object
-	// that it lies in a memtable with.
+	// maxPointDeletes is the number of keys that a DeleteAll deletes one by one at most. For more keys a range
+	// tombstone is cheaper to write, but it slows the reads of every object in the same memtable.
 	maxPointDeletes = 1000
-	// rangeDeleteSize is what a range deletion counts for in a record, in bytes.
+	// rangeDeleteSize is the size of a range deletion in a record, in bytes.
 	rangeDeleteSize = 64 << 10
 )
 
-// clearing is how a DeleteAll deletes the rows that the engine has of an object. The
-// goroutine that calls DeleteAll reads the keys: the committer, which serves all objects,
-// reads nothing for it.
+// clearing holds the keys that a DeleteAll has to delete from the engine. The goroutine that calls DeleteAll reads
+// the keys, so that the committer, which serves all objects, reads nothing for it.
 type clearing struct {
 	keys []byte // of the rows, without the range's prefix, each after its length in two bytes
 	n    int
 	all  bool   // delete the whole range, instead of keys
-	dead int64  // what the deletion is known to hide, in bytes
+	dead int64  // bytes that the deletion is known to hide
 	at   uint64 // Range.handed when the keys were read
 }
 
-// size is how many bytes of a record the deletion takes, with a prefix of so many bytes.
+// size is the size of the deletion in a record, in bytes, with a key prefix of so many bytes.
 func (c *clearing) size(prefix int) int {
 	if c.all {
 		return rangeDeleteSize
@@ -67,14 +65,13 @@ type prefixed struct {
 // see implements rowSink.
 func (p prefixed) see(key, value []byte) { p.clearing.see(key[p.skip:], value) }
 
-// clearing finds out how to delete all that the engine has of the object, or will have when
-// everything is durable that was handed over so far. Rows that cannot be read are deleted
-// by a range deletion, which reads nothing.
+// clearing decides how to delete the rows that the engine has of the object, or will have when all earlier commits
+// are durable. Rows that cannot be read are deleted by a range deletion, which reads nothing.
 func (r *Range) clearing() (clearing, error) {
 	if err := r.store.refusal(); err != nil {
 		return clearing{}, err
 	}
-	// Memory first, as in every read: what leaves it in between is in the engine by then.
+	// Memory first, as in every read: a generation that leaves memory in between is readable in the engine by then.
 	c, below := r.clearingInMemory()
 	if !below || c.all {
 		return c, r.estimate(&c)
@@ -99,8 +96,8 @@ func (r *Range) clearing() (clearing, error) {
 	return c, r.estimate(&c)
 }
 
-// clearingInMemory has the keys of what is not durable, and of what landed last if that is
-// all there is. below says that there may be others in the engine.
+// clearingInMemory returns the keys of undurable rows, and those of the landed generation if it hides the engine's
+// rows. below reports that the engine may have further rows.
 func (r *Range) clearingInMemory() (c clearing, below bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +114,7 @@ func (r *Range) clearingInMemory() (c clearing, below bool) {
 		if below = !g.cleared; below || g != r.filling {
 			continue
 		}
-		// The DeleteAll takes its place, and deletes what it would have deleted.
+		// The new DeleteAll replaces this one in filling, and deletes its keys as well.
 		if c.all = c.all || g.clearing.all; !c.all {
 			c.keys = append(c.keys, g.clearing.keys...)
 			c.n += g.clearing.n
@@ -127,7 +124,7 @@ func (r *Range) clearingInMemory() (c clearing, below bool) {
 	return c, below
 }
 
-// estimate adds to a range deletion what the engine has of the object on the disk.
+// estimate sets the weight of a range deletion from the engine's estimate of the object's disk usage.
 func (r *Range) estimate(c *clearing) error {
 	if !c.all {
 		return nil
@@ -136,15 +133,14 @@ func (r *Range) estimate(c *clearing) error {
 		return r.store.refusal()
 	}
 	defer r.store.door.leave()
-	// Only a guess depends on it.
+	// The result only affects a guess, so an error is ignored.
 	if size, err := r.store.db.EstimateDiskUsage(r.prefix, prefixEnd(r.prefix)); err == nil {
 		c.dead = max(c.dead, int64(size))
 	}
 	return nil
 }
 
-// checkClearingLocked replaces the keys of a DeleteAll if something was handed over after
-// they were read.
+// checkClearingLocked replaces the keys of a DeleteAll by a range deletion if a commit came after they were read.
 func (r *Range) checkClearingLocked(c *clearing) {
 	invariants.Held(&r.mu)
 	if c.at != r.handed {

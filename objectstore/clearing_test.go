@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// weighingLog is a local log that knows how large its records are.
+// weighingLog is a local log that records the size of its largest record.
 type weighingLog struct {
 	recordLog
 	bytes, entries int // of the largest
@@ -18,7 +18,7 @@ func (l *weighingLog) Append(epoch, tail uint64, r *record) (uint64, error) {
 	return l.recordLog.Append(epoch, tail, r)
 }
 
-// fill makes objects of so many rows each, durable, of which nothing is in memory.
+// fill makes objects of so many rows each, durable and not in memory.
 func fill(t *testing.T, s *Store, class string, objects, rows int) (os []live) {
 	t.Helper()
 	for i := range objects {
@@ -32,8 +32,8 @@ func fill(t *testing.T, s *Store, class string, objects, rows int) (os []live) {
 	return os
 }
 
-// TestDeleteAllsKeepRecordsSmall has many objects delete everything while a record is in
-// flight. Their deletions come in records of the usual size, and the committer reads no rows.
+// TestDeleteAllsKeepRecordsSmall deletes all rows of many objects while a record is in flight. Their deletions are in
+// records of the usual size, and the committer reads no rows.
 func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 	for _, c := range []struct{ objects, rows int }{{200, 500}, {40, maxPointDeletes + 1}} {
 		t.Run(fmt.Sprint(c.rows), func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 	}
 }
 
-// TestDeleteAllOfWhatIsNotDurable deletes rows that are in flight, handed over, or handed over
-// by another segment after the keys were read.
+// TestDeleteAllOfWhatIsNotDurable deletes rows that are in flight, committed, or committed by another segment after
+// the keys were read.
 func TestDeleteAllOfWhatIsNotDurable(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		o := fill(t, s, "c", 1, 3)[0]
@@ -101,14 +101,14 @@ func TestDeleteAllOfWhatIsNotDurable(t *testing.T) {
 		}
 		again := fs.HoldSyncs()
 		release()
-		synctest.Wait() // what was filling is in flight
+		synctest.Wait() // the filling generation is in flight
 		o.put(t, "kept", "1")
 		o.handOver(t)
 		again()
 		synctest.Wait()
 		s.live("c", "0").wants(t, "kept=1")
 
-		// A DeleteAll that takes the place of another deletes for it too.
+		// A DeleteAll that replaces another deletes its keys too.
 		o = fill(t, s, "c", 1, 3)[0]
 		release = fs.HoldSyncs()
 		other := s.live("other", "a")
@@ -131,7 +131,7 @@ func TestDeleteAllOfWhatIsNotDurable(t *testing.T) {
 	})
 }
 
-// TestDeleteAllOfASmallObjectReadsNothing has the object in memory since it woke.
+// TestDeleteAllOfASmallObjectReadsNothing has an object that has been in memory since it woke.
 func TestDeleteAllOfASmallObjectReadsNothing(t *testing.T) {
 	var reads Reads
 	l := small(t, Options{Reads: &reads})

@@ -13,9 +13,8 @@ import (
 // MaxCollectionName bounds the names of collections, indexes and feeds, in bytes.
 const MaxCollectionName = 128
 
-// Collection is rows of an object that have a version each, and entries in
-// secondary indexes, kept in SpaceCollection. Row, entries and the feed's entry
-// are written together, in one segment. The zero Feed is none.
+// Collection is a set of rows of an object, kept in SpaceCollection. Each row has a version, and entries in secondary
+// indexes. Row, index entries and the feed's entry are written together, in one segment. The zero Feed is none.
 type Collection struct {
 	Name string
 	Feed Feed
@@ -45,26 +44,25 @@ type RowWrite struct {
 	// Expect is the version that the row must have: zero for a row that must not
 	// be there, or AnyVersion.
 	Expect uint64
-	// Blind writes without looking for the row of before, whose entries would stay in
-	// their indexes: the version is 1, and the change an insertion. It is for a row
-	// without Entries, of any version, of a collection without a feed.
+	// Blind writes without reading the old row. The old row's index entries would stay, the version becomes 1, and
+	// the change an insertion. Blind is for a row without Entries, of any version, of a collection without a feed.
 	Blind bool
 }
 
 // AnyVersion expects nothing of a row's version.
 const AnyVersion = math.MaxUint64
 
-// These errors are found behind a *RowError.
+// A *RowError wraps these errors.
 var (
-	// ErrRowExists says that a row is there that must not be.
+	// ErrRowExists reports that a row exists that must not.
 	ErrRowExists = errors.New("dohost: row exists")
-	// ErrNoRow says that a row is not there that must be.
+	// ErrNoRow reports that a row does not exist.
 	ErrNoRow = errors.New("dohost: no such row")
-	// ErrConflict says that a row has another version than expected.
+	// ErrConflict reports that a row has another version than expected.
 	ErrConflict = errors.New("dohost: row has changed")
 )
 
-// RowError says that a row is not as a write expected it. Nothing was written.
+// RowError reports that a row does not have the state that a write expects. Nothing was written.
 type RowError struct {
 	Collection string
 	Key        string
@@ -138,9 +136,8 @@ func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
 // feed. It returns the row's new version: 1, or one more than it had, unless the
 // write is blind. All is written or nothing.
 //
-// Errors: *RowError, *NameError, *LimitError (whose sizes are of records: index
-// entries count for a row's value, names for its keys), ErrNoSpace, ErrFormat,
-// ErrReadOnlyStore, ErrFull.
+// Errors: *RowError, *NameError, *LimitError (its sizes are those of records: index entries count for a row's value,
+// names for its keys), ErrNoSpace, ErrFormat, ErrReadOnlyStore, ErrFull.
 func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	var old rowRecord
 	if w.Blind {
@@ -190,7 +187,7 @@ func (s *Segment) DeleteRow(c *Collection, key []byte, expect uint64) (existed b
 	return err == nil, err
 }
 
-// carryOut adds the feed's part to a plan and writes it all.
+// carryOut appends the feed's writes to a plan and writes it.
 func (s *Segment) carryOut(p plan, c *Collection, ch Change) error {
 	if c.Feed.Name == "" {
 		return s.writeAll(p)
@@ -221,10 +218,10 @@ func sortedEntries(es []IndexEntry) []IndexEntry {
 	return slices.CompactFunc(es, func(a, b IndexEntry) bool { return compareEntries(a, b) == 0 })
 }
 
-// plan is writes to different keys that are carried out together.
+// plan is a list of writes to different keys, which are applied together.
 type plan []row
 
-// index adds what turns the entries old of a row into now; both are sorted.
+// index adds the writes that replace a row's index entries old by now; both are sorted.
 func (p *plan) index(collection string, key []byte, old, now []IndexEntry) error {
 	for len(old) > 0 || len(now) > 0 {
 		c := 0
@@ -255,7 +252,7 @@ func (p *plan) index(collection string, key []byte, old, now []IndexEntry) error
 	return nil
 }
 
-// writeAll carries out a plan, or nothing of it.
+// writeAll applies all writes of a plan, or none.
 func (s *Segment) writeAll(p plan) error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
@@ -270,7 +267,7 @@ func (s *Segment) writeAll(p plan) error {
 		}
 		size += rowSize(p[i].key, len(p[i].value))
 	}
-	// As for single writes, the exact sum is worked out only when it matters.
+	// As for single writes, the exact sum is computed only if it matters.
 	if size > MaxSegment {
 		size = s.g.set.bytes
 		for i := range p {

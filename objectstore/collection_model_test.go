@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shelfModel is an object's collections as they should be, next to those that are.
+// shelfModel compares an object's collections with a model of them.
 type shelfModel struct {
 	s       *Store
 	o       live
@@ -18,7 +18,7 @@ type shelfModel struct {
 	now      shelves
 	saves    []Savepoint
 	before   []shelves // at saves
-	versions []shelves // as handed over
+	versions []shelves // as committed
 	durable  int       // the newest version known to be durable
 	cleared  bool      // the segment deleted all
 }
@@ -52,7 +52,7 @@ func (m *shelfModel) collection(name string) *Collection {
 	return &Collection{Name: name, Feed: m.feed}
 }
 
-// expected draws a version to expect, and says which error that must give.
+// expected draws a version to expect, and the error that it must give.
 func expected(t *rapid.T, is uint64) (uint64, error) {
 	switch rapid.IntRange(0, 3).Draw(t, "expect") {
 	case 0:
@@ -91,7 +91,7 @@ func (m *shelfModel) put(t *rapid.T) {
 	m.now.feed = append(m.now.feed, shelfChange{op, name, key, version, value})
 }
 
-// log writes a row blindly. Queries do not look at that collection; get, fence and onDisk do.
+// log writes a row blindly. Queries do not use that collection; get, fence and onDisk do.
 func (m *shelfModel) log(t *rapid.T) {
 	key, value := shelfKeys.Draw(t, "key"), shelfValues.Draw(t, "value")
 	version, err := m.o.PutRow(&Collection{Name: "log"}, RowWrite{
@@ -160,7 +160,7 @@ func (m *shelfModel) query(t *rapid.T) {
 	if n, err := m.o.CountRows(m.collection(name), q); err != nil || n != len(want) {
 		t.Fatalf("CountRows(%+v) = %d, %v; want %q", q, n, err, want)
 	}
-	// By pages, each from the last row of the one before.
+	// By pages, each from the last row of the previous one.
 	q.Limit = rapid.IntRange(0, 3).Draw(t, "limit")
 	for page := 0; ; page++ {
 		it := m.o.QueryRows(m.collection(name), q)
@@ -192,7 +192,7 @@ func (m *shelfModel) query(t *rapid.T) {
 	}
 }
 
-// readFeed reads from anywhere.
+// readFeed reads from a random position.
 func (m *shelfModel) readFeed(t *rapid.T) {
 	all := m.now.feed
 	first := 0
@@ -222,7 +222,7 @@ func (m *shelfModel) readFeed(t *rapid.T) {
 			t.Fatalf("entry %+v; want %+v with %q, %v", c, want, value, present)
 		}
 	}
-	// What was handed over may be durable by now or not; what is known to be is there.
+	// Commits may or may not be durable by now; those known to be durable must be there.
 	least := len(all)
 	if m.durable < len(m.versions)-1 && !m.cleared {
 		least = 0
@@ -281,8 +281,7 @@ func (m *shelfModel) commit(t *rapid.T) {
 	m.durable = len(m.versions) - 1
 }
 
-// fence ends the life, and with it the segment; dropping, what no record holds
-// goes too.
+// fence ends the incarnation, and with it the segment. With dropping it also loses the commits that are in no record.
 func (m *shelfModel) fence(t *rapid.T) {
 	floor := len(m.versions) - 1
 	if rapid.Bool().Draw(t, "dropping") {
@@ -306,7 +305,7 @@ func (m *shelfModel) fence(t *rapid.T) {
 	t.Fatalf("%v survived; want one of %v", got, m.versions[floor:])
 }
 
-// dump reads all rows and the feed, whose trimmed entries are empty.
+// dump reads all rows and the feed. Trimmed entries are empty.
 func (m *shelfModel) dump(t *rapid.T) shelves {
 	got := newShelves()
 	for name := range got.rows {
@@ -339,7 +338,7 @@ func (m *shelfModel) dump(t *rapid.T) shelves {
 	return got
 }
 
-// onDisk reads a snapshot, by keys and by each index, when all is on the disk.
+// onDisk reads a snapshot, by keys and by each index, when all commits are durable.
 func (m *shelfModel) onDisk(t *rapid.T) {
 	sn, err := m.s.Snapshot(t.Context())
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// shelfRow is a row as it should be. Its index keys follow from its value: shelf
-// has one, its first letter; words has one for each word. Rows of the log have none.
+// shelfRow is a row of the model. Its index keys follow from its value: shelf has one, its first letter; words has
+// one for each word. Rows of the log have none.
 type shelfRow struct {
 	value   string
 	version uint64
@@ -28,7 +28,7 @@ func entriesOf(name, value string) (es []IndexEntry) {
 	return es
 }
 
-// shelfChange is an entry of the feed as it should be.
+// shelfChange is an entry of the model's feed.
 type shelfChange struct {
 	op              Op
 	collection, key string
@@ -36,7 +36,7 @@ type shelfChange struct {
 	value           string
 }
 
-// shelves is what an object holds: rows by collection and key, and the feed.
+// shelves is the model of an object: rows by collection and key, and the feed.
 type shelves struct {
 	rows   map[string]map[string]shelfRow
 	feed   []shelfChange
@@ -59,7 +59,7 @@ func (s shelves) clone() shelves {
 // place is a row where a query finds it.
 type place struct{ at, key string }
 
-// find says plainly what a query selects.
+// find returns the places that a query selects, by plain search.
 func (s shelves) find(name string, q RowQuery) (found []place) {
 	for key, r := range s.rows[name] {
 		if q.Index == "" {
@@ -82,7 +82,7 @@ func (s shelves) find(name string, q RowQuery) (found []place) {
 	return found
 }
 
-// like says that got, as dumped, is s.
+// like reports whether got, as dumped, equals s.
 func (s shelves) like(got shelves) bool {
 	if !reflect.DeepEqual(got.rows, s.rows) || len(got.feed) != len(s.feed) {
 		return false

@@ -9,7 +9,7 @@ import (
 
 var orders = &Collection{Name: "orders"}
 
-// putRow writes a row whose index keys are given as index=key.
+// putRow writes a row with index keys that are given as index=key.
 func (l live) putRow(t failer, c *Collection, key, value string, entries ...string) {
 	t.Helper()
 	w := RowWrite{Key: []byte(key), Value: []byte(value), Expect: AnyVersion}
@@ -51,7 +51,7 @@ func TestRowErrorNamesBothVersions(t *testing.T) {
 	}
 }
 
-// TestRefusedRowWritesNothing looks for halves of writes that cannot be whole.
+// TestRefusedRowWritesNothing checks that a refused write leaves no part of itself.
 func TestRefusedRowWritesNothing(t *testing.T) {
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f", Values: true}}
 	long := strings.Repeat("k", MaxKey)
@@ -65,7 +65,7 @@ func TestRefusedRowWritesNothing(t *testing.T) {
 		{"long index key", RowWrite{Key: []byte("x"), Entries: []IndexEntry{{"a", []byte("1")}, {"b", []byte(long)}}}, "key has"},
 		{"index without a name", RowWrite{Key: []byte("x"), Entries: []IndexEntry{{"a", []byte("1")}, {"a\x00", []byte("1")}}}, "control character"},
 		{"long value", RowWrite{Key: []byte("x"), Value: make([]byte, MaxValue)}, "value has"},
-		// The row fits, but not the feed's copy of it besides.
+		// The row fits, but not together with the feed's copy of it.
 		{"long segment", RowWrite{Key: []byte("x"), Value: make([]byte, MaxValue-100)}, "segment has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestRefusedRowWritesNothing(t *testing.T) {
 	}
 }
 
-// TestQueryReadsWhatItReturns counts in a collection of a thousand rows.
+// TestQueryReadsWhatItReturns counts the reads of queries in a collection of a thousand rows.
 func TestQueryReadsWhatItReturns(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	for i := range 1000 {

@@ -5,16 +5,15 @@ import (
 	"encoding/binary"
 )
 
-// collections is what the check of an object's collections remembers from one key
-// to the next.
+// collections is the state of the check of an object's collections from one key to the next.
 type collections struct {
-	prefix []byte // of the object that feed is about
+	prefix []byte // of the object that feed belongs to
 	feed   string
 	header bool   // the feed's header was there
 	next   uint64 // the offset that follows; zero before the first entry
 }
 
-// collectionKey checks a row of SpaceCollection. rest is its key behind the space.
+// collectionKey checks a row of SpaceCollection. rest is its key after the space.
 func (c *checker) collectionKey(id ID, rest []byte) error {
 	kind, rest := rest[0], rest[1:]
 	name, rest, ok := bytes.Cut(rest, []byte{nameEnd})
@@ -35,7 +34,7 @@ func (c *checker) collectionKey(id ID, rest []byte) error {
 	return nil
 }
 
-// collectionRow looks for the index entries that a row must have.
+// collectionRow checks that a row has its index entries.
 func (c *checker) collectionRow(id ID, collection string, key []byte) error {
 	rec, err := decodeRow(c.w.value)
 	if err != nil || len(key) == 0 {
@@ -54,7 +53,7 @@ func (c *checker) collectionRow(id ID, collection string, key []byte) error {
 	return nil
 }
 
-// collectionEntry looks for the row that an index entry must have.
+// collectionEntry checks that an index entry has its row.
 func (c *checker) collectionEntry(id ID, collection string, rest []byte) error {
 	index, rest, ok := bytes.Cut(rest, []byte{nameEnd})
 	if !ok || validateName("index", string(index), MaxCollectionName) != nil {
@@ -74,14 +73,14 @@ func (c *checker) collectionEntry(id ID, collection string, rest []byte) error {
 		c.problem(id, "entry in index %q of collection %q has no row %q", index, collection, key)
 		return nil
 	}
-	// A row that cannot be read is reported where it stands.
+	// An unreadable row is reported at its own key.
 	if rec, err := decodeRow(v); err == nil && !rec.has(IndexEntry{Index: string(index), Key: at}) {
 		c.problem(id, "entry in index %q of collection %q is not that of its row %q", index, collection, key)
 	}
 	return nil
 }
 
-// feedKey wants a header before entries, and their offsets without a gap.
+// feedKey checks that a header precedes the entries, and that their offsets have no gap.
 func (c *checker) feedKey(id ID, feed string, rest []byte) {
 	f := &c.collections
 	if !bytes.Equal(f.prefix, c.last) || f.feed != feed {

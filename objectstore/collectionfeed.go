@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Feed is a log of the changes of one or more collections of an object, in the
-// order in which they were written. An entry has the next higher offset, from 1.
-// It is written with its row; trimming is done by the append, which removes at
-// most trimStep entries from the front.
+// Feed is a log of the changes of one or more collections of an object, in the order of their writes. Offsets
+// increase by one, from 1. An entry is written with its row. An append trims the feed: it removes at most trimStep
+// entries from the front.
 type Feed struct {
 	Name   string
 	Values bool          // keep each value with its entry
@@ -19,11 +18,11 @@ type Feed struct {
 	MaxAge time.Duration // entries older than this may go; zero means none
 }
 
-// trimStep is how many old entries an append removes: more than it adds, so that
-// a feed with new limits comes down to them.
+// trimStep is the number of old entries that an append may remove: more than it adds, so that a feed with new limits
+// shrinks to them.
 const trimStep = 2
 
-// Op is what was done to a row.
+// Op is the kind of a change of a row.
 type Op byte
 
 // The three changes of a row.
@@ -68,8 +67,8 @@ type feedEnds struct {
 	firstAt     time.Time // when the first entry was written; zero: not looked up
 }
 
-// feedCache saves appends the search for a feed's ends: they are sought once per
-// segment, and a life has one segment. It is dropped when writes are taken back.
+// feedCache saves appends the search for a feed's ends: a segment searches once, and an incarnation has one segment.
+// A rollback drops it.
 type feedCache map[string]*feedEnds
 
 // feed returns the ends of a feed as the segment sees them.
@@ -124,7 +123,7 @@ func (s *Segment) seekFeed(name string) (*feedEnds, error) {
 	return f, nil
 }
 
-// decodeFeedRow reads the entry that an iterator stands on.
+// decodeFeedRow reads the entry at an iterator.
 func decodeFeedRow(base []byte, it *Iterator) (offset uint64, c Change, stored bool, err error) {
 	if len(it.Key()) != len(base)+8 {
 		return 0, c, false, fmt.Errorf("%w: key of a feed's entry has %d bytes", ErrFormat, len(it.Key()))
@@ -171,8 +170,7 @@ func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
 	return nil
 }
 
-// beyond says that the first entry is one that the feed need not keep, now that c
-// is its last.
+// beyond reports whether the feed need not keep its first entry, now that c is its last.
 func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 	if feed.Keep > 0 && c.Offset-f.first >= uint64(feed.Keep) {
 		return true, nil
@@ -197,9 +195,8 @@ func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 	return c.At.Sub(f.firstAt) > feed.MaxAge, nil
 }
 
-// FeedEnds returns the positions before the first and behind the last entry that
-// is there. Both are zero if nothing was ever appended. Errors: *NameError,
-// ErrFormat.
+// FeedEnds returns the positions before the first and after the last entry that is there. Both are zero if the feed
+// never had an entry. Errors: *NameError, ErrFormat.
 func (s *Segment) FeedEnds(name string) (start, end Position, err error) {
 	f, err := s.feed(name)
 	if err != nil {
@@ -208,8 +205,8 @@ func (s *Segment) FeedEnds(name string) (start, end Position, err error) {
 	return f.start(), f.at(f.next - 1), nil
 }
 
-// FeedGrown says whether ReadFeed would find an entry behind a position, and if
-// not, whether one is there that is not durable yet. Errors: as of ReadFeed.
+// FeedGrown reports whether ReadFeed would return an entry after a position and, if not, whether there is one that is
+// not durable yet. Errors: as of ReadFeed.
 func (s *Segment) FeedGrown(name string, after Position) (ready, pending bool, err error) {
 	f, err := s.feed(name)
 	if err != nil {
@@ -225,10 +222,9 @@ func (s *Segment) FeedGrown(name string, after Position) (ready, pending bool, e
 	return ready, !ready, nil
 }
 
-// ReadFeed returns up to limit entries behind a position: those that are durable,
-// and then the segment's own. It ends before an entry that another segment has
-// handed over and that is not durable yet. A value that is not kept in its entry
-// is read from its row, as the segment sees that.
+// ReadFeed returns up to limit entries after a position: the durable ones, then the segment's own. It stops before an
+// entry that another segment has committed and that is not durable yet. A value that is not stored with its entry is
+// read from its row, as the segment sees it.
 //
 // Errors: *FeedError, *NameError, ErrFormat.
 func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, error) {
@@ -268,8 +264,8 @@ func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, er
 	return changes, it.Close()
 }
 
-// undurableChange returns the first offset of a feed that was handed over and is
-// not durable, or a larger one than any if all are.
+// undurableChange returns the first committed offset of a feed that is not durable, or an offset larger than any if
+// all are durable.
 func (s *Segment) undurableChange(name string) uint64 {
 	first := uint64(math.MaxUint64)
 	if s.g.cleared {

@@ -108,8 +108,7 @@ func TestReadersNoticeThatAFeedWasReset(t *testing.T) {
 	}
 }
 
-// TestFeedCostsAnAppendOneRow counts what an append writes, and how often it looks
-// for the feed's end.
+// TestFeedCostsAnAppendOneRow counts the rows that an append writes, and its searches for the feed's end.
 func TestFeedCostsAnAppendOneRow(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f"}}

@@ -54,13 +54,12 @@ func changeKey(feed string, offset uint64) []byte {
 	return binary.BigEndian.AppendUint64(keyBase(kindFeed, 8, feed), offset)
 }
 
-// appendBytes appends b behind its length.
+// appendBytes appends the length of b, and b.
 func appendBytes[B ~string | ~[]byte](to []byte, b B) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
 }
 
-// reader takes a record apart. After something that is not there, all is empty
-// and bad is set.
+// reader decodes a record. After a failed read, bad is set and all further values are empty.
 type reader struct {
 	rest []byte
 	bad  bool
@@ -87,7 +86,7 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// err names the record if something was missing.
+// err returns an error that names the record if a read has failed.
 func (r *reader) err(what string) error {
 	if r.bad {
 		return fmt.Errorf("%w: %s is cut off", ErrFormat, what)
@@ -95,7 +94,7 @@ func (r *reader) err(what string) error {
 	return nil
 }
 
-// open checks a record's version and returns a reader of what follows.
+// openRecord checks a record's version and returns a reader of the rest.
 func openRecord(what string, b []byte, version byte) (reader, error) {
 	if err := checkVersion(what, b[:min(len(b), 1)], version, 1); err != nil {
 		return reader{}, err
@@ -156,7 +155,7 @@ func encodeEntry(key []byte) []byte {
 	return binary.AppendUvarint([]byte{entryFormat}, uint64(len(key)))
 }
 
-// splitEntry splits what follows an index's name in the key of an entry.
+// splitEntry splits the part of an entry's key after the name of the index.
 func splitEntry(rest, value []byte) (indexKey, key []byte, err error) {
 	const what = "index entry of a collection"
 	r, err := openRecord(what, value, entryFormat)
@@ -177,8 +176,7 @@ type feedHeader struct {
 	logs []feedLog // oldest first
 }
 
-// feedLog is the name of a part of a feed's history. A log continues the one before
-// it and ends where the next one begins.
+// feedLog is a named part of a feed's history. A log continues the one before it and ends where the next one begins.
 type feedLog struct {
 	name ulid.ULID
 	from uint64 // the offset of its first entry
@@ -211,8 +209,8 @@ func decodeFeed(b []byte) (h feedHeader, err error) {
 	return h, nil
 }
 
-// importedFeed returns the row of a feed with this key and value as an import writes
-// it: the next append draws a log, since the store that it came from may append too.
+// importedFeed returns a row of a feed as an import writes it: without the fork, so that the next append draws a log,
+// since the store that exported the feed may append too.
 func importedFeed(key, value []byte) ([]byte, error) {
 	if key[0] != kindFeed || bytes.IndexByte(key, nameEnd) != len(key)-1 {
 		return value, nil
@@ -238,7 +236,7 @@ func encodeChange(c *Change, withValue bool) []byte {
 	return append(b, 0)
 }
 
-// decodeChange reads an entry of a feed. stored says that its value is with it.
+// decodeChange reads an entry of a feed. stored reports whether the entry has the value.
 func decodeChange(b []byte) (c Change, stored bool, err error) {
 	const what = "entry of a feed"
 	r, err := openRecord(what, b, changeFormat)

@@ -26,7 +26,7 @@ type Position struct {
 
 // These errors are found in a *FeedError.
 var (
-	// ErrTrimmed says that entries after a position are no longer there.
+	// ErrTrimmed reports that entries after a position are no longer there.
 	ErrTrimmed = errors.New("dohost: feed is trimmed")
 	// ErrFeedReset means that the feed was never at the position, or no longer is: its log is
 	// another one, or ends before the position. The entries that the reader has read may not
@@ -34,7 +34,7 @@ var (
 	ErrFeedReset = errors.New("dohost: feed was reset")
 )
 
-// FeedError says that a feed cannot be read from a position.
+// FeedError reports that a feed cannot be read from a position.
 type FeedError struct {
 	Feed  string
 	At    Position
@@ -51,8 +51,7 @@ func (e *FeedError) Error() string {
 // Unwrap returns ErrTrimmed or ErrFeedReset.
 func (e *FeedError) Unwrap() error { return e.Err }
 
-// maxFeedLogs bounds the logs that a feed remembers. A position in an older one is
-// ErrFeedReset.
+// maxFeedLogs bounds the logs in a feed's header. A position in an older one is ErrFeedReset.
 const maxFeedLogs = 32
 
 func (f *feedEnds) start() Position { return f.at(f.first - 1) }
@@ -64,7 +63,7 @@ func (f *feedEnds) at(offset uint64) Position {
 	return Position{Log: f.logs[len(f.logs)-1].name.String(), Offset: offset}
 }
 
-// admit says whether a feed can be read from a position.
+// admit returns a *FeedError if a feed cannot be read from a position.
 func (f *feedEnds) admit(name string, p Position) error {
 	end, ok := f.endOf(p.Log)
 	var err error
@@ -98,7 +97,7 @@ func (f *feedEnds) endOf(log string) (end uint64, ok bool) {
 	return 0, false
 }
 
-// draw begins a log with the next entry, and forgets those that end before the first.
+// draw begins a log with the next entry, and removes the logs that end before the first one.
 func (f *feedEnds) draw(st *Store) error {
 	name, err := ulid.New(ulid.Now(), st.opts.Entropy)
 	if err != nil {

@@ -21,7 +21,7 @@ type RowQuery struct {
 
 var errQuery = errors.New("dohost: query has Equal together with Prefix, Start or End, or a negative Limit")
 
-// bounds returns what base and the query's keys select.
+// bounds returns the bounds of the query's keys below base.
 func (q *RowQuery) bounds(base []byte) (Bounds, error) {
 	if q.Limit < 0 || len(q.Equal) > 0 && (len(q.Prefix) > 0 || len(q.Start) > 0 || len(q.End) > 0) {
 		return Bounds{}, errQuery
@@ -71,9 +71,9 @@ type RowIterator struct {
 // then of their keys. It reads no other: with a limit of n, n index entries and n
 // rows at most.
 //
-// In the order of their own keys rows are as they are now. By an index, the
-// entries are: a row that the segment changes before the iterator comes to it is
-// left out if it has lost that entry, and else is as it then is.
+// In the order of their own keys, the rows are those of this moment. By an index, the entries are: a row that the
+// segment changes before the iterator reaches it is left out if it has lost that entry, and otherwise returned in its
+// new state.
 func (s *Segment) QueryRows(c *Collection, q RowQuery) *RowIterator {
 	it := &RowIterator{s: s, c: *c, from: q.Index}
 	base := keyBase(kindRow, 0, c.Name)
@@ -148,8 +148,7 @@ func (it *RowIterator) take(cursor, key, record []byte) bool {
 	return true
 }
 
-// Row returns the current row, whose slices are valid until the next call of Next
-// or Close.
+// Row returns the current row. Its slices are valid until the next call of Next or Close.
 func (it *RowIterator) Row() CollectionRow { return it.row }
 
 // Reads returns how many index entries and rows have been read so far.

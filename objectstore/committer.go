@@ -15,21 +15,18 @@ import (
 )
 
 const (
-	// maxRecord is where a record stops growing, in bytes. Its last generation may
-	// carry it beyond that.
+	// maxRecord is the size in bytes that ends the growth of a record. Its last generation may exceed it.
 	maxRecord = 1 << 20
-	// maxRounds is how often the committer goes round the ranges whose outputs keep
-	// coming before it takes the next record.
+	// maxRounds is how often the committer goes round the ranges that keep getting outputs before it takes the next
+	// record.
 	maxRounds = 8
-	// maxLanded is how many bytes of what became durable last an object keeps in memory
-	// while it has something to do.
+	// maxLanded bounds the bytes of the generation that an active object keeps in memory after it has become durable.
 	maxLanded = 4 << 10
-	// appendAgain is how long the committer waits before it brings a record again.
+	// appendAgain is the delay before the committer appends a record again.
 	appendAgain = 100 * time.Millisecond
 )
 
-// committer makes records and releases outputs. All of it belongs to the
-// goroutine that runs it.
+// committer makes records and releases outputs. Only its goroutine uses it.
 type committer struct {
 	s     *Store
 	host  hostRecord // of this host, without the mark of a clean end
@@ -37,7 +34,7 @@ type committer struct {
 	work  work   // taken from the queue and not done
 	rec   record // the one in flight; its lists are reused
 	spent []*generation
-	dead  int64 // what the deletions weigh since flushDead last flushed
+	dead  int64 // weight of the deletions since the last flush by flushDead
 	ended bool  // end was called
 }
 
@@ -79,7 +76,7 @@ func (c *committer) unwound() {
 	}
 	c.s.opts.Logger.Error("the committer unwinds", "err", cause, "stack", string(debug.Stack()))
 	c.s.fail(cause)
-	// Each call passes over the output at which the last one ended.
+	// Each call skips the output that ended the previous call.
 	for guard.Run(c.releaseLanded) != nil {
 	}
 	for guard.Run(func() { c.drop(c.rec.parts) }) != nil {
@@ -87,15 +84,13 @@ func (c *committer) unwound() {
 	c.end(false)
 }
 
-// commit makes one record durable and lets go what waited for it. It returns
-// false if the store has failed.
+// commit makes one record durable and releases its outputs. It returns false if the store has failed.
 func (c *committer) commit() bool {
-	// Whoever can run now may hand over more, which then shares the sync. On one core
-	// nobody else would get to run before this goroutine waits for the disk, with a
-	// record of one.
+	// Goroutines that can run now may commit more, which then shares the sync. On one core no other goroutine would
+	// run before this one waits for the disk, with a record of one commit.
 	goruntime.Gosched()
 	c.s.hook(StageTake, c.work.objects)
-	// What came during the hook belongs to this record.
+	// Commits that came during the hook belong to this record.
 	c.s.queue.take(&c.work)
 	if c.work.abort {
 		return true
@@ -139,7 +134,7 @@ func (c *committer) append() bool {
 		err = rec.batch.Close()
 	}
 	if err != nil {
-		// The batch is left to the engine, which may still hold on to it.
+		// The batch is left to the engine, which may still refer to it.
 		s.fail(err)
 		c.drop(rec.parts)
 		return false
@@ -147,8 +142,8 @@ func (c *committer) append() bool {
 	return true
 }
 
-// readSlots reads the alarm slots that the record changes: all that a record needs from
-// the engine. It takes the parts out of the record whose slots cannot be read.
+// readSlots reads the alarm slots that the record changes; a record needs nothing else from the engine. It removes
+// the parts with unreadable slots from the record.
 func (c *committer) readSlots() {
 	for i := 0; i < len(c.rec.parts); {
 		p := c.rec.parts[i]
@@ -161,7 +156,7 @@ func (c *committer) readSlots() {
 	}
 }
 
-// bring appends the record in flight to the log, as often as that takes.
+// bring appends the record in flight to the log, and repeats that while the error permits.
 func (c *committer) bring() error {
 	for {
 		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
@@ -203,7 +198,7 @@ func (c *committer) collect() (size int) {
 	return size
 }
 
-// landed takes note that a record is durable and releases what waited for it.
+// landed marks the record as durable and releases its outputs.
 func (c *committer) landed() {
 	s := c.s
 	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
@@ -231,7 +226,7 @@ func (c *committer) landed() {
 	c.spent = c.spent[:0]
 }
 
-// releaseLanded releases the outputs of the record that has landed.
+// releaseLanded releases the outputs of a record that is durable.
 func (c *committer) releaseLanded() {
 	for i := range c.rec.parts {
 		if p := &c.rec.parts[i]; p.lead {
@@ -244,10 +239,9 @@ func (c *committer) releaseLanded() {
 	}
 }
 
-// land takes note that a generation is durable, and returns one that nobody looks at any
-// more: the one that had landed before or, if it is too large to be kept, itself. Its
-// outputs may leave: the committer releases them, unless somebody is releasing already,
-// behind whose outputs they queue.
+// land marks a generation as durable, and returns one that is no longer used: the previously landed one or, if it is
+// too large to be kept, itself. The committer releases its outputs. If another goroutine is releasing outputs of the
+// range, they join its queue instead.
 func (p *part) land() (spent *generation) {
 	r := p.r
 	r.mu.Lock()
@@ -278,15 +272,15 @@ func (r *Range) landLocked(g *generation) (spent *generation) {
 	return spent
 }
 
-// release releases outputs of a range that the committer is releasing. One pass:
-// a range that is never done must not hold up the others.
+// release releases outputs of a range as its releaser. It makes one pass: a range that keeps getting outputs must not
+// delay the others.
 func (c *committer) release(r *Range, outs []emission) {
 	if r.pass(outs) {
 		c.work.busy = append(c.work.busy, r)
 	}
 }
 
-// rounds goes on releasing where outputs keep coming, for a while.
+// rounds continues the releases of ranges that keep getting outputs, for a while.
 func (c *committer) rounds() {
 	for i := 0; i < maxRounds && len(c.work.busy) > 0; i++ {
 		round := c.work.busy

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// ledger is an object that counts its segments: each writes its number to three
-// rows and the alarm, so that a torn segment shows, and appends a row, so that a
-// hole shows.
+// ledger is an object that counts its segments: each writes its number to three rows and the alarm, which reveals a
+// torn segment, and appends a row, which reveals a hole.
 type ledger struct {
 	live
 	n     int
@@ -46,7 +45,7 @@ func (l *ledger) add(t failer) error {
 	return l.HandOver(l.Segment)
 }
 
-// check says what survived, after it has made sure that it is a prefix.
+// check returns the number of surviving segments, after a check that they are a prefix.
 func (l *ledger) check(t *testing.T) int {
 	t.Helper()
 	v, ok, err := l.Get(nil, SpaceKV, []byte("x"))
@@ -80,10 +79,10 @@ func (l *ledger) check(t *testing.T) int {
 	return n
 }
 
-// crashWorkload opens a store and works until it is done or the store stops. The
-// ledgers know what was acknowledged.
+// crashWorkload opens a store and works until it is done or the store stops. The ledgers record the acknowledged
+// segments.
 func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
-	// A small memtable brings flushes and rotations of the log into the run.
+	// A small memtable causes flushes and rotations of the log during the run.
 	s, err := Open(d, &Options{FS: fs, MemTable: 64 << 10})
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
 	pad := string(make([]byte, 4000))
 	for i := range 60 {
 		l := ledgers[i%len(ledgers)]
-		l.put(t, "x", pad) // overwritten at once
+		l.put(t, "x", pad) // overwritten immediately
 		if err = l.add(t); err != nil {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// damagedObjects is how many objects damagedStore makes.
+// damagedObjects is the number of objects of damagedStore.
 const damagedObjects = 300
 
 // damagedStore returns a file system with a store of 300 objects, "c" "n000" and so
@@ -176,8 +176,7 @@ func TestDamagedBlockIsAProblemOfCheck(t *testing.T) {
 	}
 }
 
-// wantProblems checks a store and wants each of the texts in some problem, and some of
-// them in each problem.
+// wantProblems checks a store. Each of the texts must be in some problem, and each problem must have some of them.
 func wantProblems(t *testing.T, fs *FS, texts ...string) CheckStats {
 	t.Helper()
 	s := open(t, fs, Options{ReadOnly: true})

@@ -38,10 +38,9 @@ func (w *walker) move(move func(*pebble.Iterator) bool) (bool, error) {
 	return ok, err
 }
 
-// pastDamage moves to the first row behind a damaged block, which lies after the key
-// after. The engine does not say which keys a damaged block holds. But a seek fails
-// if it ends in the block, and succeeds if it ends after it. So the search finds a key
-// to which it can seek, at growing distances, and bisects the interval before it.
+// pastDamage moves to the first row after a damaged block, which lies after the key after. The engine does not report
+// which keys a damaged block holds. But a seek fails if it ends in the block, and succeeds if it ends after it. So
+// the search finds a key that a seek can reach, at growing distances, and bisects the interval before it.
 func (w *walker) pastDamage(after []byte) (bool, error) {
 	bad := append(bytes.Clone(after), 0)
 	good, err := w.readableAfter(&bad)
@@ -55,7 +54,7 @@ func (w *walker) pastDamage(after []byte) (bool, error) {
 		middle.Rsh(middle, 1)
 		if middle.Cmp(low) == 0 {
 			if bytes.Equal(good, w.upper) {
-				return false, nil // a seek to the bound would need the block, if the block reaches beyond it
+				return false, nil // a seek to the bound would need the block if the block extends beyond it
 			}
 			return w.seek(good)
 		}
@@ -71,8 +70,8 @@ func (w *walker) pastDamage(after []byte) (bool, error) {
 	}
 }
 
-// readableAfter returns a key to which the walker can seek, which may be its upper bound.
-// It moves bad to the last key to which it cannot.
+// readableAfter returns a key that a seek can reach; it may be the walker's upper bound. It moves bad to the last key
+// that a seek cannot reach.
 func (w *walker) readableAfter(bad *[]byte) ([]byte, error) {
 	base := *bad
 	for n := len(base); n > 0; n-- {
@@ -89,7 +88,7 @@ func (w *walker) readableAfter(bad *[]byte) ([]byte, error) {
 			}
 			*bad = at
 			if n > 1 {
-				break // the next distance; the first byte is the kind of key, of which there are few
+				break // the next distance; the first byte is the kind of key, which has few values
 			}
 		}
 	}
@@ -104,7 +103,7 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// number is the first bytes of a key as a number, so that numbers sort as keys do.
+// number returns the first bytes of a key as a number; numbers order as keys do.
 func number(key []byte) *big.Int {
 	var b [searchBytes]byte
 	copy(b[:], key)

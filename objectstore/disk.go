@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// errInUse says that another opener holds a lock, in this process or in another.
+// errInUse reports that another opener holds a lock, in this process or in another.
 var errInUse = errors.New("the lock is held by another opener")
 
 const (
@@ -23,8 +23,8 @@ const (
 // another descriptor of the file does not release it. On Unix the locks of vfs.Default,
 // by fcntl, guarantee neither.
 //
-// Only their owner can use the files and folders that it creates, those of the engine
-// included, whatever the process's umask is. Folders that exist keep their modes.
+// Only their owner can use the files and folders that it creates, those of the engine included, independent of the
+// process's umask. Existing folders keep their modes.
 type disk struct{ vfs.FS }
 
 var theDisk = disk{vfs.Default}
@@ -51,7 +51,7 @@ func (d disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenO
 // MkdirAll makes a folder and those above it.
 func (d disk) MkdirAll(name string, _ fs.FileMode) error { return d.FS.MkdirAll(name, privateDir) }
 
-// private takes the mode of an opened file away from all but its owner.
+// private restricts the mode of an opened file to its owner.
 func private(f vfs.File, err error, name string) (vfs.File, error) {
 	if err != nil {
 		return f, err

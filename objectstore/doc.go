@@ -1,32 +1,28 @@
-// Package objectstore keeps the state of objects in one Pebble database: each
-// object owns a key range, and no key of one object is visible to another. It is
-// the only package that knows Pebble, and shows nothing of it.
+// Package objectstore keeps the state of objects in one Pebble database: each object owns a key range, and no key of
+// one object is visible to another. It is the only package that uses Pebble, and exposes nothing of it.
 //
 // # How a write becomes durable
 //
-// Pebble shows a batch to readers before it is synced and cannot take it back.
-// So it never gets to see a write early:
+// Pebble makes a batch readable before it is synced and cannot undo it. So Pebble gets no write before the committer
+// takes its record:
 //
 //	Segment ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
 //	(one turn)              (generations of the Range)                     outputs leave
 //
-// A [Segment] is what an object wrote and emitted since it took the turn. HandOver
-// merges it into the range's filling generation: the last value of each key, and
-// the outputs in order. One goroutine per store, the committer, swaps the filling
-// generations of all ranges that have one into a record, makes that durable, drops
-// the generations from memory and releases their outputs. One record is in flight
-// at a time. While it is, hand-overs gather in the next one: an object that
-// overwrites a key a thousand times during one sync costs one row. Before it takes a
-// record the committer yields once, so that what can be handed over now is in it.
+// A [Segment] holds the writes and outputs of an object since it took the turn. HandOver commits it: it merges the
+// segment into the range's filling generation, which has the last value of each key, and the outputs in order. One
+// goroutine per store, the committer, swaps the filling generations of all ranges that have one into a record, makes
+// the record durable, drops the generations from memory and releases their outputs. One record is in flight at a
+// time. Until it is durable, commits gather in the next one: an object that overwrites a key a thousand times during
+// one sync costs one row. Before it takes a record the committer yields once, so that goroutines that can commit now
+// share the record.
 //
-// # What holds
+// # Invariants
 //
-// History. HandOver is the only point at which a segment becomes history. Begin,
-// Fence and HandOver take the same lock, so one of them is first. What was handed
-// over before a fence stays: the next life reads it and waits behind it. What
-// comes after is refused and never happened. Generations belong to the range, not
-// to a life. FenceDropping alone takes hand-overs back, whole generations of them,
-// which is what a power cut at that moment could have done.
+// History. Only HandOver makes a segment history. Begin, Fence and HandOver take the same lock, so they are ordered.
+// Commits before a fence stay: the next incarnation reads them, and its outputs wait for them. Later commits of the
+// fenced incarnation are refused. Generations belong to the range, not to an incarnation. Only FenceDropping undoes
+// commits, in whole generations, as a power cut at that moment could have done.
 //
 // Reading. A read looks at the segment, filling, in flight and Pebble, in this
 // order. A generation leaves memory only after its record is readable in Pebble,
@@ -34,91 +30,74 @@
 // second, so a row is seen in one place at least. After a DeleteAll the layers
 // below it are not read.
 //
-// What landed. The generation that became durable last stays with the range, if it
-// is small, and reads of single keys look at it before Pebble, which has the same.
-// An object that wakes is read whole, if it is small: what Pebble has of it stays
-// with the range as if it had landed, with nothing below it, and what lands from then
-// on is added to it. It is not kept if something has landed while it was read.
-// All of this belongs to what the range wrote itself: whoever writes to the object by
-// another way, as an import does, must go on with a new Range.
+// Landed generations. The generation that became durable last stays with the range if it is small, and reads of
+// single keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small:
+// its rows in Pebble stay with the range as a landed generation that hides Pebble, and later generations are merged
+// into it when they land. The rows are not kept if a generation landed during the read. All of this assumes that only
+// the range writes to the object: after a write by another way, such as an import, the caller must use a new Range.
 //
-// Age. What is deleted is walked over until it is compacted away. The committer has
-// the memtable flushed when the deletions in it weigh as much as it holds, and each
-// flushed table is compacted into the level below: so much is walked over at most.
+// Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable
+// when the deletions in it weigh as much as it holds, and the engine compacts each flushed table into the level
+// below. That bounds the walk.
 //
-// Outputs. An output waits for everything the object handed over before it, by
-// whatever life, and not for what comes later. It joins the newest undurable
-// generation that is gated, which is one that holds a write that is not NoWait.
-// If there is none it leaves at once. A Sync output waits for NoWait writes as
-// well. The outputs of a range are released in the order of their hand-over,
-// always: one goroutine releases at a time, and an output that could leave still
-// queues behind those that are waiting or leaving.
+// Outputs. An output waits for all earlier commits of the object, by any incarnation, and not for later ones. It
+// joins the newest undurable generation that is gated, which is one that holds a write that is not NoWait. If there
+// is none it leaves immediately. A Sync output waits for NoWait writes as well. The outputs of a range are always
+// released in the order of their commits: one goroutine releases at a time, and an output that could leave still
+// queues after those that are waiting or leaving.
 //
-// Durable views. Only the committer writes, and a [Snapshot] is taken between two
-// records: it shows nothing that a power cut could take back. A range's own reads
-// do show such state, which is why their outputs wait.
+// Durable views. Only the committer writes, and a [Snapshot] is taken between two records: it contains nothing that a
+// power cut could undo. A range's own reads do return such state, so their outputs wait.
 //
-// DeleteAll. The goroutine that calls it reads the keys of the object, up to 1,000, and the
-// record deletes these, or the whole range if there are more. Keys that were handed over
-// before are among them. If something is handed over in between, the record deletes the
-// whole range. So a record is made without reading rows, and its size counts deletions.
+// DeleteAll. The goroutine that calls it reads the keys of the object, up to 1,000, and the record deletes these, or
+// the whole range if there are more. The keys include those of earlier commits. If another commit comes in between,
+// the record deletes the whole range. So a record is made without reading rows, and its size counts deletions.
 //
-// Alarms. An object's slot and its entries in the alarm indexes change in one
-// record. The entry to remove is that of the slot which Pebble holds when the
-// record is built: a slot set a thousand times in between costs one entry. A slot has
-// one entry: in the index of its class, in that of the suspects if it has a charge, or
-// in that of the parked ones; and one more in the boot index, if it is none of the
-// latter two and asks for it.
+// Alarms. An object's slot and its entries in the alarm indexes change in one record. The record removes the entry of
+// the slot that Pebble holds when the record is built: a slot set a thousand times in between costs one entry. A slot
+// has one entry: in the index of its class, in that of the suspects if it has a charge, or in that of the parked
+// alarms. It has one more in the boot index if it has AtBoot and is neither a suspect nor parked.
 //
-// Failure. A failed sync fails the store, not an object: the log's error is final,
-// and what was being written stays visible to readers. So nothing more is
-// written, every output is released with [ErrFenced], hand-overs are refused, and
-// the database is closed at once, before a rotation of its memtable would take the
-// process down. What was in flight may be found when the store is opened again. A
-// panic of the engine on the committer is not recovered: whoever goes on after it
-// serves data that is not on the disk.
+// Failure. A failed sync fails the store, not an object: the log's error is final, and the unsynced writes stay
+// visible to readers. So the store writes nothing more, releases every output with [ErrFenced], refuses commits, and
+// closes the database immediately, before a rotation of its memtable would end the process. The next Open may find
+// the record in flight. A panic of the engine during an append or a flush ends the process, and any other panic on
+// the committer fails the store: a store that continued would serve data that is not on the disk.
 //
-// Damage. A damaged block is an error of the read that needs it, and of no other: see
-// [ErrDamaged]. Failures of the engine's work in the background are repeated with pauses
-// and do not fail the store. While a flush fails, Put returns [ErrNoSpace] with the
-// cause, before the engine needs a log file that it cannot make. A flush that fails
-// during Open is Open's error.
+// Damage. A damaged block is an error of the reads that need it, and of no others: see [ErrDamaged]. The store
+// repeats failed work of the engine in the background with pauses, and does not fail. While a flush fails, Put
+// returns [ErrNoSpace] with the cause, before the engine needs a log file that it cannot make. Open returns the error
+// of a flush that fails during Open.
 //
-// A record reads one thing of the engine, before it writes anything: the alarm slots that
-// it replaces. If a slot lies in a damaged block, the new one takes its place, and its
-// index entries remain until they are due. If it cannot be read for another reason, its
-// range alone fails: its generation in flight and the younger one are dropped, which is
-// what a power cut could have done, the range has no owner, the outputs are released with
-// [ErrFenced], and Options.OnTakenBack is called. The other ranges of the record, and
-// their order, are as before.
+// Before a record writes anything it reads the alarm slots that it replaces, and nothing else. If a slot lies in a
+// damaged block, the new one replaces it, and its index entries remain until they are due. If it cannot be read for
+// another reason, only its range fails: its generation in flight and the younger one are dropped, as a power cut
+// could have done, the range has no owner, the outputs are released with [ErrFenced], and Options.OnTakenBack is
+// called. The other ranges of the record, and their order, are not affected.
 //
-// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of segments under way
-// with the undos of their savepoints, of generations, and of outputs that have not been
-// released. A row counts its key, its value and 32 bytes, an output the size that it came
-// with. Each write reserves its bytes first, with one atomic operation, and returns [ErrFull]
-// if they are not there; its caller waits with [Segment.WaitRoom] and repeats it. The bytes of
-// a segment go with it: to a generation, until the record is durable, or back when the segment
-// is discarded. These rules keep events that hold bytes and wait for bytes from waiting for
-// each other:
+// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open segments with the undos of their
+// savepoints, of generations, and of outputs that have not been released. A row counts its key, its value and 32
+// bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
+// [ErrFull] if there is no room; its caller waits with [Segment.WaitRoom] and repeats the write. The bytes of a
+// segment move to its generation until the record is durable, or are returned when the segment is discarded. These
+// rules prevent deadlocks between events that hold bytes and wait for bytes:
 //
-//   - A write waits for an object's own limit only while bytes of the object that were handed
-//     over are not durable. The segment's own bytes do not count, so the committer alone ends
-//     the wait.
-//   - Those that wait for the host's limit get room in the order in which they came.
-//   - If the first of them finds no room, and nothing that was handed over is on its way to
-//     the disk, it becomes the favored segment: it may exceed the limit, by [MaxOvercommit] at
-//     most, until it is handed over or discarded or its life ends. One segment at a time is
-//     favored. So there is always a segment that can come to its end, or a record in flight.
-//   - Changes of the slot, and outputs without a size, do not wait: an event has few of them.
-//     The slot writes of the runtime are such.
+//   - A write waits for an object's own limit only while committed bytes of the object are not durable. The segment's
+//     own bytes do not count, so the committer alone ends the wait.
+//   - Segments that wait for the host's limit get room in the order of their arrival.
+//   - If there is no room for the first of them, and no commit is on its way to the disk, it becomes the favored
+//     segment: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or discarded or its
+//     incarnation ends. One segment at a time is favored. So there is always a segment that can finish, or a record
+//     in flight.
+//   - Changes of the slot, and outputs without a size, do not wait: an event has few of them. The slot writes of the
+//     runtime are of this kind.
 //
-// So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for
-// each slot write of the runtime itself, and what a favored segment holds whose life has ended
-// and whose code still runs. An event whose code neither ends nor writes keeps its bytes; if
-// it is the favored one, others wait until its life ends: the caller of WaitRoom bounds its
-// wait.
+// So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for each slot write of the
+// runtime itself, plus the bytes of favored segments of ended incarnations with code that still runs. An event that
+// neither ends nor writes keeps its bytes. If its segment is the favored one, others wait until its incarnation ends,
+// so the caller of WaitRoom bounds its wait.
 //
-// # What may not be assumed
+// # Not guaranteed
 //
 // A Clean range is clean at that moment only. Two ranges' outputs have no order
 // between them, even in one record. A snapshot taken after an output was released
@@ -126,19 +105,18 @@
 //
 // # Goroutines and locks
 //
-// The committer is the only goroutine of this package, besides the call of
-// Options.OnFail. Locks are taken in the order Range.mu, queue.mu or budget.mu; none is held
-// while there is I/O, while an output is released or while a callback runs.
-// Waiting is done on channels, so that a store works in a synctest bubble.
+// The committer is the only permanent goroutine of this package. Others end soon: calls of callbacks, and releases
+// after a range was taken back or an output has panicked. Locks are taken in the order Range.mu, queue.mu or
+// budget.mu; none is held during I/O, while an output is released or while a callback runs. Waits use channels, so
+// that a store works in a synctest bubble.
 //
 // # Identity
 //
-// A store has an [Identity], in DOHOST, in db/STORE and in the host record, which Open
-// compares before it writes anything. Backup marks its copy, and the first Open of the
-// copy draws a new fork: docs/decisions/0012 has the steps. An [Epoch] has the fork. A
-// feed's header has the fork of its last append: the first append of another fork, and
-// the first one after an import, draws a new name for the log, so that a [Position] in
-// entries that this feed does not have is found out.
+// A store has an [Identity], in DOHOST, in db/STORE and in the host record. Open compares the three before it writes
+// anything. Backup marks its copy, and the first Open of the copy draws a new fork: docs/decisions/0012 has the
+// steps. An [Epoch] has the fork. A feed's header has the fork of its last append: the first append of another fork,
+// and the first one after an import, draws a new name for the log, so that a [Position] in entries that this feed
+// does not have is detected.
 //
 // # Keys
 //
@@ -159,9 +137,8 @@
 //	i <collection> 0 <index> 0 <index key> 0 <key>  index entry
 //	r <collection> 0 <key>                          row
 //
-// Names have no control characters, so the zero byte ends them and keeps their
-// order. Records of this package begin with a version byte, and an unknown one is
-// [ErrFormat]. Values of rows are the caller's. Those of collections come behind a
-// header of this package: the row's version, and its index entries, by which an
-// update finds what to remove without asking the caller.
+// Names have no control characters, so the zero byte ends them and keeps their order. Records of this package begin
+// with a version byte, and an unknown one is [ErrFormat]. Values of rows are the caller's. Those of collections
+// follow a header of this package: the row's version, and its index entries, so that an update finds the entries to
+// remove without asking the caller.
 package objectstore

@@ -7,9 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// door counts the calls that are inside Pebble, and keeps others out once it is
-// shut: Pebble panics if it is used while or after it closes. The zero door is
-// open, except for drained.
+// door counts the calls that are inside Pebble, and refuses others once it is shut: Pebble panics if it is used while
+// or after it closes. The zero door is open, except for drained.
 type door struct {
 	n       atomic.Int64  // calls inside; minus doorShut once shut
 	drained chan struct{} // cap 1; gets a token when the last call has left a shut door
@@ -34,7 +33,7 @@ func (d *door) leave() {
 	}
 }
 
-// shut returns when nobody is inside and nobody will be. It is called once.
+// shut refuses new calls and returns when all calls inside have ended. It is called once.
 func (d *door) shut() {
 	if d.n.Add(-doorShut) != -doorShut {
 		<-d.drained
@@ -47,9 +46,8 @@ type openCursors struct {
 	head *cursor
 }
 
-// cursor is a Pebble iterator that the store can close behind its user's back.
-// It is not for concurrent use. Each step holds the door, so once that is shut
-// nobody is in the iterator and the store may close it.
+// cursor is a Pebble iterator that the store can close while its user still has it. It is not for concurrent use.
+// Each step holds the door, so once the door is shut no step is running and the store may close the iterator.
 type cursor struct {
 	store *Store
 	it    *pebble.Iterator // not touched outside the door
@@ -80,15 +78,15 @@ func (s *Store) cursor(on pebble.Reader, lower, upper []byte) (*cursor, error) {
 	return c, nil
 }
 
-// nextRow moves an iterator to the next row. A key of this store is its own prefix, so this
-// is Next, but that it seeks past the older versions of a row in the memtable: Next walks
-// through them, and a counter has as many as it has counted.
+// nextRow moves an iterator to the next row. A key of this store is its own prefix, so NextPrefix acts as Next, but
+// it seeks past the older versions of a row in the memtable: Next walks through them, and a counter has one for each
+// increment.
 func nextRow(it *pebble.Iterator) bool { return it.NextPrefix() }
 
-// rowSink gets a row of a cursor. The slices are its own until it returns.
+// rowSink gets the row of a cursor. The slices are valid until see returns.
 type rowSink interface{ see(key, value []byte) }
 
-// step moves the iterator and, if that ends on a row, shows it to sink.
+// step moves the iterator and, if there is a row, passes it to sink.
 func (c *cursor) step(move func(*pebble.Iterator) bool, sink rowSink) (bool, error) {
 	if !c.store.door.enter() {
 		return false, c.store.refusal()
@@ -133,12 +131,12 @@ func (o *openCursors) remove(c *cursor) {
 	}
 }
 
-// closeAll closes what is left open. The door is shut by now.
+// closeAll closes all open cursors. The door is shut by now.
 func (o *openCursors) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c := o.head; c != nil; c = c.next {
-		// An error of a read that nobody waits for any more.
+		// The read that failed is not waited for any more.
 		_ = c.it.Close()
 	}
 	o.head = nil

@@ -7,16 +7,15 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// ending is why a store refuses everything.
+// ending is the cause of the end of a store.
 type ending struct {
 	failure error // nil if it was closed
-	refusal error // what callers get: ErrFenced and the reason
+	refusal error // the error for callers: ErrFenced and the reason
 }
 
-// A store ends in this order: ended is set, the queue is shut, and the committer
-// lands or drops what is undurable. So a hand-over that has not seen ended either
-// finds the queue shut or is dealt with, and a write that waits for memory finds ended
-// set when the wait ends.
+// A store ends in this order: ended is set, the queue is shut, and the committer commits or drops the undurable
+// generations. So a HandOver that has not seen ended either finds the queue shut or is completed by the committer,
+// and a write that waits for memory finds ended set when the wait ends.
 
 // refusal returns nil while the store is open, then an error that is ErrFenced.
 func (s *Store) refusal() error {
@@ -26,7 +25,7 @@ func (s *Store) refusal() error {
 	return nil
 }
 
-// Err says why the store failed; nil if it did not.
+// Err returns the cause of the store's failure; nil if it has not failed.
 func (s *Store) Err() error {
 	if e := s.ended.Load(); e != nil {
 		return e.failure
@@ -34,7 +33,7 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// fail makes the store refuse everything from now on. Only the committer calls it.
+// fail makes the store refuse all calls from now on. Only the committer calls it.
 func (s *Store) fail(cause error) {
 	failure := fmt.Errorf("dohost: store failed: %w", cause)
 	s.ended.Store(&ending{failure: failure, refusal: fmt.Errorf("%w: %w", ErrFenced, failure)})
@@ -50,8 +49,7 @@ func (s *Store) failed(failure error) {
 	}
 }
 
-// shutDown makes the store refuse everything, unless it does already, and waits
-// until it is closed.
+// shutDown makes the store refuse all calls, unless it does already, and waits until it is closed.
 func (s *Store) shutDown(abort bool) {
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.queue.end(abort)
@@ -59,10 +57,9 @@ func (s *Store) shutDown(abort bool) {
 	<-s.done
 }
 
-// Close commits everything handed over, writes the mark of a clean end and
-// closes the store. Calls after it, and later hand-overs, are refused with
-// ErrFenced. It returns the error that the store failed with, if it did. Closing
-// twice is allowed.
+// Close makes all commits durable, writes the mark of a clean end and closes the store. Later calls, and later
+// commits, are refused with ErrFenced. Close returns the error that the store failed with, if it did. Closing twice
+// is allowed.
 func (s *Store) Close() error {
 	s.shutDown(false)
 	if err := s.Err(); err != nil {
@@ -71,25 +68,24 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// Abandon closes the store without draining it and without the clean mark, as
-// near to a crash as a process can come and live on. What was handed over and is
-// in no record yet is dropped. It waits for a record in flight; no output leaves any
-// more, those of that record neither: they are released with ErrFenced.
+// Abandon closes the store without committing the queue and without the mark of a clean end: the closest to a crash
+// that a living process can get. It drops commits that are in no record yet. It waits for a record in flight, but
+// releases no output any more, not even those of that record: they get ErrFenced.
 func (s *Store) Abandon() {
 	s.Cut()
 	s.shutDown(true)
 }
 
-// Cut is the first half of Abandon: from now on hand-overs are refused and nothing
-// leaves, but for outputs whose release has begun. It does not wait.
+// Cut is the first half of Abandon: it refuses all later commits, and lets no output leave except those with a
+// release that has begun. It does not wait.
 func (s *Store) Cut() {
 	s.cut.Store(true)
 	s.ended.CompareAndSwap(nil, &ending{refusal: fmt.Errorf("%w: %w", ErrFenced, ErrClosed)})
 	s.budget.close()
 }
 
-// drop takes back generations that will not become durable here, and releases their
-// outputs with the refusal. The range is not clean before the last of them is released.
+// drop takes back generations that will not become durable, and releases their outputs with the refusal. The range is
+// not clean before the last of them is released.
 func (c *committer) drop(parts []part) {
 	for _, p := range parts {
 		p.r.mu.Lock()
@@ -110,10 +106,10 @@ func (c *committer) drop(parts []part) {
 	}
 }
 
-// takeBack drops the generation in flight of one range, which cannot be written, and
-// the one that was handed over after it. The range loses its owner: that has read, and
-// may have built on, what is dropped. Other ranges are not concerned. The outputs are
-// released with ErrFenced and the cause, after the call of Options.OnTakenBack.
+// takeBack drops the generation in flight of one range, which cannot be written, and the younger one that was
+// committed after it. The range loses its owner, since the owner has read the dropped writes and may have built on
+// them. Other ranges are not affected. The outputs are released with ErrFenced and the cause, after the call of
+// Options.OnTakenBack.
 func (r *Range) takeBack(g *generation, cause error) {
 	r.mu.Lock()
 	owner, younger := r.owner, r.filling
@@ -138,8 +134,7 @@ func (r *Range) takeBack(g *generation, cause error) {
 	}()
 }
 
-// end closes the store. With drained everything handed over is durable, and the
-// mark of a clean end is written.
+// end closes the store. With drained all commits are durable, and the mark of a clean end is written.
 func (c *committer) end(drained bool) {
 	s := c.s
 	for {
@@ -160,8 +155,7 @@ func (c *committer) end(drained bool) {
 	if failure != nil && s.opts.OnFail != nil {
 		go s.failed(failure)
 	}
-	// After a failed sync this must not wait for anything but running calls: a
-	// rotation of the memtable would end the process.
+	// After a failed sync this must wait for running calls only: a rotation of the memtable would end the process.
 	s.closeErr = s.closeDB()
 }
 
@@ -199,7 +193,7 @@ func (c *committer) writeHost(clean bool) error {
 	return rec.batch.Close()
 }
 
-// closeDB waits until nobody is in the database, and closes it.
+// closeDB waits until all calls inside the database have ended, and closes it.
 func (s *Store) closeDB() error {
 	s.door.shut()
 	s.cursors.closeAll()

@@ -70,34 +70,32 @@ func (l *engineLogger) Errorf(format string, args ...any) {
 	l.log.Error(fmt.Sprintf(format, args...))
 }
 
-// Fatalf ends the process: Pebble goes on as if it had, with its locks held and
-// data that is not on the disk.
+// Fatalf ends the process: Pebble would continue as if it had ended, with its locks held and data that is not on the
+// disk.
 func (l *engineLogger) Fatalf(format string, args ...any) {
 	die(l.log, fmt.Sprintf(format, args...))
 }
 
-// die ends the process. Its words go to the standard error, too: a program that
-// gave no Logger must not end in silence.
+// die ends the process. It writes the reason to the standard error, too: a program without a Logger must not end
+// silently.
 func die(log *slog.Logger, why string) {
 	log.Error("the process ends: " + why)
 	fmt.Fprintln(os.Stderr, "dohost: the process ends:", why)
 	os.Exit(1)
 }
 
-// logFileCreated ends the process when Pebble could not begin its next log file.
-// Pebble is about to panic, with a mutex of its own in a state in which that ends
-// the process by a fatal error that names no disk.
+// logFileCreated ends the process when Pebble could not create its next log file. Pebble is about to panic while a
+// mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
 func (s *Store) logFileCreated(i pebble.WALCreateInfo) {
 	if i.Err != nil && s.db != nil { // while it is nil, Open returns the error
 		die(s.opts.Logger, fmt.Sprintf("no log file can be made in %s: %v", s.dir, i.Err))
 	}
 }
 
-// dieOfPanic is deferred around what makes Pebble change its log file, and ends
-// the process if it panics because the last one cannot be closed. The panic may let
-// go of a mutex that another goroutine of Pebble's holds, which then dies of a
-// fatal error. When the two are reported at once, Go's runtime can deadlock, and
-// the process stays and serves nobody. So the panic is not left to unwind.
+// dieOfPanic is deferred around calls that may make Pebble change its log file. It ends the process if Pebble panics
+// because it cannot close the last one. The panic may unlock a mutex that another goroutine of Pebble holds, and that
+// goroutine then dies of a fatal error. If both are reported concurrently, Go's runtime can deadlock, and the process
+// stays without serving calls. So the panic must not unwind.
 func (s *Store) dieOfPanic() {
 	if p := recover(); p != nil {
 		die(s.opts.Logger, fmt.Sprintf("the store in %s cannot go on: %v\n%s", s.dir, p, debug.Stack()))

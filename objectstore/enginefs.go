@@ -92,8 +92,8 @@ func (v *engineFS) MkdirAll(name string, perm os.FileMode) error {
 	return v.FS.MkdirAll(name, perm)
 }
 
-// GetDiskUsage reports no error but that the file system cannot tell: the engine would
-// report others as failures of its work.
+// GetDiskUsage returns no error except that the file system cannot report its usage: the engine would report others
+// as failures of its work.
 func (v *engineFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 	u, err := v.FS.GetDiskUsage(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *engineFile) SyncTo(length int64) (bool, error) {
 	return f.File.SyncTo(length)
 }
 
-// discarded is a file without content: what is written to it is gone.
+// discarded is a file without content, which discards all writes.
 type discarded struct{ vfs.File }
 
 func (discarded) Close() error                           { return nil }

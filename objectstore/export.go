@@ -12,7 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// ErrNoObject says that an object to be exported has no rows.
+// ErrNoObject reports that an object to be exported has no rows.
 var ErrNoObject = errors.New("dohost: no such object")
 
 // An export is a sequence of msgpack values: the magic text and the format

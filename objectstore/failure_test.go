@@ -89,8 +89,8 @@ func TestFailedSyncFailsTheStore(t *testing.T) {
 	})
 }
 
-// wantAcknowledgedOnly opens what the failed store left: what was in flight may be
-// there, what was acknowledged must be, and nothing else can.
+// wantAcknowledgedOnly opens the directory of the failed store. Acknowledged writes must be there, those in flight
+// may be, and others must not.
 func wantAcknowledgedOnly(t *testing.T, fs *FS) {
 	t.Helper()
 	s := openAgain(t, fs)
@@ -111,7 +111,7 @@ func wantDown(t *testing.T, what string, err error) {
 	}
 }
 
-// wantRefused tries every door of a failed store.
+// wantRefused calls every method of a failed store.
 func wantRefused(t *testing.T, a live, out Output) {
 	t.Helper()
 	a.put(t, "n", "4")
@@ -185,8 +185,8 @@ func TestCloseDrains(t *testing.T) {
 	})
 }
 
-// TestEndUnderWriters ends a store that goroutines are handing over to. Every
-// output of an accepted hand-over is released, once.
+// TestEndUnderWriters ends a store during commits of several goroutines. Every output of a successful HandOver is
+// released, once.
 func TestEndUnderWriters(t *testing.T) {
 	for _, end := range []func(*Store){
 		func(s *Store) { s.Close() },
@@ -225,8 +225,7 @@ type counted struct{ n *atomic.Int64 }
 
 func (c *counted) Release(error) { c.n.Add(1) }
 
-// TestShutQueue holds the refusal of a hand-over that came too late to see that
-// the store has ended.
+// TestShutQueue checks the refusal of a HandOver that came too late to see that the store has ended.
 func TestShutQueue(t *testing.T) {
 	q := &queue{wake: make(chan struct{}, 1)}
 	r := new(Range)
@@ -270,17 +269,16 @@ func TestAbandonLetsNothingLeave(t *testing.T) {
 	})
 }
 
-// childEnv tells the test binary that it is the child of TestDyingDisk: the
-// directory, and at which write the disk dies.
+// childEnv marks the test binary as the child of TestDyingDisk: it has the directory, and the number of the write
+// that kills the disk.
 const childEnv = "OBJECTSTORE_TEST_CHILD"
 
-// TestDyingDisk lets every write from the k-th on fail, which may end a process.
-// So it happens in a child, which prints what was acknowledged. With k = 0 only
-// log files cannot be made, but for the first.
+// TestDyingDisk fails every write from the k-th on, which may end a process. So it runs in a child, which prints the
+// acknowledged writes. With k = 0 only log files cannot be made, except the first.
 func TestDyingDisk(t *testing.T) {
 	if env := os.Getenv(childEnv); env != "" {
 		dyingDisk(t, env)
-		os.Exit(0) // Pebble leaves a goroutine behind when it fails to open
+		os.Exit(0) // Pebble leaks a goroutine when it fails to open
 	}
 	died := 0
 	for k := 0; k < 260; k += 23 {

@@ -12,13 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// faultyFS shows an FS to Pebble. What it does not mention goes to the base.
+// faultyFS adds the counters and faults of an FS to a file system. Methods that it does not override are those of the
+// base.
 type faultyFS struct {
 	vfs.FS
 	f *FS
 }
 
-// Unwrap keeps Pebble from reaching the base behind our back.
+// Unwrap keeps Pebble from bypassing the faultyFS.
 func (v *faultyFS) Unwrap() vfs.FS { return nil }
 
 func (v *faultyFS) file(f vfs.File, err error, name string) (vfs.File, error) {
@@ -36,7 +37,7 @@ func (v *faultyFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	return v.file(f, err, name)
 }
 
-// Open opens a file to be read. Of a log it counts the bytes.
+// Open opens a file to be read, and counts the bytes read from a log.
 func (v *faultyFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := v.FS.Open(name, o...)
 	if err != nil || !strings.HasSuffix(name, ".log") {

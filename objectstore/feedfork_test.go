@@ -87,7 +87,7 @@ func TestFeedOfARestoredBackup(t *testing.T) {
 	wantSound(t, s)
 }
 
-// TestFeedOfAnImportedObject imports an object beside itself: both go on from one history.
+// TestFeedOfAnImportedObject imports an object into the same store: both continue one history.
 func TestFeedOfAnImportedObject(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
@@ -122,7 +122,7 @@ func TestFeedForgetsOldLogs(t *testing.T) {
 		t.Errorf("the feed remembers %d logs, %v; want %d", len(f.logs), err, maxFeedLogs)
 	}
 	o.wantFeed(t, "after many forks", first, ErrFeedReset, 0)
-	// Trimmed to one entry, it has no use for the logs before it.
+	// A feed trimmed to one entry does not need the logs before it.
 	forked := *forked
 	forked.Feed.Keep = 1
 	for range 3 * maxFeedLogs {
@@ -136,7 +136,7 @@ func TestFeedForgetsOldLogs(t *testing.T) {
 	}
 }
 
-// TestPositionIsAValueThatClientsKeep holds the form that feed.go documents.
+// TestPositionIsAValueThatClientsKeep checks the form that feed.go documents.
 func TestPositionIsAValueThatClientsKeep(t *testing.T) {
 	const text = `{"Log":"01J0C1WSC8TZQ0QH1R6Z8B4M7K","Offset":12}`
 	b, err := json.Marshal(Position{"01J0C1WSC8TZQ0QH1R6Z8B4M7K", 12})

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// next begins another life on the range.
+// next begins another incarnation on the range.
 func (l live) next() live {
 	n := live{Range: l.Range, e: l.store.NewEpoch()}
 	n.Range.Begin(n.e)

@@ -8,18 +8,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FS is a file system for a store: the disk, or memory that can crash. It counts,
-// holds and fails what a test asks it to. All methods may be called from any
-// goroutine.
+// FS is a file system for a store: the disk, or memory that can crash. It counts, delays and fails operations as a
+// test demands. All methods may be called from any goroutine.
 type FS struct {
 	base vfs.FS
 	mem  *vfs.MemFS // nil for the disk
 
 	logRead atomic.Int64 // see LogRead
 
-	// crash keeps a clone from beginning while the memory file system is in an
-	// operation that takes its lock for reading twice: the clone would wait for the
-	// first and the second for the clone.
+	// crash excludes a clone while an operation of the memory file system takes its lock for reading twice: the clone
+	// would wait for the first and the second for the clone.
 	crash sync.RWMutex
 
 	mu         sync.Mutex // guards the rest; not held during I/O or a callback
@@ -29,10 +27,10 @@ type FS struct {
 	failWrites error
 	onWrite    func(op string, path string, n int64) error
 	held       chan struct{} // closed on release; nil unless syncs are held
-	free       *uint64       // nil: what base says
+	free       *uint64       // nil: as base reports
 }
 
-// NewMemFS returns an empty file system in memory that knows what was synced.
+// NewMemFS returns an empty file system in memory that tracks synced data.
 func NewMemFS() *FS { return newMemFS(vfs.NewCrashableMem()) }
 
 func newMemFS(m *vfs.MemFS) *FS { return &FS{base: m, mem: m} }
@@ -40,10 +38,9 @@ func newMemFS(m *vfs.MemFS) *FS { return &FS{base: m, mem: m} }
 // DiskFS returns the disk with counters and faults. Production leaves Options.FS nil.
 func DiskFS() *FS { return &FS{base: theDisk} }
 
-// Crash returns what a power cut would leave of a file system in memory: all that
-// was synced and, of the rest, unsyncedPercent of the blocks, chosen by seed.
-// The original goes on unharmed, and its faults are not inherited. On a DiskFS it
-// returns nil.
+// Crash returns the state that a power cut would leave of a file system in memory: all synced data and
+// unsyncedPercent of the other blocks, chosen by seed. The original is not affected, and the copy has no faults. On a
+// DiskFS it returns nil.
 func (f *FS) Crash(unsyncedPercent int, seed uint64) *FS {
 	if f.mem == nil {
 		return nil
@@ -67,32 +64,29 @@ func (f *FS) Syncs() int64 {
 // was not closed replays them.
 func (f *FS) LogRead() int64 { return f.logRead.Load() }
 
-// FailSyncs makes every later sync of the write-ahead log fail with err; nil heals.
+// FailSyncs makes every later sync of the write-ahead log fail with err; nil ends that.
 func (f *FS) FailSyncs(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failSyncs = err
 }
 
-// FailWrites makes every later operation that changes the file system fail with
-// err; nil heals.
+// FailWrites makes every later operation that changes the file system fail with err; nil ends that.
 func (f *FS) FailWrites(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failWrites = err
 }
 
-// OnWrite calls fn before each operation that changes the file system, syncs
-// included, with a number that counts them from 1. Its error becomes that of the
-// operation. fn may be called from several goroutines at once.
+// OnWrite calls fn before each operation that changes the file system, syncs included, with a number that counts them
+// from 1. An error of fn becomes the error of the operation. Several goroutines may call fn concurrently.
 func (f *FS) OnWrite(fn func(op string, path string, n int64) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.onWrite, f.writes = fn, 0
 }
 
-// HoldSyncs blocks syncs of the write-ahead log until release is called. The
-// syncs that are held count when they go on.
+// HoldSyncs blocks syncs of the write-ahead log until release is called. A blocked sync counts when it resumes.
 func (f *FS) HoldSyncs() (release func()) {
 	held := make(chan struct{})
 	f.mu.Lock()
@@ -108,7 +102,7 @@ func (f *FS) HoldSyncs() (release func()) {
 	})
 }
 
-// SetFree pretends that so many bytes are free.
+// SetFree sets the number of free bytes that the file system reports.
 func (f *FS) SetFree(bytes uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,20 +1,20 @@
 package objectstore
 
-// emission is an output and what it waits for.
+// emission is an output and the writes that it waits for.
 type emission struct {
 	out  Output
 	sync bool  // waits for NoWait writes too
 	size int64 // bytes that it holds, in the store's budget until it is released
 }
 
-// slotChange is what a generation does to the alarm slot.
+// slotChange is a generation's change of the alarm slot.
 type slotChange struct {
 	changed bool
 	set     bool // false: cleared
 	slot    Slot // zero unless set
 }
 
-// markChange is what a generation does to the importing mark.
+// markChange is a generation's change of the importing mark.
 type markChange byte
 
 const (
@@ -42,7 +42,7 @@ func (g *generation) dirty() bool {
 	return len(g.set.rows) > 0 || g.cleared || g.slot.changed || g.mark != markKept
 }
 
-// bytes is what the generation counts for against the limits on undurable data.
+// bytes returns the size of the generation against the limits on undurable data.
 func (g *generation) bytes() int64 {
 	n := int64(g.set.bytes + len(g.clearing.keys))
 	if g.cleared || g.slot.changed {
@@ -51,8 +51,7 @@ func (g *generation) bytes() int64 {
 	return n
 }
 
-// size is about how many bytes of a record the generation takes, with keys that have a prefix
-// of so many bytes.
+// size returns about how many bytes of a record the generation takes, with a key prefix of so many bytes.
 func (g *generation) size(prefix int) int {
 	n := g.set.bytes + len(g.set.rows)*prefix
 	if g.cleared {
@@ -61,7 +60,7 @@ func (g *generation) size(prefix int) int {
 	return n
 }
 
-// absorb puts the writes of the younger s on top of g. Outputs are the caller's.
+// absorb applies the writes of the younger generation s to g. The caller moves the outputs.
 func (g *generation) absorb(s *generation) {
 	if s.cleared {
 		g.set.reset()
@@ -81,7 +80,7 @@ func (g *generation) absorb(s *generation) {
 	g.segments++
 }
 
-// lookup finds a key. below says that older layers are to be asked.
+// lookup finds a key. below reports whether older layers may have it.
 func (g *generation) lookup(key []byte) (r *row, below bool) {
 	if at := g.set.find(key); at >= 0 {
 		return &g.set.rows[at], false

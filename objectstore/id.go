@@ -63,14 +63,14 @@ func validateName(what, s string, limit int) error {
 	return &NameError{What: what, Value: s, Reason: reason}
 }
 
-// NameError says which part of an ID is not allowed, and why.
+// NameError reports which part of an ID is not allowed, and why.
 type NameError struct {
 	What   string // "class", "name" or "id"
 	Value  string
-	Reason string // reads after What: "has 300 bytes, the limit is 256"
+	Reason string // such as "has 300 bytes, the limit is 256"
 }
 
-// Error implements error. It shows at most 32 bytes of the value.
+// Error implements error. It contains at most 32 bytes of the value.
 func (e *NameError) Error() string {
 	v := e.Value
 	if len(v) > 32 {

@@ -29,8 +29,7 @@ func (i Identity) String() string { return fmt.Sprintf("%s/%08x", i.Store, i.For
 // identityFile is the content of DOHOST and of db/STORE.
 type identityFile struct {
 	Identity
-	// copied says that the directory is a backup that no host has opened: the fork is
-	// that of the store from which it was taken.
+	// copied marks the directory as a backup that no host has opened: its fork is that of the source of the backup.
 	copied bool
 }
 
@@ -130,9 +129,8 @@ func readIdentity(fsys vfs.FS, path string) (f identityFile, err error) {
 	return f, nil
 }
 
-// wantDatabase says whether the directory db is there and names the store that DOHOST
-// names, without changing anything. A backup that was opened and cut off may have
-// another fork there already: the host record decides then.
+// wantDatabase checks, without changing anything, that the directory db exists and names the store that DOHOST names.
+// A backup may have another fork there already if its first Open was cut off: the host record decides then.
 func wantDatabase(fsys vfs.FS, dir string, f identityFile) error {
 	path := fsys.PathJoin(dir, dbName, dbIdentityName)
 	db, err := readIdentity(fsys, path)
@@ -149,8 +147,8 @@ func wantDatabase(fsys vfs.FS, dir string, f identityFile) error {
 		ErrForeign, fsys.PathJoin(dir, dbName), fsys.PathJoin(dir, formatName), f, path, db)
 }
 
-// wantManifest says whether the engine would find a database to open. It would delete
-// the tables of one that lacks the file that names its manifest.
+// wantManifest checks that the engine would find a database to open. If the file that names the manifest is missing,
+// the engine would delete the tables.
 func wantManifest(fsys vfs.FS, dir string) error {
 	path := fsys.PathJoin(dir, dbName)
 	desc, err := pebble.Peek(path, fsys)
@@ -163,8 +161,8 @@ func wantManifest(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// next returns the host record with which a host goes on from last. Opening a backup
-// draws a fork. An error says that the database is not the one that DOHOST names.
+// next returns the host record of this host, which follows last. Opening a backup draws a fork. An error reports that
+// the database is not the one that DOHOST names.
 func (f identityFile) next(last hostRecord, entropy io.Reader) (hostRecord, error) {
 	next := hostRecord{identity: last.identity, parent: last.parent, generation: last.generation + 1}
 	mine := last.identity == f.Identity

@@ -52,8 +52,8 @@ func made(t *testing.T, d, backup string) {
 	}
 }
 
-// TestOpenRefusesAnotherDatabase takes the database of a store away, or a part of it, or
-// puts another one in its place. Open must say so and leave every file as it was.
+// TestOpenRefusesAnotherDatabase removes the database of a store, or a part of it, or replaces it by another one.
+// Open must report that and leave every file as it was.
 func TestOpenRefusesAnotherDatabase(t *testing.T) {
 	remove := func(pattern string) func(t *testing.T, base string) {
 		return func(t *testing.T, base string) {
@@ -205,8 +205,8 @@ func TestBackupGetsItsOwnFork(t *testing.T) {
 	}
 }
 
-// TestCrashWhileOpeningABackup takes the power away before each write of the first Open
-// of a backup. The next Open must succeed, with a fork that is not that of the store.
+// TestCrashWhileOpeningABackup cuts the power before each write of the first Open of a backup. The next Open must
+// succeed, with a fork that differs from the store's.
 func TestCrashWhileOpeningABackup(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})

@@ -12,23 +12,20 @@ import (
 
 // Errors of Import.
 var (
-	// ErrExists says that an object to be imported already has rows, or is being
-	// imported.
+	// ErrExists reports that an object to be imported already has rows, or is being imported.
 	ErrExists = errors.New("dohost: object exists")
-	// ErrStream says that a stream is not an export, or is damaged.
+	// ErrStream reports that a stream is not an export, or is damaged.
 	ErrStream = errors.New("dohost: not a whole export")
 )
 
 // importChunk is how many bytes of rows go into one record of an import.
 const importChunk = 512 << 10
 
-// Import makes the object id out of a stream that Export wrote, whatever the
-// object was called there. Its alarm gets a new generation. The object must be
-// absent (ErrExists), and cold until Import returns. A large object takes several
-// records; until the last one is durable, and for ever if the host dies before
-// that, Importing is true of it. A new Import removes such remains first. After
-// an error nothing is left, unless the store has failed, or the rows cannot be removed either:
-// then Importing stays true.
+// Import creates the object id from a stream that Export wrote; the exported object may have had another ID. Its
+// alarm gets a new generation. The object must be absent (ErrExists), and cold until Import returns. A large object
+// takes several records. Until the last one is durable, and for ever if the host dies before that, Importing returns
+// true for it. A new Import first removes the rows of an interrupted one. After an error nothing is left, unless the
+// store has failed, or the rows cannot be removed: then Importing still returns true.
 func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	if err := id.Validate(); err != nil {
 		return err
@@ -54,7 +51,7 @@ func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	return err
 }
 
-// importer is one import under way.
+// importer is a running import.
 type importer struct {
 	s      *Store
 	ctx    context.Context
@@ -126,8 +123,8 @@ func (im *importer) wantAbsent(id ID) error {
 	return nil
 }
 
-// remove takes back what an import has written. It is a new owner of the range: the store takes
-// the range from its owner if it cannot read the alarm slot.
+// remove deletes the writes of a failed import. It becomes the new owner of the range, since the store takes the
+// range from its owner if it cannot read the alarm slot.
 func (im *importer) remove() error {
 	e := im.s.NewEpoch()
 	im.r.Begin(e)
@@ -144,7 +141,7 @@ func (im *importer) remove() error {
 	return nil
 }
 
-// write does what adds to the segment, and waits for memory if there is none.
+// write calls op, which adds to the segment, and repeats it after a wait for memory.
 func (im *importer) write(ctx context.Context, op func() error) error {
 	for {
 		err := op()
@@ -157,8 +154,8 @@ func (im *importer) write(ctx context.Context, op func() error) error {
 	}
 }
 
-// commit hands the segment over and waits until it is durable. It does not look at
-// the ctx: a record cannot be taken back, and whether it landed must be known.
+// commit hands the segment over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and
+// the importer must know whether it is durable.
 func (im *importer) commit() error {
 	done := make(importLanding, 1)
 	im.seg.Sync(done)

@@ -187,7 +187,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// alarmFirst is an export of so many rows in which the alarm is not the last frame.
+// alarmFirst returns an export of so many rows with the alarm before them.
 func alarmFirst(t *testing.T, rows, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -218,7 +218,7 @@ func collectionOf(t *testing.T, rows, size int) []byte {
 	return export(t, s, o.id)
 }
 
-// TestCrashDuringImport takes the power away between two records.
+// TestCrashDuringImport cuts the power between two records.
 func TestCrashDuringImport(t *testing.T) {
 	for name, stream := range map[string][]byte{
 		"alarm first": alarmFirst(t, 50, 50_000),

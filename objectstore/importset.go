@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// Importing says whether an import of the object has begun and not been
-// completed. Such an object has part of its rows and must not be run. No I/O.
+// Importing reports whether an import of the object has begun and not been completed. Such an object has part of its
+// rows and must not be run. No I/O.
 func (s *Store) Importing(id ID) bool { return s.importing.has(id) }
 
 // importSet is the objects that are being imported, or were when a host died.
@@ -14,8 +14,8 @@ type importSet struct {
 	ids map[ID]bool // whether an import is running
 }
 
-// load reads the marks that earlier hosts left. It skips marks in a damaged block: the
-// block may hold rows of objects and no mark, and must not keep the store closed.
+// load reads the marks of earlier hosts. It skips marks in a damaged block: the block may have rows of objects and no
+// mark, and must not prevent Open.
 func (m *importSet) load(s *Store) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,8 +43,7 @@ func (m *importSet) has(id ID) bool {
 	return ok
 }
 
-// begin claims an object for an import, unless one is running. remains says that
-// an earlier one left rows.
+// begin claims an object for an import, unless one is running. remains reports whether an earlier one left rows.
 func (m *importSet) begin(id ID) (remains, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ type Iterator struct {
 	reverse bool
 	left    int // rows that may still be returned; negative: all
 
-	rows []row // what was found in memory, in the order of the walk
+	rows []row // the rows of memory, in the order of the walk
 
 	base       *cursor // Pebble's part; nil if there is none or no more
 	started    bool    // base has a position
@@ -26,8 +26,8 @@ type Iterator struct {
 	err        error
 }
 
-// Scan iterates over the rows within b in the order of their keys, as they are
-// now: later writes of the segment do not show. The caller closes the iterator.
+// Scan iterates over the rows within b in the order of their keys, as they are now: it ignores later writes of the
+// segment. The caller closes the iterator.
 func (s *Segment) Scan(b Bounds) *Iterator {
 	it := &Iterator{store: s.r.store, reverse: b.Reverse, left: b.Limit, skip: len(s.r.prefix)}
 	if b.Limit == 0 {
@@ -44,7 +44,7 @@ func (s *Segment) Scan(b Bounds) *Iterator {
 	if it.err = s.r.store.refusal(); it.err != nil {
 		return it
 	}
-	// Memory first: a generation that leaves it in between is in Pebble by then.
+	// Memory first: a generation that leaves memory in between is readable in Pebble by then.
 	var below bool
 	it.rows, below = s.overlay(lower, upper, &b)
 	if below && s.r.prefetch() {
@@ -81,8 +81,8 @@ func (it *Iterator) Next() bool {
 	}
 }
 
-// merge takes the next row of memory and Pebble, of which memory's is the newer.
-// It returns false if that row is deleted.
+// merge takes the next row of memory and Pebble. Memory's row hides Pebble's of the same key. merge returns false if
+// the row is deleted.
 func (it *Iterator) merge() bool {
 	c := -1
 	if len(it.rows) == 0 {
@@ -107,8 +107,7 @@ func (it *Iterator) merge() bool {
 	return !r.deleted
 }
 
-// fill copies Pebble's next row. The copy outlives the engine's own memory, which
-// goes when the store closes.
+// fill copies Pebble's next row. The copy stays valid when the store closes the engine.
 func (it *Iterator) fill() bool {
 	move := nextRow
 	switch {
@@ -133,7 +132,7 @@ func (it *Iterator) see(key, value []byte) {
 	it.baseValue = append(it.baseValue[:0], value...)
 }
 
-// forget ends the life of the slices that Key and Value returned.
+// forget invalidates the slices that Key and Value returned.
 func (it *Iterator) forget() {
 	if invariants.Enabled {
 		invariants.Mangle(it.key)
@@ -156,8 +155,7 @@ func (it *Iterator) Key() []byte {
 // Value returns the row's value, valid until the next call of Next or Close.
 func (it *Iterator) Value() []byte { return it.value }
 
-// Err returns the error that ended the iteration, if one did: ErrFenced when the
-// store was closed meanwhile.
+// Err returns the error that ended the iteration, if one did: ErrFenced if the store was closed during it.
 func (it *Iterator) Err() error { return it.err }
 
 // Close ends the iteration and returns Err. Closing twice is allowed.

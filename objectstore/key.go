@@ -129,7 +129,7 @@ func prefixEnd(prefix []byte) []byte {
 	return nil
 }
 
-// dueMS rounds up, so that an alarm is never early by what a millisecond cuts off.
+// dueMS returns t in milliseconds, rounded up, so that an alarm is never early.
 func dueMS(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if time.UnixMilli(ms).Before(t) {
@@ -239,7 +239,7 @@ func decodeIndexEntry(b []byte) (indexEntry, error) {
 // hostRecord is written by each host when it opens the store and when it closes it.
 type hostRecord struct {
 	identity   Identity
-	parent     uint32 // the fork of which the store was a backup; zero if it was none
+	parent     uint32 // the fork that the store's backup was taken from; zero if the store is no copy
 	generation uint64
 	clean      bool
 }

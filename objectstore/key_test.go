@@ -15,7 +15,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite golden files")
 
-// names draws classes or names, with a taste for neighbours.
+// names draws classes or names, preferably neighbours.
 func names(what string) *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringMatching(`[a-c]{1,3}`),
@@ -43,7 +43,7 @@ func TestKeyOrder(t *testing.T) {
 		if got := bytes.Compare(appendObject(nil, a), appendObject(nil, b)); got != want {
 			t.Fatalf("objects %v, %v compare %d, their keys %d", a, b, want, got)
 		}
-		// Whatever the rows, ranges do not overlap.
+		// Ranges do not overlap, with any rows.
 		row := rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "row")
 		end := pastObject(a)
 		key := append(appendObject(nil, b), row...)
@@ -115,8 +115,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestLayout holds the format on disk: a change of the file is a change of
-// formatNumber.
+// TestLayout checks the format on disk: a change of the file is a change of formatNumber.
 func TestLayout(t *testing.T) {
 	id := ID{Class: "counter", Name: "alice/é"}
 	due := time.Date(2031, 4, 5, 6, 7, 8, 9e6, time.UTC)

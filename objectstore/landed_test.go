@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// behind writes to Pebble past the range.
+// behind writes to Pebble without the range.
 func (l live) behind(t *testing.T, key, value string) {
 	t.Helper()
 	k := append(append([]byte(nil), l.prefix...), byte(SpaceKV))
@@ -18,8 +18,7 @@ func (l live) behind(t *testing.T, key, value string) {
 	}
 }
 
-// TestWhatHasLandedIsReadFromMemory changes the disk past the range, which tells where a
-// row is read.
+// TestWhatHasLandedIsReadFromMemory changes the disk without the range, which reveals where a row is read.
 func TestWhatHasLandedIsReadFromMemory(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	l := s.live("c", "a")
@@ -30,8 +29,7 @@ func TestWhatHasLandedIsReadFromMemory(t *testing.T) {
 	l.want(t, "n", "1")
 	l.want(t, "m", "of the disk")
 
-	// The next life of the range reads it too, a newer row hides it, and one that lands
-	// takes its place.
+	// The next incarnation on the range reads it too, a newer row hides it, and a newer landed one replaces it.
 	l = l.next()
 	l.want(t, "n", "1")
 	l.put(t, "n", "2")
@@ -46,7 +44,7 @@ func TestWhatHasLandedIsReadFromMemory(t *testing.T) {
 	l.commit(t)
 	l.want(t, "n", "of the disk")
 
-	// The alarm slot is kept with what landed beside it.
+	// The alarm slot is kept together with the landed rows.
 	l.SetSlot(Slot{Due: time.UnixMilli(1000), Generation: 7})
 	l.commit(t)
 	if err := l.Range.store.db.Delete(slotKey(l.id), pebble.Sync); err != nil {
@@ -56,7 +54,7 @@ func TestWhatHasLandedIsReadFromMemory(t *testing.T) {
 		t.Errorf("the slot is %v, %v, %v", slot, ok, err)
 	}
 
-	// After a DeleteAll nothing older is read, wherever it is.
+	// After a DeleteAll no layer returns older rows.
 	if err := l.DeleteAll(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +62,7 @@ func TestWhatHasLandedIsReadFromMemory(t *testing.T) {
 	l.behind(t, "n", "of the disk")
 	l.absent(t, "n")
 
-	// Much is not kept.
+	// A large generation is not kept.
 	for i := range 100 {
 		l.put(t, fmt.Sprint(i), strings.Repeat("x", maxLanded/100))
 	}

@@ -34,8 +34,8 @@ type claim struct {
 	identityFile
 }
 
-// claimDir locks dir and makes sure that it is a store of a known format whose
-// database is there. An empty or absent directory may become one: it is new then.
+// claimDir locks dir and checks that it is a store of a known format and has its database. An empty or absent
+// directory may become a store: it is new then.
 func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	names, err := fsys.List(dir)
 	absent := errors.Is(err, fs.ErrNotExist)
@@ -79,7 +79,7 @@ func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	return c, nil
 }
 
-// reread reads under the lock what another host may have changed before it had it.
+// reread repeats under the lock the reads of files that another host may have changed before.
 func (c *claim) reread(fsys vfs.FS, dir string) (err error) {
 	if c.identityFile, err = readIdentity(fsys, fsys.PathJoin(dir, formatName)); err != nil {
 		return err
@@ -103,8 +103,8 @@ func beginDir(fsys vfs.FS, dir string, entropy io.Reader) (id Identity, err erro
 	return id, writeIdentity(fsys, dir, formatNew, identityFile{Identity: id})
 }
 
-// finish makes the directory a store with the identity id, which its database has:
-// by a rename of DOHOST, so that it is one or is not.
+// finish makes the directory a store with the identity id, which its database has. The rename of DOHOST is the atomic
+// step.
 func (c *claim) finish(fsys vfs.FS, dir string, id Identity) error {
 	f := identityFile{Identity: id}
 	if !c.isNew && f == c.identityFile {
@@ -133,7 +133,7 @@ func lockError(dir string, err error) error {
 	return fmt.Errorf("dohost: %w", err)
 }
 
-// makeDir makes dir and what is missing above it, durably.
+// makeDir makes dir and its missing parents, durably.
 func makeDir(fsys vfs.FS, dir string) error {
 	missing := []string{}
 	at := dir

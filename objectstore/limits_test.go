@@ -58,11 +58,11 @@ func TestNoSpace(t *testing.T) {
 		o.put(t, "n", "1")
 		fs.SetFree(999)
 		time.Sleep(spaceLookEvery)
-		o.commit(t) // the committer looks
+		o.commit(t) // the committer checks the disk
 		if err := o.Put(SpaceKV, []byte("n"), []byte("2"), false); !errors.Is(err, ErrNoSpace) {
 			t.Errorf("Put on a full disk: %v", err)
 		}
-		// What frees space is let through.
+		// Operations that free space are accepted.
 		if err := o.Delete(SpaceKV, []byte("n"), false); err != nil {
 			t.Error(err)
 		}
@@ -97,8 +97,7 @@ func TestNoSpace(t *testing.T) {
 	})
 }
 
-// TestReserveFollowsTheMemTable holds the reserve in proportion to what a flush may
-// take beside the log.
+// TestReserveFollowsTheMemTable checks that the reserve covers the log and a concurrent flush.
 func TestReserveFollowsTheMemTable(t *testing.T) {
 	for _, c := range []struct{ memTable, reserve, want int64 }{
 		{0, 0, 256 << 20},
@@ -213,7 +212,7 @@ func TestHook(t *testing.T) {
 	})
 }
 
-// TestOneObject has one object's writes in a record at a time.
+// TestOneObject commits several objects: each record has the writes of one.
 func TestOneObject(t *testing.T) {
 	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		release := fs.HoldSyncs()

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// state is what an object holds: rows by space and key, and the alarm.
+// state is the model of an object's contents: rows by space and key, and the alarm.
 type state struct {
 	rows map[string]string
 	slot Slot
@@ -35,25 +35,25 @@ type save struct {
 	outs  int
 }
 
-// model is an object as it should be, next to one as it is.
+// model is the model of an object, and the object.
 type model struct {
 	fs      *FS
 	s       *Store
 	o       live
-	release func() // lets held syncs go; nil if none are held
+	release func() // ends the hold of syncs; nil if none are held
 
 	now      state // with the segment's writes
 	gated    bool  // the segment has a write that outputs wait for
 	outs     int   // of the segment
 	saves    []save
-	versions []state // as handed over; none before acked can be lost
+	versions []state // as committed; none before acked can be lost
 	mustKeep int     // the newest version with a gated write
 
 	mu    sync.Mutex
 	acked int // the newest version that must survive, by the outputs released
 }
 
-// ack is an output that says what must survive once it has left.
+// ack is an output. Once it is released, the versions up to its own must survive.
 type ack struct {
 	m       *model
 	version int
@@ -71,7 +71,7 @@ func newModel(t *rapid.T) *model {
 	m := &model{fs: NewMemFS(), now: state{rows: map[string]string{}}}
 	m.versions = []state{m.now.clone()}
 	m.open(t)
-	// Neighbours that no scan may show and no DeleteAll may touch.
+	// Neighbours that no scan may return and no DeleteAll may delete.
 	for _, name := range []string{"a", "bb"} {
 		n := m.s.live("c", name)
 		n.put(t, "x", "neighbour")
@@ -188,7 +188,7 @@ func collect(it *Iterator) (rows []string, err error) {
 	return rows, it.Close()
 }
 
-// scan is what Scan should find, said as plainly as can be.
+// scan returns the rows that Scan should find, by plain search.
 func (s state) scan(b Bounds) (rows []string) {
 	for _, k := range slices.Sorted(maps.Keys(s.rows)) {
 		key := k[1:]
@@ -236,7 +236,7 @@ func (m *model) end(t *rapid.T) {
 	m.saves = m.saves[:i]
 }
 
-// handOver makes the model's state a version. Outputs learn it as they are emitted.
+// handOver makes the model's state a version. Outputs get its number when they are emitted.
 func (m *model) handOver(t *rapid.T) {
 	version := len(m.versions)
 	if m.gated {
@@ -258,13 +258,13 @@ func (m *model) handOver(t *rapid.T) {
 	m.gated, m.outs, m.saves = false, 0, nil
 }
 
-// emit adds an output that tells of nothing, but that a rollback returns.
+// emit adds an output without a version, which a rollback returns.
 func (m *model) emit(*rapid.T) {
 	m.o.Emit(&ack{m: m})
 	m.outs++
 }
 
-// commit waits for the disk, if that is not held up.
+// commit waits for the disk, unless syncs are held.
 func (m *model) commit(t *rapid.T) {
 	if m.release != nil {
 		t.Skip("syncs are held")
@@ -289,14 +289,14 @@ func (m *model) hold(*rapid.T) {
 	m.release = m.fs.HoldSyncs()
 }
 
-// fence ends the life. Its segment never happened; what was handed over did.
+// fence ends the incarnation. Its segment is lost; its commits are not.
 func (m *model) fence(t *rapid.T) {
 	m.o.Fence()
 	m.reborn(t)
 	m.survived(t, len(m.versions)-1)
 }
 
-// fenceDropping may lose versions, but none that an output has told of.
+// fenceDropping may lose versions, but none that a released output has acknowledged.
 func (m *model) fenceDropping(t *rapid.T) {
 	m.o.FenceDropping()
 	m.mu.Lock()
@@ -312,7 +312,7 @@ func (m *model) crash(t *rapid.T) {
 	fs := m.fs.Crash(rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced"), rapid.Uint64().Draw(t, "seed"))
 	m.mu.Unlock()
 	m.close()
-	// What the old host still told of is not in the clone.
+	// Later acknowledgements of the old host do not apply to the clone.
 	m.acked = acked
 	m.fs = fs
 	m.open(t)
@@ -329,8 +329,7 @@ func (m *model) reborn(t *rapid.T) {
 	m.o = live{Range: m.o.Range, Segment: m.o.NewSegment(e), e: e}
 }
 
-// survived reads everything and finds out which version it is: that of floor, or
-// a later one.
+// survived reads everything and returns the version that it is: floor, or a later one.
 func (m *model) survived(t *rapid.T, floor int) {
 	got := state{rows: map[string]string{}}
 	for _, sp := range []Space{SpaceKV, SpaceCollection} {
@@ -358,7 +357,7 @@ func (m *model) survived(t *rapid.T, floor int) {
 	t.Fatalf("%v survived; want one of %v", got, m.versions[floor:])
 }
 
-// drawWaking has the object be read whole, now or by one of the next reads.
+// drawWaking makes the range read the object whole, now or by one of the next reads.
 func (l live) drawWaking(t *rapid.T) {
 	l.Waking(rapid.IntRange(0, 3).Draw(t, "waking") > 0)
 	if rapid.Bool().Draw(t, "prefetch") {
@@ -366,7 +365,7 @@ func (l live) drawWaking(t *rapid.T) {
 	}
 }
 
-// check reads what is there, and what was there before the segment.
+// check reads the present rows, and those from before the segment.
 func (m *model) check(t *rapid.T) {
 	for _, rows := range []map[string]string{m.now.rows, m.versions[len(m.versions)-1].rows} {
 		for k := range rows {
@@ -408,7 +407,7 @@ func TestModel(t *testing.T) {
 		}
 		m.commit(t)
 		stats, err := m.s.Check(t.Context(), func(p Problem) {
-			// The rows here are nobody's collections.
+			// The rows here belong to no collection.
 			if !strings.HasPrefix(p.Detail, "key of a collection") {
 				t.Errorf("check: %v", p)
 			}

@@ -64,9 +64,9 @@ func (sn *Snapshot) Classes() iter.Seq2[string, error] {
 	}
 }
 
-// Objects yields the objects of a class whose names follow after, in order of
-// their names. It seeks once per object, however many rows that has. Objects
-// half imported are left out. The iteration may continue after ErrDamaged.
+// Objects yields the objects of a class, in order of their names. It skips names up to after. It seeks once per
+// object, independent of its number of rows. Objects half imported are left out. The iteration may continue after
+// ErrDamaged.
 func (sn *Snapshot) Objects(class, after string) iter.Seq2[ID, error] {
 	prefix := append(append([]byte{keyObject}, class...), nameEnd)
 	if after != "" {
@@ -94,9 +94,8 @@ func pastObject(id ID) []byte {
 	return b
 }
 
-// skip yields the object of the first key from start, then that of the first key
-// from past(object), and so on. After an error that is ErrDamaged it continues with the
-// first object after the damaged block.
+// skip yields the object of the first key from start, then that of the first key from past(object), and so on. After
+// an error that is ErrDamaged it continues with the first object after the damaged block.
 func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error] {
 	return func(yield func(ID, error) bool) {
 		w, err := sn.walk(start, []byte{keyObject + 1})
@@ -122,7 +121,7 @@ func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error
 			}
 			id, _, ok := splitID(w.key[1:])
 			if !ok {
-				// Check names it. Everything else goes on behind it.
+				// Check names it. The iteration continues after it.
 				start = append(bytes.Clone(w.key), 0)
 				continue
 			}
@@ -134,7 +133,7 @@ func (sn *Snapshot) skip(start []byte, past func(ID) []byte) iter.Seq2[ID, error
 	}
 }
 
-// Exists says whether the object has a row or an alarm, and is not half imported.
+// Exists reports whether the object has a row or an alarm, and is not half imported.
 func (sn *Snapshot) Exists(id ID) (bool, error) {
 	if sn.store.Importing(id) {
 		return false, nil
@@ -151,7 +150,7 @@ func (sn *Snapshot) hasRows(id ID) (bool, error) {
 	return w.first()
 }
 
-// HasRows reports whether the database has a row or an alarm of the object, and no half of an import. Other than
+// HasRows reports whether the database has a row or an alarm of the object, and no half of an import. Unlike
 // [Snapshot.Exists] it does not wait for the record in flight, and counts rows of that record that may still be lost.
 func (s *Store) HasRows(id ID) (bool, error) {
 	if err := s.refusal(); err != nil || s.Importing(id) {

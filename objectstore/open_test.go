@@ -150,15 +150,15 @@ func TestReadOnly(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	// Looking is no life: neither a generation nor a clean end.
+	// A read-only open is no host: neither a generation nor a clean end.
 	s = open(t, fs, Options{})
 	if s.Generation() != 2 || s.Clean() {
 		t.Errorf("after a look: generation %d, clean %v", s.Generation(), s.Clean())
 	}
 }
 
-// TestCrashWhileCreating takes the power away before each write of the first
-// Open. The next one must find a store or make it.
+// TestCrashWhileCreating cuts the power before each write of the first Open. The next one must find a store or make
+// it.
 func TestCrashWhileCreating(t *testing.T) {
 	fs := NewMemFS()
 	var images []*FS

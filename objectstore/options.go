@@ -12,22 +12,22 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// Stage is how far a record has come.
+// Stage is a stage of a record.
 type Stage uint8
 
 // The stages.
 const (
-	StageTake    Stage = iota // about to be made, of what was handed over
+	StageTake    Stage = iota // about to be made, from the commits in the queue
 	StageSync                 // written, and readable; not synced
-	StageDurable              // synced; what waits for it has not left
+	StageDurable              // synced; its outputs have not left
 )
 
 // Options tunes a Store. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
 	// FS is where the store lives. Nil means the disk.
 	FS *FS
-	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and
-	// loses the messages at which it panics. Nil discards them.
+	// Logger gets the engine's messages. Its handler is called on goroutines of its own, and loses a message if it
+	// panics. Nil discards them.
 	Logger *slog.Logger
 	// Cache is the size of the block cache in bytes. Zero means 64 MiB.
 	Cache int64
@@ -36,14 +36,12 @@ type Options struct {
 	// MaxObjectBytes bounds the committed bytes of one object that are not durable. A write
 	// returns ErrFull while there are more. Zero means 8 MiB.
 	MaxObjectBytes int64
-	// MaxHostBytes bounds the bytes of all objects that are not durable: those of segments
-	// under way, those that were handed over, and the payloads of outputs. A write that would
-	// exceed it returns ErrFull. Zero means 256 MiB.
+	// MaxHostBytes bounds the bytes of all objects that are not durable: open segments, commits, and the payloads of
+	// outputs. A write that would exceed it returns ErrFull. Zero means 256 MiB.
 	MaxHostBytes int64
-	// ReserveBytes is the free disk space below which Put returns ErrNoSpace.
-	// Zero means four times MemTable, 64 MiB at least; negative means none. The
-	// engine may take that before the next look at the disk: by a log, a flush beside
-	// it and a compaction. A log that finds no room fails the store.
+	// ReserveBytes is the free disk space below which Put returns ErrNoSpace. Zero means four times MemTable, 64 MiB
+	// at least; negative means none. The engine may take that before the next check of the disk, by a log with a
+	// concurrent flush and a compaction. A log that finds no room fails the store.
 	ReserveBytes int64
 	// ReadOnly opens a store that no host is using, to check or export it.
 	ReadOnly bool
@@ -54,25 +52,24 @@ type Options struct {
 	// object that are not durable, because the engine could not read the alarm slot that they
 	// replace. The epoch then no longer owns the range.
 	OnTakenBack func(id ID, epoch Epoch, cause error)
-	// OnSpace is called when the store begins to refuse writes for want of space, and
-	// when it takes them again, by whoever noticed. It must not block. A panic is logged.
+	// OnSpace is called when the store begins to refuse writes for want of space, and when it accepts them again, on
+	// a goroutine of its own. It must not block. A panic is logged.
 	OnSpace func(DiskSpace)
 	// OnDamage is called the first time that a part of the store cannot be read, on the
 	// goroutine of the read or on one of the engine's. It must not block or use the store.
 	OnDamage func(Damage)
-	// OnAlarms gets the changes of slots in the order in which they became
-	// durable: after the sync, before the outputs of the same record are
-	// released. The committer calls it; it must not block, and may keep the slice. A panic
-	// or runtime.Goexit fails the store.
+	// OnAlarms gets the changes of slots in the order of their records: after the sync, before the outputs of the
+	// same record are released. The committer calls it; it must not block, and may keep the slice. A panic or
+	// runtime.Goexit fails the store.
 	OnAlarms func([]AlarmChange)
-	// Hook is called by the committer at each stage of a record, with the objects whose
-	// writes are in it; at StageTake, those whose writes are to come. It may block, and
-	// may fence ranges. A panic or runtime.Goexit is logged. Nil disables it.
+	// Hook is called by the committer at each stage of a record, with the objects in it; at StageTake, with the
+	// objects that have queued commits. It may block, and may fence ranges. A panic or runtime.Goexit is logged. Nil
+	// disables it.
 	Hook func(stage Stage, objects iter.Seq[ID])
-	// Entropy is where the random part of a change log's id comes from; several goroutines
-	// read it at once. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
+	// Entropy is the source of the random parts of the store's identity and of the names of logs; several goroutines
+	// may read it concurrently. Nil means [ulid.DefaultEntropy]; a test has one with a seed.
 	Entropy io.Reader
-	// Reads counts what the engine is asked for: a seam for tests. Nil counts nothing.
+	// Reads counts the engine's work for reads: a seam for tests. Nil counts nothing.
 	Reads *Reads
 	// OneObject lets a record hold the writes of one object only: a seam for tests that
 	// schedule the committer.

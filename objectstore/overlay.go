@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// layer is the part of a write set that a scan looks at.
+// layer is the part of a write set within a scan's bounds.
 type layer struct {
 	set   *writeSet
 	order []int32 // of the rows within the scan's bounds, by key
@@ -23,7 +23,7 @@ func (w *writeSet) within(lower, upper []byte) []int32 {
 	return order[find(lower):find(upper)]
 }
 
-// first is the layer's next row in the scan's direction.
+// first returns the layer's next row in the scan's direction.
 func (l *layer) first(reverse bool) *row {
 	i := l.order[0]
 	if reverse {
@@ -40,10 +40,9 @@ func (l *layer) drop(reverse bool) {
 	l.order = l.order[1:]
 }
 
-// mergeLayers copies the rows of all layers, newest layer first, in the scan's
-// direction. Of rows with the same key the newest is taken. Deleted rows are
-// taken too, since they hide what is below. With a limit, no more rows are copied
-// than could be asked for.
+// mergeLayers copies the rows of all layers, newest layer first, in the scan's direction. Of rows with the same key
+// it copies the newest. It copies deleted rows too, since they hide rows of Pebble. limit bounds the rows that are
+// not deleted; zero means no bound.
 func mergeLayers(layers []layer, reverse bool, limit int) []row {
 	layers = slices.DeleteFunc(layers, func(l layer) bool { return len(l.order) == 0 })
 	var merged []row
@@ -71,8 +70,8 @@ func mergeLayers(layers []layer, reverse bool, limit int) []row {
 	return merged
 }
 
-// overlay copies the rows that a scan of the segment finds in memory. below says
-// that Pebble is to be read as well.
+// overlay copies the rows that a scan of the segment finds in memory. below reports whether Pebble must be read as
+// well.
 func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
 	layers := make([]layer, 0, 4)
 	add := func(g *generation) (below bool) {
@@ -88,7 +87,7 @@ func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below boo
 				below = add(g)
 			}
 		}
-		if g := s.r.landed; g != nil && g.cleared && below { // else Pebble has it, and more
+		if g := s.r.landed; g != nil && g.cleared && below { // else Pebble has it, with further rows
 			below = add(g)
 		}
 	}

@@ -8,21 +8,20 @@ import (
 // maxSpare is how many generations a store keeps for reuse.
 const maxSpare = 64
 
-// queue is where the committer finds its work, and generations to be used again.
+// queue is the committer's work queue, and a pool of generations.
 type queue struct {
-	wake chan struct{} // cap 1; a token says that there may be work
+	wake chan struct{} // cap 1; has a token when there may be work
 
 	mu     sync.Mutex
 	shut   bool     // no range is added any more
-	abort  bool     // what is queued is dropped
+	abort  bool     // queued commits are dropped
 	gone   bool     // the committer has left
 	dirty  []*Range // with a filling generation
-	busy   []*Range // whose outputs the committer is asked to go on releasing
+	busy   []*Range // with outputs that the committer is asked to release
 	spares []*generation
 }
 
-// add queues a range whose generation is about to be filled. It returns false if
-// the store takes no more.
+// add queues a range before its filling generation gets a write. It returns false if the store refuses commits.
 func (q *queue) add(r *Range) bool {
 	q.mu.Lock()
 	if q.shut {
@@ -38,8 +37,8 @@ func (q *queue) add(r *Range) bool {
 	return true
 }
 
-// goOn asks the committer to go on releasing the range's outputs in the caller's
-// place. It returns false if there is no committer any more.
+// goOn asks the committer to continue the release of the range's outputs for the caller. It returns false if the
+// committer has left.
 func (q *queue) goOn(r *Range) bool {
 	q.mu.Lock()
 	if q.gone {
@@ -52,7 +51,7 @@ func (q *queue) goOn(r *Range) bool {
 	return true
 }
 
-// leave is the committer's way out. It returns false if there is work left.
+// leave ends the committer's service. It returns false if there is work left.
 func (q *queue) leave() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,7 +59,7 @@ func (q *queue) leave() bool {
 	return q.gone
 }
 
-// end lets no more ranges in. With abort those that are in are dropped.
+// end refuses further ranges. With abort the queued commits are dropped.
 func (q *queue) end(abort bool) {
 	q.mu.Lock()
 	q.shut = true
@@ -69,8 +68,7 @@ func (q *queue) end(abort bool) {
 	q.poke()
 }
 
-// pause waits for so long. It returns false, at once, if what is queued is to be
-// dropped.
+// pause waits for d. It returns false, without waiting longer, if queued commits are to be dropped.
 func (q *queue) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -96,15 +94,15 @@ func (q *queue) poke() {
 	}
 }
 
-// work is what the committer finds in the queue.
+// work is the committer's part of the queue.
 type work struct {
 	dirty []*Range // with a filling generation
-	busy  []*Range // whose outputs are the committer's to release
+	busy  []*Range // with outputs that the committer releases
 	shut  bool
 	abort bool
 }
 
-// objects yields those that have a filling generation.
+// objects yields the objects that have a filling generation.
 func (w *work) objects(yield func(ID) bool) {
 	for _, r := range w.dirty {
 		if !yield(r.id) {
@@ -113,7 +111,7 @@ func (w *work) objects(yield func(ID) bool) {
 	}
 }
 
-// take moves what is in the queue to the end of w's lists.
+// take moves the queue's content to the end of w's lists.
 func (q *queue) take(w *work) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,7 +137,7 @@ func (q *queue) spare() *generation {
 	return g
 }
 
-// recycle takes back generations that nobody refers to any more.
+// recycle takes back generations that are no longer referenced.
 func (q *queue) recycle(gs []*generation) {
 	for _, g := range gs {
 		g.reset()

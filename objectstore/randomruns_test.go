@@ -110,7 +110,7 @@ func (r *randomRun) deleteAll() {
 	r.rows, r.slot, r.set = map[string]string{}, Slot{}, false
 }
 
-// handOver makes the segment history, and does not wait for the disk.
+// handOver commits the segment, and does not wait for the disk.
 func (r *randomRun) handOver() {
 	r.saves = nil
 	r.check(r.o.HandOver(r.o.Segment))
@@ -121,8 +121,8 @@ func (r *randomRun) commit() {
 	r.o.commit(r)
 }
 
-// nextLife ends the life after a hand-over, and begins another: on a new range if this one
-// is clean, as an object does that was at rest.
+// nextLife ends the incarnation after a commit, and begins another: on a new range if this one is clean, as for an
+// object that was evicted.
 func (r *randomRun) nextLife() {
 	if r.IntN(2) == 0 {
 		r.commit()

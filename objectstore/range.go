@@ -15,29 +15,28 @@ type Range struct {
 	store  *Store
 	id     ID
 	prefix []byte // of all keys of the object
-	bad    error  // the ID is not allowed: nothing is handed over
+	bad    error  // the ID is not allowed: commits are refused
 
-	// undurable is what filling and inflight count for. It changes with mu held, but for
-	// the part of a record that is durable.
+	// undurable is the size of filling and inflight against the limits. It changes with mu held, except when a record
+	// is durable or dropped.
 	undurable atomic.Int64
 
-	// mu guards the rest. It is taken before queue.mu, and never held during I/O
-	// or while an output is released. What is done under it is short, so that a
-	// hand-over does not wait for a record.
+	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
+	// critical sections are short, so that a HandOver does not wait for a record.
 	mu        sync.Mutex
 	owner     Epoch       // zero: none
-	filling   *generation // nil if nothing was handed over since the last record
+	filling   *generation // nil if nothing was committed since the last record
 	inflight  *generation // nil unless it is part of the record in flight
 	landed    *generation // the last that became durable, if it is small: Pebble has it too
-	reading   *generation // to which somebody adds all that Pebble has; nil once that has changed
+	reading   *generation // gets a copy of all rows of Pebble; nil once they have changed
 	whole     bool        // landed is all that Pebble has
 	waking    bool        // see Waking
 	asked     byte        // reads of this waking that found nothing in memory, up to wholeAt
-	handed    uint64      // hand-overs with writes
-	queued    bool        // the committer will come for filling
+	handed    uint64      // commits with writes
+	queued    bool        // filling is in the committer's queue
 	out       []emission  // may leave; in order, before those of inflight and filling
-	releasing bool        // somebody releases out, or has been asked to; true unless out is empty
-	dropping  int32       // dropped generations whose outputs are being released
+	releasing bool        // a goroutine releases out, or will; true unless out is empty
+	dropping  int32       // dropped generations with outputs that are being released
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
@@ -61,13 +60,12 @@ func (r *Range) beginLocked(e Epoch) {
 	}
 }
 
-// Fence leaves the range without an owner. What was handed over stays history,
-// and its outputs leave when they may.
+// Fence leaves the range without an owner. Earlier commits stay history, and their outputs leave when they are
+// durable.
 func (r *Range) Fence() { r.Begin(Epoch{}) }
 
-// FenceDropping is Fence as a power cut would do it: what was handed over and is
-// in no record yet is dropped, whole, and its outputs are released with
-// ErrFenced by the caller's goroutine. A record in flight lands.
+// FenceDropping is Fence as a power cut would do it: it drops the commits that are in no record yet, and releases
+// their outputs with ErrFenced on the caller's goroutine. A record in flight becomes durable.
 func (r *Range) FenceDropping() {
 	r.mu.Lock()
 	r.beginLocked(Epoch{})
@@ -127,8 +125,8 @@ func (r *Range) admitLocked(s *Segment) error {
 		return ErrReadOnlyStore
 	}
 	if !r.queued {
-		// Fails if the store has failed or closed meanwhile: whoever ends it shuts
-		// the queue before it looks for what is undurable.
+		// Fails if the store has failed or closed since: both shut the queue before they look for undurable
+		// generations.
 		if !r.store.queue.add(r) {
 			return r.store.refusal()
 		}
@@ -137,8 +135,8 @@ func (r *Range) admitLocked(s *Segment) error {
 	return nil
 }
 
-// takeLocked moves the segment's writes and outputs into the range. With lead the
-// caller has to release outputs: these now, and then what may leave by then.
+// takeLocked moves the segment's writes and outputs into the range. With lead the caller has to release outputs:
+// those in now, and then those that may leave by then.
 func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 	invariants.Held(&r.mu)
 	g := s.g
@@ -187,14 +185,14 @@ func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 	return now, true
 }
 
-// freeLocked says that an output which comes now has to wait for nothing.
+// freeLocked reports whether a new output has to wait for nothing.
 func (r *Range) freeLocked() bool {
 	invariants.Held(&r.mu)
 	return r.filling == nil && r.inflight == nil && !r.releasing
 }
 
-// fillLocked adds the segment's writes to the filling generation, which they
-// become if there is none. It returns by how much that grew.
+// fillLocked adds the segment's writes to the filling generation; if there is none, the segment's generation becomes
+// it. It returns by how many bytes filling grew.
 func (r *Range) fillLocked(s *Segment) int64 {
 	invariants.Held(&r.mu)
 	if r.filling == nil {

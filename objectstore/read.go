@@ -23,9 +23,9 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	}
 }
 
-// remembered looks for a row in filling, in flight and landed. found says that it was
-// there, or that it is nowhere. Landed is what a busy object reads again and again;
-// nothing older can hide it, and everything newer is looked at before.
+// remembered looks for a row in filling, in flight and landed. found reports that one of them has the row, or that it
+// does not exist. A busy object reads mostly landed rows; nothing older can hide them, and everything newer is looked
+// at before.
 func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *Range) slot() (Slot, bool, error) {
 	}
 }
 
-// rememberedSlot is what was last done to the slot, if that is in memory.
+// rememberedSlot returns the last change of the slot that is in memory, if any.
 func (r *Range) rememberedSlot() slotChange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *Range) rememberedSlot() slotChange {
 	return slotChange{}
 }
 
-// load reads what Pebble has, which may not be durable yet.
+// load reads a key from Pebble. The value may not be durable yet.
 func (s *Store) load(dst, key []byte) ([]byte, bool, error) {
 	if !s.door.enter() {
 		return dst, false, s.refusal()

@@ -6,26 +6,25 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Reads counts what a store asks its engine for, so that a test can hold what an
-// operation may cost. All of it may be read and set at any time.
+// Reads counts the engine's work for a store, so that a test can bound the cost of an operation. All counters may be
+// read and set at any time.
 type Reads struct {
 	// Gets are look-ups of one key.
 	Gets atomic.Int64
 	// Walks are iterators that were closed.
 	Walks atomic.Int64
-	// Steps are the entries that those came upon: rows, and what they passed over
-	// because it is deleted or overwritten.
+	// Steps are the entries that those visited: rows, and entries that are deleted or overwritten.
 	Steps atomic.Int64
 }
 
-// got counts a look-up, unless nobody counts.
+// got counts a look-up, unless r is nil.
 func (r *Reads) got() {
 	if r != nil {
 		r.Gets.Add(1)
 	}
 }
 
-// walked counts an iterator that is about to be closed, unless nobody counts.
+// walked counts an iterator that is about to be closed, unless r is nil.
 func (r *Reads) walked(it *pebble.Iterator) {
 	if r == nil {
 		return

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// crowded is a store of a thousand objects of two classes, with three rows and an alarm
-// each, of which the first has a collection of a thousand rows, too.
+// crowded is a store of a thousand objects of two classes, with three rows and an alarm each. The first object also
+// has a collection of a thousand rows.
 func crowded(t *testing.T, reads *Reads) *Store {
 	s := open(t, NewMemFS(), Options{Reads: reads})
 	for i := range 1000 {
@@ -35,7 +35,7 @@ func (sn *Snapshot) page(class, after string, limit int) (n int, err error) {
 	return n, err
 }
 
-// rows counts what a query of the first object's collection finds.
+// rows counts the results of a query of the first object's collection.
 func (s *Store) rows(q RowQuery) (n int, err error) {
 	it := s.live("class0", "0000").QueryRows(orders, q)
 	for it.Next() {
@@ -44,8 +44,8 @@ func (s *Store) rows(q RowQuery) (n int, err error) {
 	return n, it.Close()
 }
 
-// TestReadsFollowWhatIsFound counts what a crowded store asks its engine for, which does not
-// depend on how many there are of what is not asked for.
+// TestReadsFollowWhatIsFound counts the engine's work for reads in a crowded store. It does not depend on the number
+// of other objects and rows.
 func TestReadsFollowWhatIsFound(t *testing.T) {
 	var reads Reads
 	s := crowded(t, &reads)
@@ -64,7 +64,7 @@ func TestReadsFollowWhatIsFound(t *testing.T) {
 		n           int
 		gets, steps int64
 	}{
-		// One step more shows that there is a next one.
+		// One step more finds that there is a next one.
 		{"alarms", func() (int, error) { as, _, err := sn.Alarms("class0", AlarmPos{}, 20); return many(as, err) }, 20, 0, 21},
 		{"alarms after one", func() (int, error) {
 			as, _, err := sn.Alarms("class1", Alarm{ID: ID{"class1", "0499"}, Due: due(499)}.Pos(), 20)

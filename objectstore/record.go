@@ -14,14 +14,14 @@ type record struct {
 	// changes are the alarm slots that the record changes, in the order of parts.
 	changes []AlarmChange
 	size    int64 // of the batch, in bytes
-	dead    int64 // what its deletions weigh
+	dead    int64 // weight of its deletions
 }
 
 // part is one range's generation.
 type part struct {
 	r *Range
 	g *generation
-	// lead says that the committer is to release the range's outputs.
+	// lead: the committer has to release the range's outputs.
 	lead bool
 	// before is the alarm slot that the engine has, if the generation changes it.
 	before oldSlot
@@ -34,7 +34,7 @@ type oldSlot struct {
 	lost bool
 }
 
-// objects yields those whose writes are in the record.
+// objects yields the objects with writes in the record.
 func (rec *record) objects(yield func(ID) bool) {
 	for _, p := range rec.parts {
 		if !yield(p.r.id) {
@@ -92,7 +92,7 @@ func (rec *record) row(prefix []byte, w *row, cleared bool) error {
 	return d.Finish()
 }
 
-// deleteAll deletes what Pebble has of a range.
+// deleteAll deletes the rows of a range in Pebble.
 func (rec *record) deleteAll(r *Range, c *clearing) error {
 	rec.dead += c.dead
 	if c.all {

@@ -6,33 +6,29 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Outcomes of an Append after which the committer brings the same record again, with
-// the same epoch and tail, until the store is abandoned. All that waits for the
-// record goes on waiting. The local log has neither.
+// Outcomes of an Append after which the committer appends the same record again, with the same epoch and tail, until
+// the store is abandoned. The record's outputs wait until then. The local log has neither.
 var (
-	// errUnknown says that the record may have been appended. A log that finds the
-	// same record again must say whether it was.
+	// errUnknown: the record may have been appended. A log that gets the same record again must report whether it
+	// was.
 	errUnknown = errors.New("dohost: unknown whether the record was appended")
-	// errUnavailable says that the record was not appended.
+	// errUnavailable: the record was not appended.
 	errUnavailable = errors.New("dohost: log unavailable")
 )
 
-// recordLog is where records become history for good. There is one way in, so
-// that a log on other machines can take the place of the local one.
+// recordLog makes records history for good. Its narrow interface permits a log on other machines in place of the
+// local one.
 type recordLog interface {
-	// Append makes a record durable and readable, in this order for whoever looks
-	// from outside, and returns the log's new tail. epoch and tail are the
-	// committer's: a log shared with other hosts refuses both when they are stale,
-	// with ErrFenced: another host has taken over. After errUnknown and errUnavailable
-	// the record comes again, after every other error the store fails. Only the
-	// committer calls it.
+	// Append makes a record first durable and then readable, as seen from outside, and returns the log's new tail.
+	// epoch and tail are the committer's: a log shared with other hosts refuses both when they are stale, with
+	// ErrFenced: another host has taken over. After errUnknown and errUnavailable the committer appends the record
+	// again; after every other error the store fails. Only the committer calls Append.
 	Append(epoch, tail uint64, r *record) (uint64, error)
-	// Valid says whether outputs may leave: that no other host can have taken over.
-	// Any goroutine may ask.
+	// Valid reports whether outputs may leave: that no other host can have taken over. Any goroutine may call it.
 	Valid() bool
 }
 
-// localLog is the log that is Pebble's own.
+// localLog is Pebble's own log.
 type localLog struct{ s *Store }
 
 // Append does not use Apply with Sync, which ends the process when the sync
@@ -49,7 +45,6 @@ func (l localLog) Append(_, tail uint64, r *record) (uint64, error) {
 	return tail + 1, nil
 }
 
-// Valid is true until the store is abandoned: the directory's lock keeps other hosts
-// out, but a store that stands for the one of a process that has ended lets nothing
-// leave.
+// Valid is true until the store is abandoned. The directory's lock excludes other hosts, but no output may leave an
+// abandoned store, which simulates the end of its process.
 func (l localLog) Valid() bool { return !l.s.cut.Load() }

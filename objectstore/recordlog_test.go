@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// scriptedLog is a local log that can be away, as one on other machines can.
+// scriptedLog is a local log that can be unavailable, as one on other machines can.
 type scriptedLog struct {
 	recordLog
 	answers []error // of the next calls of Append; the local log has those after them
 	stale   atomic.Bool
 
 	mu  sync.Mutex
-	got []string // what each call was given
+	got []string // the arguments of each call
 }
 
 func (l *scriptedLog) appended() []string {
@@ -27,7 +27,7 @@ func (l *scriptedLog) appended() []string {
 	return slices.Clone(l.got)
 }
 
-// Append returns a tail with its errors that nobody may use.
+// Append returns an invalid tail with its errors.
 func (l *scriptedLog) Append(epoch, tail uint64, r *record) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *scriptedLog) Append(epoch, tail uint64, r *record) (uint64, error) {
 
 func (l *scriptedLog) Valid() bool { return !l.stale.Load() }
 
-// scripted runs f with a store whose log gives these answers.
+// scripted runs f with a store that has a log with these answers.
 func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log *scriptedLog, j *journal)) {
 	held(t, Options{}, func(t *testing.T, s *Store, _ *FS, j *journal) {
 		log := &scriptedLog{recordLog: s.log, answers: answers}
@@ -51,8 +51,7 @@ func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log 
 	})
 }
 
-// TestTheSameRecordComesAgain has a log that does not know for a while, and one that
-// is away.
+// TestTheSameRecordComesAgain has a log that first returns errUnknown, and one that returns errUnavailable.
 func TestTheSameRecordComesAgain(t *testing.T) {
 	for _, answers := range [][]error{
 		{fmt.Errorf("%w: no answer", errUnknown), errUnknown},
@@ -89,8 +88,7 @@ func TestTheSameRecordComesAgain(t *testing.T) {
 	}
 }
 
-// TestAnotherHostHasTakenOver has a log that refuses the host: its objects are fenced,
-// and nothing of what they handed over stays.
+// TestAnotherHostHasTakenOver has a log that refuses the host: its objects are fenced, and their commits are lost.
 func TestAnotherHostHasTakenOver(t *testing.T) {
 	scripted(t, []error{errUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
 		func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
@@ -117,7 +115,7 @@ func TestAnotherHostHasTakenOver(t *testing.T) {
 		})
 }
 
-// TestAbandonDoesNotWaitForTheLog ends a store whose record nobody takes.
+// TestAbandonDoesNotWaitForTheLog ends a store with a record that the log does not accept.
 func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 	for _, err := range []error{errUnknown, errUnavailable} {
 		scripted(t, []error{err, err}, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
@@ -136,8 +134,8 @@ func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 	}
 }
 
-// TestNothingLeavesAHostWhoseLeaseIsOver has a log that another host may have taken
-// over by now: what was read from memory, and even what has landed, must not leave.
+// TestNothingLeavesAHostWhoseLeaseIsOver has a log that another host may have taken over by now: rows that were read
+// from memory, even durable ones, must not leave.
 func TestNothingLeavesAHostWhoseLeaseIsOver(t *testing.T) {
 	scripted(t, nil, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
 		try := func(what string, o live, write bool, want error) {

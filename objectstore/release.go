@@ -12,7 +12,7 @@ import (
 //
 // An output that panics all the same is logged, and the outputs after it are released.
 type Output interface {
-	// Release lets it leave, or tells it that it must not.
+	// Release releases the output. With an error the output must not leave.
 	Release(err error)
 }
 
@@ -21,18 +21,16 @@ type Output interface {
 // it; the committer and other objects do not.
 type AsyncOutput interface {
 	Output // Release is called with an error only
-	// ReleaseAsync lets it leave, and returns without waiting for that. It calls done,
-	// once and on another goroutine, when the outputs after it may leave: done releases
-	// them.
+	// ReleaseAsync releases the output, and returns without waiting for that. It calls done, once and on another
+	// goroutine, when the outputs after it may leave: done releases them.
 	ReleaseAsync(done func())
 }
 
-// maxLead is how often a goroutine that handed over looks for outputs that came
-// while it was releasing. Beyond that the committer goes on: nobody works for
-// others for ever.
+// maxLead bounds how often a goroutine continues with outputs that came during its release. Then the committer takes
+// over, so that no caller works for others without end.
 const maxLead = 64
 
-// lead releases what may leave. The caller set r.releasing and holds no lock.
+// lead releases the outputs that may leave. The caller has set r.releasing and holds no lock.
 func (r *Range) lead() {
 	for i := 0; r.pass(r.leaving()); i++ {
 		if i >= maxLead && r.store.queue.goOn(r) {
@@ -41,7 +39,7 @@ func (r *Range) lead() {
 	}
 }
 
-// leaving takes what may leave now.
+// leaving takes the outputs that may leave now.
 func (r *Range) leaving() []emission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +68,7 @@ func (r *Range) pass(outs []emission) (more bool) {
 	return r.releasing
 }
 
-// resume releases what may leave after outs, and outs first.
+// resume releases outs, and then the outputs that may leave after them.
 func (r *Range) resume(outs []emission) {
 	if r.pass(outs) {
 		r.lead()

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// journal notes releases in their order.
+// journal records releases in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -21,7 +21,7 @@ func (j *journal) note(line string) {
 	j.lines = append(j.lines, line)
 }
 
-// want compares what was noted since the last call.
+// want compares the records since the last call.
 func (j *journal) want(t *testing.T, lines ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -33,7 +33,7 @@ func (j *journal) want(t *testing.T, lines ...string) {
 	j.lines = nil
 }
 
-// entry is an output that is noted by name, with ! if it must not leave.
+// entry is an output with a name that is recorded, with ! if it must not leave.
 type entry struct {
 	j    *journal
 	name string
@@ -53,7 +53,7 @@ func (l live) handOver(t *testing.T) {
 	}
 }
 
-// held runs f in a bubble, with a store whose syncs can be held.
+// held runs f in a bubble, with a store and control of its syncs.
 func held(t *testing.T, o Options, f func(t *testing.T, s *Store, fs *FS, j *journal)) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
@@ -78,7 +78,7 @@ func TestOutputWaitsForAllHandedOver(t *testing.T) {
 		o.handOver(t)
 		j.want(t)
 
-		// So has one of the next life.
+		// So has one of the next incarnation.
 		o.Fence()
 		next := live{Range: o.Range, e: s.NewEpoch()}
 		next.Range.Begin(next.e)
@@ -145,7 +145,7 @@ func TestNoWait(t *testing.T) {
 		o.handOver(t)
 		j.want(t)
 
-		// It could leave, but not before what was handed over earlier.
+		// It could leave, but not before earlier commits.
 		o.Emit(entry{j, "behind"})
 		o.handOver(t)
 		j.want(t)
@@ -168,7 +168,7 @@ func TestOutputsOfOneSegmentKeepTheirOrder(t *testing.T) {
 		}
 		o.Emit(entry{j, "a"}) // waits for n alone
 		o.Sync(entry{j, "b"}) // waits for m
-		o.Emit(entry{j, "c"}) // would wait for n alone, but comes after b
+		o.Emit(entry{j, "c"}) // would wait for n alone, but follows b
 		o.handOver(t)
 		again := fs.HoldSyncs()
 		defer again()
@@ -192,8 +192,8 @@ func (o *numbered) Release(error) {
 	}
 }
 
-// handOverAnd hands the segment over and calls then before it releases what may
-// leave, as it is for a hand-over that is interrupted there.
+// handOverAnd hands the segment over and calls then before it releases outputs, as if the goroutine were interrupted
+// there.
 func (l live) handOverAnd(seg *Segment, then func()) error {
 	l.mu.Lock()
 	err := l.admitLocked(seg)
@@ -210,8 +210,8 @@ func (l live) handOverAnd(seg *Segment, then func()) error {
 	return err
 }
 
-// TestReleaseOrder hands over from one goroutine after the other, mostly without
-// writes, so that they and the committer come to release at the same time.
+// TestReleaseOrder commits from one goroutine after the other, mostly without writes, so that they and the committer
+// release concurrently.
 func TestReleaseOrder(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
@@ -246,7 +246,7 @@ func TestReleaseOrder(t *testing.T) {
 	}
 }
 
-// slow is an output whose release takes its time.
+// slow is an output with a slow release.
 type slow struct {
 	entry
 	until chan struct{}
@@ -257,8 +257,8 @@ func (s slow) Release(err error) {
 	s.entry.Release(err)
 }
 
-// TestOneGoroutineReleases hands over while the output before is being released,
-// once by a goroutine that handed over and once by the committer.
+// TestOneGoroutineReleases commits while the previous output is being released, once by a committing goroutine and
+// once by the committer.
 func TestOneGoroutineReleases(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
@@ -281,7 +281,7 @@ func TestOneGoroutineReleases(t *testing.T) {
 				if err := o.HandOver(next); err != nil {
 					t.Error(err)
 				}
-				synctest.Wait() // the write lands, if the committer is not the one held up
+				synctest.Wait() // the write becomes durable, unless the committer is blocked
 			}
 			if o.Clean() {
 				t.Error("clean while outputs leave")
@@ -296,8 +296,7 @@ func TestOneGoroutineReleases(t *testing.T) {
 	})
 }
 
-// meddler hands over from within its release, so that another output may leave
-// whenever one has left.
+// meddler commits during its release, so that another output may leave whenever one has left.
 type meddler struct {
 	o    live
 	stop atomic.Bool
@@ -316,8 +315,8 @@ func (m *meddler) Release(error) {
 	}
 }
 
-// TestLeadIsBounded has one range whose outputs never end. Neither the goroutine
-// that began it nor another range is held up.
+// TestLeadIsBounded has one range with endless outputs. It delays neither the goroutine that began it nor another
+// range.
 func TestLeadIsBounded(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	m := &meddler{o: s.live("c", "busy"), done: make(chan struct{})}

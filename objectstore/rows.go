@@ -7,9 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Rows yields the durable rows of an object's collection: in the order of their keys, or, of those
-// that have an entry in it, of an index; backward, the last one first. A row with several entries there
-// comes as often. What a row holds is good until the next.
+// Rows yields the durable rows of an object's collection in the order of their keys or, if index is not empty, the
+// rows that have an entry in that index, in its order; a row with several entries appears once for each. With
+// backward the last row comes first. The slices of a row are valid until the next row.
 //
 // Errors: *NameError, ErrFormat, ErrFenced.
 func (sn *Snapshot) Rows(id ID, collection, index string, backward bool) iter.Seq2[CollectionRow, error] {

@@ -17,22 +17,22 @@ const (
 	undoSlot
 )
 
-// undoOverhead is what an undo counts for besides the value that it keeps.
+// undoOverhead is the size of an undo, in addition to the value that it keeps.
 const undoOverhead = 128
 
-// undo is one change of a segment, to be taken back.
+// undo is a change of a segment that a rollback reverts.
 type undo struct {
 	kind   undoKind
 	gated  bool        // the segment's flag before
 	had    bool        // undoRow: there was a row
 	at     int         // undoRow: its place
-	old    row         // undoRow: what it was
+	old    row         // undoRow: its old state
 	slot   slotChange  // undoSlot
 	saved  uint32      // undoSlot: slotSaved before
 	before *generation // undoClear
 }
 
-// bytes is what the undo counts for against the limits on undurable data.
+// bytes returns the size of the undo against the limits on undurable data.
 func (u *undo) bytes() int {
 	n := undoOverhead + len(u.old.value)
 	if u.before != nil {
@@ -41,12 +41,12 @@ func (u *undo) bytes() int {
 	return n
 }
 
-// savepoints are what a segment needs to be rolled back. An open savepoint keeps one undo
-// for each row that was written since it was opened, however often: a row that was saved
-// since then carries the number of that savepoint or of a later one.
+// savepoints is the state for rolling back a segment. An open savepoint keeps one undo for each row that was written
+// since it was opened, for any number of writes: a row that was saved since then carries the number of that savepoint
+// or of a later one.
 type savepoints struct {
 	undo      []undo   // in the order of the changes; empty unless a savepoint is open
-	bytes     int      // what undo counts for
+	bytes     int      // size of undo
 	open      []uint32 // numbers of the open savepoints, outermost first; they increase
 	last      uint32   // the number of the savepoint that was opened last
 	slotSaved uint32   // for the slot, as row.saved
@@ -65,7 +65,7 @@ func (p *savepoints) push(u undo) {
 	p.bytes += u.bytes()
 }
 
-// cut drops the changes from the place at on.
+// cut drops the undos from place at.
 func (p *savepoints) cut(at int) {
 	for i := at; i < len(p.undo); i++ {
 		p.bytes -= p.undo[i].bytes()
@@ -76,8 +76,8 @@ func (p *savepoints) cut(at int) {
 	}
 }
 
-// merge drops the changes from the place at on that the savepoint since does not need,
-// because it has an older state of the same row.
+// merge drops those undos from place at that the savepoint since does not need, because it has an older state of the
+// same row.
 func (p *savepoints) merge(at int, since uint32) {
 	kept := p.undo[:at]
 	for _, u := range p.undo[at:] {
@@ -99,13 +99,13 @@ func (s *Segment) Begin() Savepoint {
 	return p
 }
 
-// isOpen says whether p, and all that was before it, is still there.
+// isOpen reports whether p, and everything before it, is still there.
 func (s *Segment) isOpen(p Savepoint) bool {
 	return p.serial == s.serial && p.depth < len(s.saves.open) && p.undo <= len(s.saves.undo) && p.outs <= len(s.g.outs)
 }
 
-// End closes a savepoint, and those inside it, and keeps the changes. What would undo them
-// is dropped, unless a savepoint around it needs it. A savepoint that is not open ends nothing.
+// End closes a savepoint, and those inside it, and keeps the changes. It drops the undos that no savepoint around it
+// needs. A savepoint that is not open ends nothing.
 func (s *Segment) End(p Savepoint) {
 	if !s.isOpen(p) {
 		return

@@ -49,7 +49,7 @@ func TestScanIsASnapshot(t *testing.T) {
 	})
 }
 
-// TestReadsLookFromTheTop has another value of each key in every layer.
+// TestReadsLookFromTheTop puts another value of each key in every layer.
 func TestReadsLookFromTheTop(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
@@ -101,7 +101,7 @@ func TestScanBounds(t *testing.T) {
 	if err := o.Scan(Bounds{Space: SpaceKV, Limit: -1}).Close(); err == nil {
 		t.Error("a negative limit is allowed")
 	}
-	// Bounds that meet nowhere are answered without the engine, even when it is gone.
+	// Bounds without common keys need no engine, even when it is closed.
 	for _, b := range []Bounds{
 		{Start: []byte("b"), End: []byte("b")},
 		{Start: []byte("b"), End: []byte("a")},
@@ -118,7 +118,7 @@ func TestScanBounds(t *testing.T) {
 	}
 }
 
-// TestManyRows has a write set beyond the linear one, and scans it between writes.
+// TestManyRows scans a write set beyond the linear one between writes.
 func TestManyRows(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
@@ -147,8 +147,7 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestOverlayCopiesNoMoreThanAsked holds the cost of a short scan over a large
-// overlay.
+// TestOverlayCopiesNoMoreThanAsked checks the cost of a short scan over a large overlay.
 func TestOverlayCopiesNoMoreThanAsked(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
@@ -237,7 +236,7 @@ func TestDeleteAllPointsOrRange(t *testing.T) {
 	}
 }
 
-// TestSlotCostsTheSame holds that a record does not grow with the settings before.
+// TestSlotCostsTheSame checks that a record does not grow with earlier settings.
 func TestSlotCostsTheSame(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")

@@ -12,9 +12,9 @@ const (
 	MaxSegment = 16 << 20
 )
 
-// LimitError says that something is too large, or empty where it must not be.
+// LimitError reports a size above its limit, or an empty key, name or list where that is not allowed.
 type LimitError struct {
-	What  string // "key", "value" or "segment"
+	What  string // a noun, such as "key", "value" or "segment"
 	Size  int
 	Limit int
 	Unit  string // of Size and Limit; empty means bytes
@@ -37,17 +37,16 @@ const (
 	SpaceCollection Space = 'c'
 )
 
-// Segment is the writes and outputs of an object since it took the turn. It is
-// not for concurrent use. After a hand-over it is empty and may be used again.
+// Segment is the writes and outputs of an object since it took the turn. It is not for concurrent use. After HandOver
+// it is empty and may be used again.
 //
-// A segment does not ask whether its life is still the owner of the range:
-// HandOver decides that.
+// A segment does not know whether its incarnation still owns the range: HandOver checks that.
 type Segment struct {
 	r       *Range
 	epoch   Epoch
 	g       *generation // never nil
 	saves   savepoints
-	serial  uint64    // counts the times the segment was emptied: tells old savepoints
+	serial  uint64    // counts how often the segment was emptied: invalidates old savepoints
 	scratch []byte    // a key under construction
 	held    int64     // bytes of the store's budget that are the segment's: at least bytes()
 	need    int64     // by how much the write that returned ErrFull exceeded that
@@ -55,22 +54,21 @@ type Segment struct {
 	feeds   feedCache // ends of feeds, as the segment sees them
 }
 
-// NewSegment returns an empty segment of the life e.
+// NewSegment returns an empty segment of the incarnation e.
 func (r *Range) NewSegment(e Epoch) *Segment {
 	return &Segment{r: r, epoch: e, g: new(generation)}
 }
 
-// key builds the whole key of a row; what follows the range's prefix is its key
-// in a write set. It is valid until the next call.
+// key builds the whole key of a row. The key without the range's prefix is the row's key in a write set. It is valid
+// until the next call.
 func (s *Segment) key(sp Space, key []byte) []byte {
 	s.scratch = append(s.scratch[:0], s.r.prefix...)
 	s.scratch = append(append(s.scratch, byte(sp)), key...)
 	return s.scratch
 }
 
-// Get appends to dst, which may be nil, the value of a key as the segment sees it:
-// its own writes, then what was handed over, then what is durable. The slice is the
-// caller's.
+// Get appends to dst, which may be nil, the value of a key as the segment sees it: its own writes, then committed
+// ones, then durable ones. The slice is the caller's.
 func (s *Segment) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, err error) {
 	k := s.key(sp, key)
 	r, below := s.g.lookup(k[len(s.r.prefix):])
@@ -131,7 +129,7 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 	return nil
 }
 
-// cost is by how many bytes the segment grows at most when a row is written.
+// cost bounds the growth of the segment, in bytes, by a write of a row.
 func (s *Segment) cost(k []byte, valueLen int) int {
 	n, since := rowSize(k, valueLen), s.saves.since()
 	if since == 0 {
@@ -144,8 +142,8 @@ func (s *Segment) cost(k []byte, valueLen int) int {
 	return n
 }
 
-// set writes a row, whose key begins with the space. The first time after a savepoint was
-// opened it keeps the row's old state.
+// set writes a row; its key begins with the space. At the first write after a savepoint was opened it keeps the row's
+// old state.
 func (s *Segment) set(k, value []byte, deleted, noWait bool) {
 	gated, since := s.g.gated, s.saves.since()
 	at, old, had := s.g.set.set(k, value, deleted, since)
@@ -210,8 +208,7 @@ func (s *Segment) changeSlot(c slotChange) {
 	s.g.slot, s.g.gated = c, true
 }
 
-// Emit adds an output. It will wait for everything the object has handed over by
-// the hand-over of this segment, NoWait writes excepted.
+// Emit adds an output. It waits for all commits of the object up to and including this segment, except NoWait writes.
 func (s *Segment) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
 
 // Sync is Emit, but o waits for NoWait writes too.
@@ -239,7 +236,7 @@ func (s *Segment) Discard() []Output {
 	return outs
 }
 
-// emptied makes earlier savepoints stale, and ends what the segment was favored for.
+// emptied invalidates earlier savepoints, and ends the segment's favored state.
 func (s *Segment) emptied() {
 	s.r.store.budget.unfavor(s)
 	if s.saves.last > 0 {
@@ -255,7 +252,7 @@ func (s *Segment) Empty() bool { return !s.g.dirty() && len(s.g.outs) == 0 }
 // Dirty says that the segment has writes.
 func (s *Segment) Dirty() bool { return s.g.dirty() }
 
-// Bytes is what the segment's writes count for: keys, values and a little each.
+// Bytes returns the size of the segment's writes: keys, values and an overhead for each.
 func (s *Segment) Bytes() int { return int(s.g.bytes()) }
 
 func outputs(es []emission) []Output {

@@ -54,7 +54,7 @@ func bounds() *rapid.Generator[Bounds] {
 	})
 }
 
-// TestScanModel compares scans over four layers with the plainest description.
+// TestScanModel compares scans over four layers with a plain search.
 func TestScanModel(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	n := 0
@@ -84,8 +84,7 @@ func TestScanModel(t *testing.T) {
 	})
 }
 
-// TestSavepoints rolls a segment back at random, with scans in between, whose
-// order of rows must survive too.
+// TestSavepoints rolls a segment back at random, with scans in between. The order of the rows must survive too.
 func TestSavepoints(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	rapid.Check(t, func(t *rapid.T) {

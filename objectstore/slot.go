@@ -11,13 +11,13 @@ type Slot struct {
 	// Due is when it fires. It is kept in whole milliseconds, rounded up so that
 	// no alarm is early, and read back in UTC.
 	Due time.Time
-	// Generation tells one setting of the alarm from the next.
+	// Generation distinguishes successive settings of the alarm.
 	Generation uint64
 	// Attempt counts the runs that have failed in a row.
 	Attempt int
 	// AtBoot asks for a delivery when the host starts as well.
 	AtBoot bool
-	// Parked says why the alarm is not delivered any more. Zero: it is delivered.
+	// Parked is the reason why the alarm is not delivered any more. Zero: it is delivered.
 	Parked ParkReason
 	// Charge counts the processes that have ended during a run. An alarm with a charge
 	// is a suspect, and has an index of its own.
@@ -30,12 +30,12 @@ type Slot struct {
 // MaxSlotError bounds Slot.Error, in bytes.
 const MaxSlotError = 512
 
-// Charge is what a slot knows of the processes that have ended during its runs. The zero
-// Charge is that of an alarm which no process's end has met.
+// Charge counts the processes that have ended during runs of an alarm. The zero Charge is that of an alarm without
+// such a run.
 type Charge struct {
 	// Host is the generation of the host that charged a run, or zero: no run is charged.
 	Host uint64
-	// Begun says that the charged run's handler has begun.
+	// Begun: the handler of the charged run has begun.
 	Begun bool
 	// Deaths counts processes that have ended after the handler had begun, Lost those that
 	// have ended before.
@@ -84,7 +84,7 @@ func (s Slot) rounded() Slot {
 	return s
 }
 
-// indexKey is the key of the slot's entry in the index that it belongs to.
+// indexKey returns the key of the slot's entry in the index of its class, of the suspects, or of the parked alarms.
 func (s Slot) indexKey(id ID) []byte {
 	switch {
 	case s.Parked != NotParked:
@@ -95,8 +95,8 @@ func (s Slot) indexKey(id ID) []byte {
 	return alarmKey(dueMS(s.Due), id)
 }
 
-// inBootIndex says whether the slot has an entry in the boot index as well. A suspect
-// has none: it waits for its time, and for its turn.
+// inBootIndex reports whether the slot has an entry in the boot index as well. A suspect has none: it waits for its
+// time, and for its turn.
 func (s Slot) inBootIndex() bool { return s.AtBoot && s.Parked == NotParked && !s.Suspect() }
 
 // AlarmChange is a durable change of an object's slot. When Set is false the

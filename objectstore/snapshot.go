@@ -8,9 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Snapshot is the durable state at one moment between two records. It never
-// shows what could still be lost. Its methods may be called from any goroutine,
-// except that Close comes after them.
+// Snapshot is the durable state at one moment between two records. It never contains writes that could still be lost.
+// Its methods may be called from any goroutine, but not after Close.
 type Snapshot struct {
 	store *Store
 	at    *pebble.Snapshot // not touched outside the door
@@ -22,8 +21,8 @@ type openSnapshots struct {
 	open map[*Snapshot]struct{}
 }
 
-// Snapshot waits for the record in flight to land and freezes the durable state.
-// The caller closes it. Errors: ctx's, ErrFenced.
+// Snapshot waits until the record in flight is durable and freezes the durable state. The caller closes it. Errors:
+// ctx's, ErrFenced.
 func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err := s.acquire(ctx); err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return sn, nil
 }
 
-// acquire waits until no record is in flight and keeps it so until release.
+// acquire waits until no record is in flight and prevents new ones until release.
 func (s *Store) acquire(ctx context.Context) error {
 	select {
 	case s.between <- struct{}{}:
@@ -59,7 +58,7 @@ func (s *Store) acquire(ctx context.Context) error {
 
 func (s *Store) release() { <-s.between }
 
-// Close lets the snapshot go. Closing twice is allowed.
+// Close releases the snapshot. Closing twice is allowed.
 func (sn *Snapshot) Close() {
 	s := sn.store
 	if !s.door.enter() {
@@ -76,7 +75,7 @@ func (sn *Snapshot) Close() {
 	}
 }
 
-// closeAll closes what is left open. The door is shut by now.
+// closeAll closes all open snapshots. The door is shut by now.
 func (o *openSnapshots) closeAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

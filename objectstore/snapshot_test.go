@@ -45,7 +45,7 @@ func TestSnapshotShowsDurableStateOnly(t *testing.T) {
 		got := make(chan *Snapshot, 1)
 		go func() { got <- s.snapshot(t) }()
 		synctest.Wait()
-		// What is handed over now goes into the next record.
+		// A commit now goes into the next record.
 		o.SetSlot(Slot{Due: due(3), Generation: 3})
 		o.handOver(t)
 		again := fs.HoldSyncs()
@@ -122,7 +122,7 @@ func TestObjects(t *testing.T) {
 		}
 	}
 	for range sn.Objects("b", "") {
-		break // leaves no iterator behind: the store closes without a leak
+		break // leaves no iterator open: the store closes without a leak
 	}
 	sn.Close()
 	sn.Close()
@@ -183,7 +183,7 @@ func TestBackupHoldsDurableStateOnly(t *testing.T) {
 			j.note("backup")
 		}()
 		j.want(t)
-		// A failing disk would take the record away that the copy was to hold.
+		// A failing disk would lose the record that the copy was to hold.
 		if names, _ := fs.base.List("/backup"); slices.Contains(names, dbName) {
 			t.Error("the copy was begun while a record is in flight")
 		}

@@ -11,19 +11,18 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// ErrNoSpace is decided by looks at the disk that are this far apart.
+// ErrNoSpace depends on checks of the disk at these distances.
 const (
 	spaceLookBytes = 1 << 20                // written, while there is space
 	spaceLookEvery = time.Second            // while there is space
 	spaceLookAgain = 100 * time.Millisecond // while there is none
 )
 
-// minReserve is room for records and for what is undurable, however small the
-// memtables are.
+// minReserve is room for records and for undurable data, even with small memtables.
 const minReserve = 64 << 20
 
-// spaceGuard knows whether the disk has the reserve left. A full disk fails
-// syncs, and with them the store, so writes are refused before that.
+// spaceGuard checks whether the disk has the reserve left. A full disk fails syncs, and with them the store, so
+// writes are refused before that.
 type spaceGuard struct {
 	fs      vfs.FS
 	dir     string
@@ -37,11 +36,11 @@ type spaceGuard struct {
 	refusal atomic.Pointer[error] // of writes; nil if they are taken
 	looked  atomic.Int64          // when, in nanoseconds after since
 
-	written int64 // since the last look; the committer's
+	written int64 // since the last check; the committer's
 }
 
-// check returns ErrNoSpace while the disk is full, or the engine cannot flush. It looks again now and then:
-// without writes nobody else does, and other programs may fill the disk.
+// check returns ErrNoSpace while the disk is full, or the engine cannot flush. It checks the disk now and then:
+// without writes the committer does not, and other programs may fill the disk.
 func (g *spaceGuard) check() error {
 	wait := spaceLookEvery
 	if g.refusal.Load() != nil {
@@ -73,7 +72,7 @@ func (e *flushError) Is(target error) bool { return target == ErrNoSpace }
 // Unwrap returns the error of the flush.
 func (e *flushError) Unwrap() error { return e.err }
 
-// wrote is the committer's: it looks when enough was written, or time has passed.
+// wrote counts written bytes for the committer, and checks the disk after enough bytes or time.
 func (g *spaceGuard) wrote(n int64) {
 	g.written += n
 	now := int64(time.Since(g.since))
@@ -93,14 +92,14 @@ func (g *spaceGuard) look() {
 	}
 	var free uint64
 	if g.reserve >= 0 {
-		// A file system that cannot tell is taken to have space.
+		// A file system that cannot report its usage is taken to have space.
 		if u, err := g.fs.GetDiskUsage(g.dir); err == nil {
 			if free = u.AvailBytes; free < uint64(g.reserve) {
 				refusal, cause = ErrNoSpace, nil
 			}
 		}
 	}
-	g.mu.Lock() // so that who is told last is told what holds
+	g.mu.Lock() // orders the calls of OnSpace, so that the last one has the present state
 	defer g.mu.Unlock()
 	was := g.refusal.Load() != nil
 	full := refusal != nil
@@ -118,8 +117,7 @@ func (g *spaceGuard) look() {
 	}
 }
 
-// DiskSpace is told when a store begins to refuse writes for want of space, and when
-// it takes them again.
+// DiskSpace reports that a store refuses writes for want of space, or accepts them again.
 type DiskSpace struct {
 	Dir     string
 	Full    bool   // writes are refused

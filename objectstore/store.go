@@ -16,29 +16,29 @@ import (
 
 // Errors of Open. ErrFormat also marks a record of an unknown version.
 var (
-	// ErrLocked says that another host has the store open.
+	// ErrLocked reports that another host has the store open.
 	ErrLocked = errors.New("dohost: locked by another host")
-	// ErrFormat says that something was written in a format this build does not read.
+	// ErrFormat reports data in a format that this build does not read.
 	ErrFormat = errors.New("dohost: unknown format")
-	// ErrForeign says that the directory holds something that is not a store, or a store
-	// with the database of another one.
+	// ErrForeign reports that the directory holds other files than a store, or a store with the database of another
+	// one.
 	ErrForeign = errors.New("dohost: not a store")
-	// ErrAbsent says that the database of a store is not there or not whole, or that
-	// there is no store to open read-only.
+	// ErrAbsent reports that the database of a store is missing or incomplete, or that there is no store to open
+	// read-only.
 	ErrAbsent = errors.New("dohost: no store there")
 )
 
 // Errors of a running store.
 var (
-	// ErrFenced says that a hand-over or an output came from a life that is not
-	// the owner of its range, or that the store has failed or is closed.
+	// ErrFenced reports that a commit or an output came from an incarnation that does not own its range, or that the
+	// store has failed or is closed.
 	ErrFenced = errors.New("dohost: fenced")
-	// ErrClosed is found behind ErrFenced when the store was closed.
+	// ErrClosed is wrapped with ErrFenced when the store was closed.
 	ErrClosed = errors.New("dohost: store closed")
-	// ErrNoSpace says that the disk has less free space than Options.ReserveBytes, or
-	// that the engine's last flush failed. The error wraps that of the flush.
+	// ErrNoSpace reports that the disk has less free space than Options.ReserveBytes, or that the engine's last flush
+	// failed. The error wraps that of the flush.
 	ErrNoSpace = errors.New("dohost: disk almost full")
-	// ErrReadOnlyStore says that the store was opened with Options.ReadOnly.
+	// ErrReadOnlyStore reports that the store was opened with Options.ReadOnly.
 	ErrReadOnlyStore = errors.New("dohost: opened read-only")
 )
 
@@ -59,12 +59,11 @@ type Store struct {
 	done       chan struct{} // closed when the committer has closed the database
 	closeErr   error         // of that; read after done
 
-	// between is held by whoever needs that no record is in flight: a channel,
-	// since it is held during I/O.
+	// between is held to keep records from being in flight: a channel, since it is held during I/O.
 	between chan struct{}
 
 	lives  atomic.Uint64
-	cut    atomic.Bool // abandoned: nothing leaves any more
+	cut    atomic.Bool // abandoned: no output leaves any more
 	alarms atomic.Uint64
 	ended  atomic.Pointer[ending] // nil while open
 	// recordSince is when the record in flight was taken, in nanoseconds after
@@ -180,7 +179,7 @@ func (s *Store) Identity() Identity { return s.identity }
 // Generation is the host generation of this Open: one more than that of the last.
 func (s *Store) Generation() uint64 { return s.generation }
 
-// Clean says whether the last host closed the store. It is true of a new store.
+// Clean reports whether the last host closed the store. It is true of a new store.
 func (s *Store) Clean() bool { return s.clean }
 
 // NewEpoch numbers a new incarnation.
@@ -196,7 +195,7 @@ func (s *Store) Epoch(life uint64) Epoch {
 // bits, a counter in the lower 40.
 func (s *Store) NewAlarmGeneration() uint64 { return s.generation<<40 | s.alarms.Add(1) }
 
-// Stalled is how long the record in flight has been in flight; zero if there is none.
+// Stalled returns how long the record in flight has been in flight; zero if there is none.
 func (s *Store) Stalled() time.Duration {
 	since := s.recordSince.Load()
 	if since == 0 {
@@ -205,17 +204,16 @@ func (s *Store) Stalled() time.Duration {
 	return max(0, time.Since(s.opened)-time.Duration(since-1))
 }
 
-// Stats counts what a store has done since Open.
+// Stats counts the work of a store since Open.
 type Stats struct {
 	Records   int64 // records made durable
 	Segments  int64 // segments with writes, in those records
 	Bytes     int64 // bytes of those records
-	Undurable int64 // bytes written and not durable, now: of segments under way too
+	Undurable int64 // bytes written and not durable, now: of open segments too
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 }
 
-// Stats counts what the store has done since Open. Each number is right for
-// itself; they are not read at one moment.
+// Stats counts the work of the store since Open. The counters are not read at one moment.
 func (s *Store) Stats() Stats {
 	return Stats{
 		Records:   s.counts.records.Load(),

@@ -22,14 +22,14 @@ func open(t testing.TB, fs *FS, o Options) *Store {
 	return s
 }
 
-// failer is what a test and a property have in common.
+// failer is the common part of a test and a property.
 type failer interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// live is an object with a life: its range, its epoch and a segment.
+// live is an object with an incarnation: its range, its epoch and a segment.
 type live struct {
 	*Range
 	*Segment
@@ -43,7 +43,7 @@ func (s *Store) live(class, name string) live {
 	return live{Range: r, Segment: r.NewSegment(e), e: e}
 }
 
-// released is an output that tells a channel of its release.
+// released is an output that sends its error to a channel.
 type released chan error
 
 func (r released) Release(err error) { r <- err }

@@ -13,7 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// failingReads lets reads of tables fail while fail is set.
+// failingReads fails reads of tables while fail is set.
 type failingReads struct {
 	vfs.FS
 	fail atomic.Bool
@@ -108,7 +108,7 @@ func TestUnreadableSlotFailsItsRangeOnly(t *testing.T) {
 	})
 }
 
-// What is handed over after a generation that fails has been built on it.
+// A commit after a generation that fails has been built on it.
 func TestTakenBackGenerationTakesTheYoungerOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, true)

@@ -2,16 +2,14 @@ package objectstore
 
 import "time"
 
-// tombstoneWeight is what a deletion weighs besides the bytes that it is known to hide.
+// tombstoneWeight is the weight of a deletion, in addition to the bytes that it is known to hide.
 const tombstoneWeight = 2 << 10
 
-// flushDead has the memtable flushed when the deletions since the last time weigh as much as
-// it may hold. Until then what was deleted keeps the disk, and reads walk over it and over
-// its deletion: over the fired alarms before the next one, and the deleted objects of a
-// class. The engine alone would flush a full memtable, which holds hundreds of thousands of
-// deletions and which a quiet host does not fill in days. So reads walk over no more than so
-// many, however old the store; what the flush leaves of them the engine compacts away. It
-// returns false if the store has failed.
+// flushDead makes the engine flush the memtable when the deletions since its last flush weigh as much as the memtable
+// may hold. Until then deleted rows keep the disk, and reads walk over them and over their deletions: over the fired
+// alarms before the next one, and the deleted objects of a class. The engine alone would flush a full memtable, which
+// holds hundreds of thousands of deletions, and a quiet host does not fill it in days. The flush bounds the walks
+// independent of the store's age; the engine compacts the rest away. flushDead returns false if the store has failed.
 func (c *committer) flushDead() bool {
 	c.dead += c.rec.dead
 	if c.dead < c.s.opts.MemTable {

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// maxWholeRows is how many rows an object may have that is read whole, and maxLanded how
-	// many bytes: so much is read for nothing if it has more.
+	// maxWholeRows bounds the rows of an object that is read whole, and maxLanded its bytes: for a larger object that
+	// much is read in vain.
 	maxWholeRows = 32
-	// maxAbsorbed is how many bytes of rows that are overwritten or deleted later are kept with
-	// what was read, until that is written anew without them.
+	// maxAbsorbed bounds the bytes of rows that were overwritten or deleted after an object was read whole. Beyond it
+	// the kept rows are compacted.
 	maxAbsorbed = maxLanded
 )
 
-// wholeAt says which read of a waking object reads it whole, of those that find nothing in memory: the
-// second, since most constructors read one row, for which that would be too much.
+// wholeAt is the number of the read of a waking object, among those that find nothing in memory, that reads it whole:
+// the second, since most constructors read one row, and reading the whole object would cost more.
 const wholeAt = 2
 
-// Waking says that the object wakes, or, with false, that it is awake. While it wakes, which is
-// a time of many reads, it is read whole, if it is small, and from then on kept in memory.
+// Waking notes that the object wakes or, with false, that it is awake. An object reads much while it wakes: it is
+// then read whole, if it is small, and from then on kept in memory.
 func (r *Range) Waking(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waking, r.asked = on, 0
 }
 
-// Prefetch reads the object whole now, if it wakes, and has not been yet.
+// Prefetch reads the object whole now, if it wakes and has not been read whole yet.
 func (r *Range) Prefetch() {
 	r.mu.Lock()
 	r.asked = max(r.asked, wholeAt-1)
@@ -38,8 +38,7 @@ func (r *Range) Prefetch() {
 	r.prefetch()
 }
 
-// prefetch is what a read does that has found nothing in memory. It says whether there is
-// more now.
+// prefetch is called by a read that has found nothing in memory. It reports whether memory has more now.
 func (r *Range) prefetch() bool {
 	r.mu.Lock()
 	if !r.waking || r.whole || r.asked >= wholeAt {
@@ -61,8 +60,8 @@ func (r *Range) readWholeLocked() *wholeReader {
 	return &wholeReader{g: r.reading, skip: len(r.prefix)}
 }
 
-// adopt keeps what was read, if that is all, and if nothing has landed meanwhile, of which it may
-// have seen nothing. What had landed before is not for reuse: its outputs may be leaving.
+// adopt keeps the rows if the whole object was read and no generation has landed since, since the read may have
+// missed it. The previously landed generation is not reused: its outputs may be leaving.
 func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
 	adopted := all && r.reading == w.g
@@ -79,14 +78,14 @@ func (r *Range) adopt(w *wholeReader, all bool) bool {
 	return adopted
 }
 
-// wholeReader reads an object into a generation that hides what is below it.
+// wholeReader reads an object into a generation that hides Pebble's rows.
 type wholeReader struct {
 	g    *generation
 	skip int // bytes of a key before the row's
 	bad  bool
 }
 
-// read says whether all of the object is in the generation.
+// read reports whether the generation has the whole object.
 func (w *wholeReader) read(r *Range) bool {
 	c, err := r.store.cursor(r.store.db, r.prefix, prefixEnd(r.prefix))
 	if err != nil {
@@ -114,8 +113,8 @@ func (w *wholeReader) see(key, value []byte) {
 	w.g.slot.set, w.g.slot.slot, w.bad = true, slot, err != nil
 }
 
-// absorbLocked adds what has landed to what there is of the object. If the arena has no room
-// for it, the rows are written anew, without the deleted ones.
+// absorbLocked adds a landed generation to the object's rows in memory. If the arena has no room for it, the rows are
+// first compacted, without the deleted ones.
 func (r *Range) absorbLocked(g *generation) {
 	invariants.Held(&r.mu)
 	if w := &r.landed.set; cap(w.arena)-len(w.arena) < g.set.bytes {
@@ -125,7 +124,7 @@ func (r *Range) absorbLocked(g *generation) {
 	r.landed.absorb(g)
 }
 
-// dropDeleted removes the rows that say that a key was deleted.
+// dropDeleted removes the rows that mark deleted keys.
 func (w *writeSet) dropDeleted() {
 	rows := slices.DeleteFunc(w.rows, func(r row) bool { return r.deleted })
 	*w = writeSet{rows: make([]row, len(rows)), arena: w.arena, room: w.room}

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// wants says what an object holds, read in each way.
+// wants checks an object's rows, read in each way.
 func (l live) wants(t *testing.T, want ...string) {
 	t.Helper()
 	for _, reverse := range []bool{false, true} {
@@ -37,14 +37,14 @@ func small(t *testing.T, o Options) live {
 	}
 	l.SetSlot(Slot{Due: due(1), Generation: 7})
 	l.commit(t)
-	n := s.live("c", "b") // behind it
+	n := s.live("c", "b") // not by l's range
 	n.put(t, "x", "neighbour")
 	n.commit(t)
 	return s.live("c", "a")
 }
 
-// TestASmallObjectIsReadWholeWhenItWakes changes the disk past the range, which tells where
-// rows are read, and takes the alarm away there.
+// TestASmallObjectIsReadWholeWhenItWakes changes the disk without the range, which reveals where rows are read, and
+// removes the alarm there.
 func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 	l := small(t, Options{})
 	l.Waking(true)
@@ -64,7 +64,7 @@ func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 	l.Waking(false)
 	l.wants(t, "x=of the disk", "y=1", "z=1")
 
-	// What lands is added, however often, and hides what was there.
+	// A landed generation is added each time, and hides the old rows.
 	commit := func(key, value string) {
 		if value != "" {
 			l.put(t, key, value)
@@ -93,8 +93,8 @@ func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadWholeStaysSmall has a value grow by a byte each time, so that none of them fits in the
-// place of the one before.
+// TestWhatWasReadWholeStaysSmall lets a value grow by a byte each time, so that none of them fits in the place of the
+// previous one.
 func TestWhatWasReadWholeStaysSmall(t *testing.T) {
 	l := small(t, Options{})
 	l.Waking(true)
@@ -112,8 +112,8 @@ func TestWhatWasReadWholeStaysSmall(t *testing.T) {
 	l.wants(t, "x="+strings.Repeat("v", 2199), "y=1", "z=1")
 }
 
-// TestAnObjectThatGrowsIsReadFromTheDisk has it grow in two steps, each of which could be kept, or in
-// one, and shrink.
+// TestAnObjectThatGrowsIsReadFromTheDisk lets an object grow beyond the limit, in two steps that are small enough
+// each, or in one, and shrink.
 func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
 	for _, size := range []int{maxLanded * 3 / 4, maxLanded * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadWholeWhileOutputsLeave reads an object between a record's becoming durable and the
-// release of its outputs, which are in what had landed.
+// TestWhatIsReadWholeWhileOutputsLeave reads an object after a record is durable and before the release of its
+// outputs, which are in the landed generation.
 func TestWhatIsReadWholeWhileOutputsLeave(t *testing.T) {
 	var l live
 	o := Options{OnAlarms: func([]AlarmChange) {
@@ -164,7 +164,7 @@ func TestWhatIsReadWholeWhileOutputsLeave(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadWholeIsDeleted has much or little come in its place.
+// TestWhatWasReadWholeIsDeleted writes much or little after the deletion.
 func TestWhatWasReadWholeIsDeleted(t *testing.T) {
 	for _, size := range []int{1, maxLanded * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestWhatWasReadWholeIsDeleted(t *testing.T) {
 	}
 }
 
-// TestALargeObjectIsNotReadWhole has one row too many, and one byte.
+// TestALargeObjectIsNotReadWhole has one object with a row too many, and one with a byte too many.
 func TestALargeObjectIsNotReadWhole(t *testing.T) {
 	for name, add := range map[string]func(l live){
 		"rows": func(l live) {
@@ -217,7 +217,7 @@ func TestALargeObjectIsNotReadWhole(t *testing.T) {
 	}
 }
 
-// TestWhatLandsWhileAnObjectIsRead has a record land between the reading and its end.
+// TestWhatLandsWhileAnObjectIsRead commits a record during the read.
 func TestWhatLandsWhileAnObjectIsRead(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestWhatLandsWhileAnObjectIsRead(t *testing.T) {
 			change := func() {
 				l.put(t, "x", "2")
 				l.commit(t)
-				l.put(t, "y", "2") // what was landed then is not any more
+				l.put(t, "y", "2") // the generation that was landed then is no longer
 				l.commit(t)
 			}
 			if before {

@@ -8,7 +8,7 @@ import (
 const (
 	// linearRows is how many rows are searched one by one; a map costs more below it.
 	linearRows = 8
-	// rowOverhead is what a row counts for besides its key and value.
+	// rowOverhead is the size of a row in addition to its key and value.
 	rowOverhead = 32
 	// Beyond these a generation's memory is too large to be kept for reuse: every busy
 	// object has an empty generation.
@@ -27,17 +27,17 @@ type row struct {
 	saved   uint32 // of a segment's row: see savepoints
 }
 
-// rowSize counts a row whose value has valueLen bytes.
+// rowSize returns the size of a row with a value of valueLen bytes.
 func rowSize(key []byte, valueLen int) int { return len(key) + valueLen + rowOverhead }
 
-// writeSet is the last write to each key, with copies of keys and values in an
-// arena. Owned by whoever owns the generation around it.
+// writeSet is the last write to each key, with copies of keys and values in an arena. Its lock or owner is that of
+// its generation.
 type writeSet struct {
 	rows  []row            // in the order of the first write
 	index map[string]int32 // key to row; nil up to linearRows rows
 	order []int32          // rows by key, as far as scans have needed it: the rows below len(order)
 	arena []byte           // the chunk that copies go to; older chunks live through the rows
-	bytes int              // what the rows count for
+	bytes int              // size of the rows
 	room  int              // the capacity of the arenas that the rows may refer to
 }
 
@@ -83,8 +83,7 @@ func (w *writeSet) set(key, value []byte, deleted bool, since uint32) (at int, o
 	return at, old, true
 }
 
-// compact copies all rows to an arena of the right size and so much room, without what is
-// left in the arenas of values that were overwritten.
+// compact copies all rows to an arena of the right size plus room bytes, without overwritten values.
 func (w *writeSet) compact(room int) {
 	for i := range w.rows {
 		room += len(w.rows[i].key) + len(w.rows[i].value)
@@ -96,7 +95,7 @@ func (w *writeSet) compact(room int) {
 	}
 }
 
-// sizeWith is what the set would count for after a write.
+// sizeWith returns the size of the set after a write.
 func (w *writeSet) sizeWith(key []byte, valueLen int) int {
 	if at := w.find(key); at >= 0 {
 		return w.bytes + valueLen - len(w.rows[at].value)

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// deliver enqueues a delivery of an alarm. It is called by the scheduler, which
-// has at most one delivery of an object out.
+// deliver enqueues the delivery of an alarm. The scheduler calls it, and has at most one
+// delivery of an object in progress.
 func (h *Host) deliver(d alarm.Delivery) {
 	a := d.Alarm
 	ev := &event{op: "alarm", kind: kindAlarm, delivery: &delivery{alarm: a, from: d.From, charge: d.Charge}}
@@ -27,26 +27,26 @@ func (h *Host) deliver(d alarm.Delivery) {
 	}
 }
 
-// alarmRun is what the Listener will hear of a run.
+// alarmRun describes a run for the Listener.
 type alarmRun struct {
 	attempt int
 	late    time.Duration
 }
 
-// newAlarmRun describes a run that begins now. A clock that was set back makes it early
-// by no more than nothing.
+// newAlarmRun describes a run that begins now. If the clock was set back, the run counts as
+// on time.
 func newAlarmRun(d *delivery, attempt int) *alarmRun {
 	return &alarmRun{attempt: attempt, late: max(0, time.Since(d.from))}
 }
 
-// handleAlarm runs the class's alarm handler for a delivery whose generation is
-// still that of the slot, and writes the outcome into the handler's last segment.
+// handleAlarm runs the class's alarm handler, if the slot still has the alarm of the
+// delivery, and writes the outcome into the handler's last segment.
 func (o *object) handleAlarm(ev *event) {
 	l := ev.life
 	slot, ok, err := l.segment.Slot()
 	if err != nil {
 		ev.err = err
-		ev.endDelivery(true) // it may be set
+		ev.endDelivery(true) // the slot may have an alarm
 		return
 	}
 	if !ev.isFor(slot, ok) {
@@ -99,8 +99,8 @@ func (o *object) settleRun(ev *event) {
 	}
 }
 
-// endDelivery tells the scheduler, once: a delivery that was cut off may still hand
-// a segment over, and be refused.
+// endDelivery reports the end of the delivery to the scheduler, once: a delivery that was
+// cut off may still try to commit a segment, which the range refuses.
 func (ev *event) endDelivery(again bool) {
 	if ev.ended.CompareAndSwap(false, true) {
 		ev.obj.host().scheduler.Done(ev.alarm, again)
@@ -119,15 +119,15 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 	}
 }
 
-// jitter is a share of the retry delay, 0 to 25 %. It is drawn from the slot, so that
-// objects whose alarms fail together come apart, and a test finds the same again.
+// jitter is a share of the retry delay, 0 to 25 %. It is derived from the slot: objects
+// that fail together retry at different times, and a test gets the same jitter in each run.
 func jitter(id ID, s objectstore.Slot) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%d %d", id.Class, id.Name, s.Due.UnixMilli(), s.Attempt)
 	return rand.New(rand.NewPCG(h.Sum64(), 0)).Float64() / 4
 }
 
-// alarmClasses reads which classes have alarms, for the scheduler. If a damaged block may hide a
+// alarmClasses reads the classes that have alarms, for the scheduler. If a damaged block may hide a
 // class, they are all bound ones as well: the block does not have all indexes.
 func (h *Host) alarmClasses(ctx context.Context) ([]string, error) {
 	sn, err := h.store.Snapshot(ctx)

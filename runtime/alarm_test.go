@@ -17,14 +17,14 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// run is a run of an alarm handler, as tests note it.
+// run is a recorded run of an alarm handler.
 type run struct {
 	name    string
 	attempt int
-	at      time.Duration // since the log was made
+	at      time.Duration // since the log began
 }
 
-// runLog notes the runs of alarm handlers.
+// runLog records the runs of alarm handlers.
 type runLog struct {
 	start time.Time
 	mu    sync.Mutex
@@ -39,7 +39,7 @@ func (l *runLog) note(c *counter, i alarm.Info) {
 	l.runs = append(l.runs, run{c.s.ID().Name, i.Attempt, time.Since(l.start)})
 }
 
-// of lists the runs of an object, once nothing moves any more.
+// of lists the runs of an object, after synctest.Wait.
 func (l *runLog) of(name string) []run {
 	synctest.Wait()
 	l.mu.Lock()
@@ -60,7 +60,7 @@ func attempts(rs []run) (as []int) {
 	return as
 }
 
-// alarms is a class whose handler is noted, and then runs handle.
+// alarms is a class with an alarm handler that notes each run, and then calls handle.
 func (l *runLog) class(handle func(ctx context.Context, c *counter, i alarm.Info) error) Class {
 	return Class{Name: "counter", New: newCounter, Alarm: func(ctx context.Context, o any, i alarm.Info) error {
 		l.note(o.(*counter), i)
@@ -112,8 +112,8 @@ func TestAlarmSetForNowInItsOwnHandlerIsNotLost(t *testing.T) {
 	})
 }
 
-// A handler that does not give up the turn takes effect exactly once, wherever the
-// power fails. What was not synced is lost, or found all the same.
+// A handler that does not give up the turn takes effect exactly once, at every power
+// failure. Unsynced writes may be lost or found.
 func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {
 	for _, percent := range []int{0, 100} {
 		crashed := 0
@@ -126,7 +126,7 @@ func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {
 					return err
 				})
 				fs := objectstore.NewMemFS()
-				// Time for the committer between two hand-overs, if there are two.
+				// Time for the committer between two commits, if there are two.
 				pause := Policy{At: func(p Point) Style {
 					if p.Place == PlaceHandOver {
 						time.Sleep(time.Millisecond)
@@ -194,7 +194,7 @@ func TestAlarmSetInTheConstructorDoesNotPushItselfOut(t *testing.T) {
 	})
 }
 
-// What another event does to the alarm counts, though the delivery is on its way.
+// A change of the alarm by another event counts, although the delivery is on its way.
 func TestEventAheadOfADeliveryOvertakesIt(t *testing.T) {
 	for what, change := range map[string]func(context.Context, *State) error{
 		"deleted":   func(ctx context.Context, s *State) error { return s.DeleteAlarm(ctx) },
@@ -211,7 +211,7 @@ func TestEventAheadOfADeliveryOvertakesIt(t *testing.T) {
 				goDo(t.Context(), h, "a", "hold", func(ctx context.Context, c *counter) error { <-ctx.Done(); return nil })
 				synctest.Wait()
 				goDo(t.Context(), h, "a", "change", func(ctx context.Context, c *counter) error { return change(ctx, c.s) })
-				time.Sleep(20 * time.Second) // the delivery queues behind it
+				time.Sleep(20 * time.Second) // the delivery queues after these events
 				h.Evict(id("a"), StyleFence) // and moves with it
 				time.Sleep(time.Second)
 				want := 0
@@ -247,8 +247,8 @@ func TestAlarmDeletedInItsHandlerIsNotRetried(t *testing.T) {
 	})
 }
 
-// Failed runs are counted, over restarts too; the seventh is the last, and an alarm
-// that was set meanwhile stays.
+// Failed runs are counted, over restarts too; the seventh is the last, and an alarm that
+// the handler has set stays.
 func TestAttemptsSurviveRestartsAndANewerAlarmSurvivesTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
@@ -299,7 +299,7 @@ func TestGetAlarmHidesTheAlarmThatRuns(t *testing.T) {
 			if i.Attempt == 0 {
 				return errors.Join(err, errors.New("no"))
 			}
-			err = errors.Join(err, c.s.SetAlarm(ctx, time.Now().Add(time.Hour)), see(ctx, c)) // the one set meanwhile
+			err = errors.Join(err, c.s.SetAlarm(ctx, time.Now().Add(time.Hour)), see(ctx, c)) // the handler's own alarm
 			return errors.Join(err, c.s.DeleteAlarm(ctx))
 		}))
 		setAlarm(t, h, "a", time.Second)
@@ -339,7 +339,7 @@ func TestAlarmHandlerHasFifteenMinutes(t *testing.T) {
 	})
 }
 
-// A run that was cut off by no fault of its own is not counted.
+// A run that was cut off without a fault of its own is not counted.
 func TestEvictionsAndNeighboursDoNotCount(t *testing.T) {
 	for what, cut := range map[string]func(h *Host){
 		"fence":   func(h *Host) { h.Evict(id("a"), StyleFence) },
@@ -473,7 +473,7 @@ func TestFailingConstructorCountsForTheAlarm(t *testing.T) {
 	}
 }
 
-// badError is an error whose methods do not return.
+// badError is an error with methods that do not return.
 type badError struct{ end func() }
 
 func (e badError) Error() string   { e.end(); return "bad" }
@@ -481,7 +481,7 @@ func (e badError) Is(error) bool   { e.end(); return true }
 func (e badError) As(any) bool     { e.end(); return true }
 func (e badError) Unwrap() []error { e.end(); return nil }
 
-// An error whose methods do not return fails the run as any other, and ends nothing else.
+// An error with methods that do not return fails the run like any other, and ends nothing else.
 func TestAlarmFailsWithAnErrorWhoseMethodsDoNotReturn(t *testing.T) {
 	for how, end := range map[string]func(){
 		"panic": func() { panic("bad") }, "goexit": goruntime.Goexit, "hang": func() { time.Sleep(2 * time.Second) },
@@ -555,13 +555,13 @@ func TestStaleDeliveryRunsNoConstructor(t *testing.T) {
 	})
 }
 
-// A delivery is overtaken by a change that then is lost: the alarm is what it was,
-// and must fire.
+// A delivery is overtaken by a change that then is lost: the alarm is as before, and must
+// fire.
 func TestDeliveryOvertakenByAChangeThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		fs := objectstore.NewMemFS()
-		// The sweeper would end a life that waits for the disk at the moment it looks.
+		// The sweeper would end an incarnation that waits for the disk during its check.
 		h := open(t, fs, Options{Limits: Limits{Stall: -1}}, log.class(func(context.Context, *counter, alarm.Info) error { return nil }))
 		setAlarm(t, h, "a", 10*time.Second)
 		release := fs.HoldSyncs()
@@ -587,8 +587,8 @@ func TestDeliveryOvertakenByAChangeThatIsLost(t *testing.T) {
 	})
 }
 
-// An alarm whose handler kills the process every time ends after MaxRuns, and its
-// neighbours get their runs, wherever among them it stands.
+// An alarm with a handler that kills the process every time ends after MaxRuns, and its
+// neighbours get their runs, at any position among them.
 func TestPoisonAlarmEndsAndItsNeighboursSurvive(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("objects in use at the start: %v", busy), func(t *testing.T) {

@@ -8,26 +8,26 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// gate is the output that starts an Await's fn, or ends a Sync: it wakes the turn
-// that handed it over.
+// gate is the output that starts an Await's fn, or ends a Sync: it wakes the goroutine that
+// committed the segment.
 type gate turn
 
 // Release wakes the goroutine that waits at the gate. Its channel has room.
 func (g *gate) Release(err error) {
 	s := gateOpen
 	if err != nil || g.ev.life.dead.Load() {
-		// Handed over before the fence, so it is history, but its event is dead:
-		// the next life may do it again.
+		// Committed before the fence, so it is history, but its event is dead: the next
+		// incarnation may do it again.
 		s = gateFailed
 	}
 	g.wake <- s
 }
 
-// Await gives up the turn while fn runs. What the object has written so far is
-// handed over first, and fn starts once all of it is durable, on this goroutine,
-// with a context that has no turn. Await returns with the turn held again, or
-// with an error for which errors.Is(err, ErrFenced) holds; the end of ctx does
-// not shorten that. With a context that never had a turn, fn just runs.
+// Await gives up the turn while fn runs. It first commits the object's writes so far. Once
+// they are durable, it calls fn on this goroutine, with a context that has no turn. Await
+// returns with the turn held again, or with an error that errors.Is matches with ErrFenced;
+// the end of ctx does not shorten the wait for the turn. If ctx never had a turn, Await
+// only calls fn.
 //
 // Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func Await(ctx context.Context, fn func(context.Context) error) error {
@@ -40,8 +40,8 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 	})
 }
 
-// Wait is an Await that does not wait for the disk, for fn lets nothing leave:
-// it sleeps, or receives from a channel.
+// Wait is an Await that does not wait for the disk, for an fn without outside effects: it
+// sleeps, or receives from a channel.
 func Wait(ctx context.Context, fn func(context.Context) error) error {
 	t := turnOf(ctx)
 	if t == nil {
@@ -52,8 +52,8 @@ func Wait(ctx context.Context, fn func(context.Context) error) error {
 	})
 }
 
-// without is an Await that has no turn to give up: inside another's fn, or outside
-// of any object.
+// without is an Await that has no turn to give up: inside the fn of another Await, or
+// outside of any object.
 func without(ctx context.Context, fn func(context.Context) error) error {
 	if err := endedOf(ctx); err != nil {
 		return err
@@ -61,7 +61,7 @@ func without(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// away runs fn without the turn. gated says that fn waits for the disk.
+// away runs fn without the turn. If gated is set, fn waits for the disk.
 func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 	l := t.ev.life
 	var out objectstore.Output
@@ -71,12 +71,12 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 	how, err := t.depart(out)
 	if err != nil {
 		if how == departRefused && gated {
-			<-t.wake // the gate was told that it will not open
+			<-t.wake // the refused gate sends its signal
 		}
 		return err
 	}
-	// The turn comes back however fn ends, so that a handler that recovers from a
-	// panic of fn finds itself in order.
+	// takeBack runs after any end of fn, so that a handler that recovers from a panic of fn
+	// holds the turn.
 	defer func() {
 		if back := t.takeBack(); back != nil {
 			err = back
@@ -90,7 +90,7 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 	}
 	l.obj.at(t.ev, p)
 	if err := l.cause(); err != nil {
-		return err // the next life may do it again
+		return err // the next incarnation may do it again
 	}
 	return fn()
 }
@@ -102,32 +102,32 @@ func (t *turn) prepare() {
 	}
 }
 
-// awaitGate waits until the gate opens. A fence does not wait for the disk: the
-// gate's signal then comes late, and takeBack passes over it.
+// awaitGate waits until the gate opens. A fence does not wait for the disk: the gate's
+// signal then arrives late, and takeBack skips it.
 func (t *turn) awaitGate() error {
 	l := t.ev.life
 	select {
 	case s := <-t.wake:
 		if s == gateOpen {
-			return l.cause() // of a gate that opens and a life that ends it is the end that counts
+			return l.cause() // if the incarnation ends as the gate opens, its end counts
 		}
 	case <-l.context().Done():
 	}
 	return l.orFenced()
 }
 
-// departed is how far depart has come.
+// departed is the progress of a depart.
 type departed uint8
 
 const (
 	departNot     departed = iota // nothing has happened
-	departRefused                 // the hand-over was refused, and the output released with an error
-	departHanded                  // the segment was handed over
+	departRefused                 // the range refused the segment, and the output was released with an error
+	departHanded                  // the segment is committed
 )
 
-// depart hands the segment over, with out as its last output, and passes the turn
-// on. If it returns an error the turn is not passed on: it is still held, or, after
-// departHanded, its code has ended meanwhile.
+// depart commits the segment, with out as its last output, and gives up the turn. If it
+// returns an error it has not given up the turn: the event still holds it, or, after
+// departHanded, the event's code has ended.
 func (t *turn) depart(out objectstore.Output) (departed, error) {
 	if err := t.use(); err != nil {
 		return departNot, err
@@ -147,7 +147,7 @@ func (t *turn) depart(out objectstore.Output) (departed, error) {
 	return departHanded, t.giveUp()
 }
 
-// giveUp passes the turn on, unless its code has ended meanwhile.
+// giveUp passes the turn to the next in order. It fails if the event's code has ended.
 func (t *turn) giveUp() error {
 	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.givenUp == 0 {
 		h.Away()
@@ -171,10 +171,10 @@ func (t *turn) giveUp() error {
 	return nil
 }
 
-// takeBack queues for the turn and returns when it is held, with the reason if
-// the life has ended meanwhile: then it is the dead life's turn, and storage
-// refuses, but no other event of that life runs. It does not come back to code
-// that was left behind by a handler which has returned.
+// takeBack waits until the turn is held again. If the incarnation has ended by then,
+// takeBack returns the reason: the turn is that of the dead incarnation, which runs no
+// other event, and storage refuses. A goroutine that outlived its handler does not get the
+// turn back.
 func (t *turn) takeBack() error {
 	o := t.ev.obj
 	o.mu.Lock()
@@ -188,7 +188,7 @@ func (t *turn) takeBack() error {
 	return t.heldErr()
 }
 
-// queueLocked takes the turn if nobody holds it, else queues for it and says so.
+// queueLocked grants the turn if it is free; otherwise it queues for it and reports true.
 func (t *turn) queueLocked() (queued bool) {
 	invariants.Held(&t.ev.obj.mu)
 	t.lane = t.lane.openLocked()
@@ -200,7 +200,7 @@ func (t *turn) queueLocked() (queued bool) {
 	return true
 }
 
-// awaitGrant passes over a gate's signal that comes late, after a fence.
+// awaitGrant waits for a grant, and skips a gate's signal that arrives late, after a fence.
 func (t *turn) awaitGrant() {
 	for s := range t.wake {
 		if s == granted {

@@ -13,8 +13,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// unclean returns what a power cut leaves of a store in which the named objects have
-// an alarm that is due by now.
+// unclean returns the disk after a power cut, of a store where the named objects have an
+// alarm that is due by now.
 func unclean(t *testing.T, class Class, names ...string) *objectstore.FS {
 	t.Helper()
 	fs := objectstore.NewMemFS()
@@ -54,8 +54,8 @@ func TestABusyObjectHoldsUpItsOwnAlarmOnly(t *testing.T) {
 	})
 }
 
-// TestTheRunOfABusyObjectIsCountedBeforeItRuns has the process die in every run, of
-// an object that is in use whenever the host starts.
+// TestTheRunOfABusyObjectIsCountedBeforeItRuns ends the process in every run, of an object
+// that is in use whenever the host starts.
 func TestTheRunOfABusyObjectIsCountedBeforeItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
@@ -92,7 +92,7 @@ func TestTheRunOfABusyObjectIsCountedBeforeItRuns(t *testing.T) {
 	})
 }
 
-// TestAlarmsThatWaitHoldUpNoOthers has more of them than may start at a time.
+// TestAlarmsThatWaitHoldUpNoOthers has more waiting alarms than may start at a time.
 func TestAlarmsThatWaitHoldUpNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var soon, late atomic.Int32
@@ -120,8 +120,8 @@ func TestAlarmsThatWaitHoldUpNoOthers(t *testing.T) {
 	})
 }
 
-// TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten damages the slot: before the
-// delivery, and in the handler, whose effects must not happen without the alarm's end.
+// TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten damages the slot: before the delivery, and
+// in the handler. The handler's effects must not happen without the alarm's end.
 func TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten(t *testing.T) {
 	damage := func(ctx context.Context, c *counter) error { // writes the row that the slot is in
 		return errors.Join(c.s.Put(ctx, objectstore.Space('m'), []byte("s"), []byte{99}, false), Sync(ctx))
@@ -158,8 +158,8 @@ func TestAnAlarmWhoseSlotCannotBeReadIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsNoFaultOfTheAlarm has the handler write when there is no room, for
-// longer than seven tries take.
+// TestAFullDiskIsNoFaultOfTheAlarm writes in the handler while there is no room, for longer
+// than seven tries take.
 func TestAFullDiskIsNoFaultOfTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -188,7 +188,7 @@ func TestAFullDiskIsNoFaultOfTheAlarm(t *testing.T) {
 	})
 }
 
-// TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor has the constructor write.
+// TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor writes in the constructor.
 func TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -214,9 +214,9 @@ func TestAFullDiskIsNoFaultOfTheAlarmInTheConstructor(t *testing.T) {
 	})
 }
 
-// TestAFailedConstructorsAlarmIsNotedBeforeTheNextLife has the next life begin while
-// the Listener still hears of the end of the last, when there is nothing to back off
-// from any more.
+// TestAFailedConstructorsAlarmIsNotedBeforeTheNextLife checks that the failed run is
+// recorded when the Listener gets the end of the incarnation, so that the next incarnation
+// cannot begin without it.
 func TestAFailedConstructorsAlarmIsNotedBeforeTheNextLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Call is a call to an object: what Host.Do needs to know of it.
+// Call is a call to an object, as Host.Do takes it.
 type Call struct {
 	// Op names the operation in errors, metrics and stacks.
 	Op string
 	// Size is the number of bytes of the encoded payload, zero if it is not encoded.
 	Size int
-	// Handler runs while the object's turn is held. It may run to its end after the
-	// caller has gone.
+	// Handler runs while the object's turn is held. It may continue after the caller has
+	// gone.
 	Handler Handler
 }
 
-// Handler is what an event does with its object. An interface, so that a call can keep
-// its argument, its result and what runs in one place.
+// Handler is the work of an event. It is an interface so that one allocation can hold the
+// argument, the result and the code of a call.
 type Handler interface {
 	// Handle runs with the instance, holding the turn.
 	Handle(ctx context.Context, instance any) error
 }
 
-// LimitedHandler is a Handler that may take so long, Awaits included: beyond that the
-// incarnation is ended. It is looked at every second.
+// LimitedHandler is a Handler with a time limit, Awaits included. The sweeper checks the
+// limit every second, and ends the incarnation of an event that has exceeded it.
 type LimitedHandler interface {
 	Handler
 	// Limit is that time, always the same. Zero means none.
 	Limit() time.Duration
 }
 
-// AwayHandler is a Handler that wants to know when its event gives up the turn.
+// AwayHandler is a Handler that is notified when its event gives up the turn.
 type AwayHandler interface {
 	Handler
 	// Away is called on the event's goroutine when the event gives up the turn for the first
@@ -47,10 +47,9 @@ type Func func(ctx context.Context, instance any) error
 // Handle calls the function.
 func (f Func) Handle(ctx context.Context, instance any) error { return f(ctx, instance) }
 
-// Do delivers a call to the object id and returns when its answer may leave: when
-// everything that the object wrote before is durable. Inside a turn it is an
-// Await: the turn is passed on, and the call is sent once what the caller's
-// object wrote is durable.
+// Do delivers a call to the object id. It returns when the answer may leave: when all
+// earlier writes of the object are durable. Inside a turn Do is an Await: it gives up the
+// turn, and the call is sent once the writes of the caller's object are durable.
 //
 // The error is nil or an *Error, which says whether the Handler ran.
 func (h *Host) Do(ctx context.Context, id ID, c Call) error {
@@ -66,7 +65,7 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 		return refusal(id, c.Op, err)
 	}
 	if ev.prompt {
-		// Who yields is spared to be put to sleep and woken for an answer that comes at once.
+		// The answer is near: yielding is cheaper than to sleep until it arrives.
 		goruntime.Gosched()
 	}
 	err, came := ev.wait(ctx, id)
@@ -77,7 +76,7 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	return err
 }
 
-// newCall makes the event of a call that somebody waits for.
+// newCall makes the event of a call, with the channel for its answer.
 func (h *Host) newCall(ctx context.Context, c Call) *event {
 	done, ok := h.answers.Get().(chan error)
 	if !ok {
@@ -92,7 +91,7 @@ func (h *Host) newCall(ctx context.Context, c Call) *event {
 	return ev
 }
 
-// send enqueues ev at the object id, which it brings into memory if need be.
+// send enqueues ev at the object id, and brings the object into memory if necessary.
 func (h *Host) send(id ID, ev *event) error {
 	class, ok := h.classes[id.Class]
 	if !ok {
@@ -114,7 +113,7 @@ func (h *Host) send(id ID, ev *event) error {
 	}
 }
 
-// callOut is the output by which a call from inside a turn enters the callee's queue.
+// callOut is the output of a call from inside a turn: it enters the callee's queue.
 type callOut struct {
 	host *Host
 	from *life
@@ -122,10 +121,10 @@ type callOut struct {
 	ev   *event
 }
 
-// Release enqueues the call at the callee, or answers it with why it cannot be.
+// Release enqueues the call at the callee, or answers it with the error.
 func (c *callOut) Release(err error) {
 	if err == nil {
-		err = c.from.cause() // a call of an ended life no longer starts
+		err = c.from.cause() // an ended incarnation starts no more calls
 	}
 	if c.ev.answered.Load() {
 		return // its caller has gone
@@ -144,7 +143,7 @@ func (c *callOut) Release(err error) {
 func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err error) {
 	how, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev})
 	switch {
-	case how == departHanded && err != nil: // it goes out, though the caller's handler has returned
+	case how == departHanded && err != nil: // the call leaves, although the caller's handler has returned
 		err, _ := ev.wait(ctx, id)
 		return err
 	case err != nil:

@@ -16,14 +16,14 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// draw is a number in [0, 1) that belongs to a seed and a point.
+// draw returns a number in [0, 1) for a seed and a point.
 func draw(seed uint64, p Point) float64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, seed, p.ID, p.Life, p.Event, p.Place, p.N)
 	return rand.New(rand.NewPCG(h.Sum64(), seed)).Float64()
 }
 
-// chaos ends lives at random points, in all styles. As a policy it is a pure
+// chaos ends incarnations at random points, in all styles. As a policy it is a pure
 // function of the seed and the point; calm ends it.
 type chaos struct {
 	seed   uint64
@@ -52,8 +52,8 @@ func seeds(t *testing.T) uint64 {
 	return seed
 }
 
-// account is an object that money is transferred between, exactly: what it sends
-// is in an outbox until the receiver has it, and the receiver remembers what it had.
+// The counters of this test are accounts, which transfer money exactly: a sum that one sends is in
+// an outbox until the receiver has it, and the receiver remembers the sums it got.
 func credit(ctx context.Context, c *counter, from string, number, amount int) error {
 	last, err := c.get(ctx, "last/"+from)
 	if err != nil || number <= last {
@@ -68,7 +68,7 @@ func credit(ctx context.Context, c *counter, from string, number, amount int) er
 	})
 }
 
-// transfer debits c and notes what it owes to another account.
+// transfer debits c and notes the debt to another account.
 func transfer(ctx context.Context, c *counter, to string, amount int, request int) error {
 	done, err := c.get(ctx, fmt.Sprint("request/", request))
 	if err != nil || done > 0 {
@@ -93,7 +93,7 @@ func transfer(ctx context.Context, c *counter, to string, amount int, request in
 	return settle(ctx, c)
 }
 
-// settle pays what is in the outbox.
+// settle pays the debts of the outbox.
 func settle(ctx context.Context, c *counter) error {
 	type debt struct{ to, value int }
 	var debts []debt
@@ -121,7 +121,7 @@ func settle(ctx context.Context, c *counter) error {
 		if err != nil {
 			return err
 		}
-		if now == d.value { // not overwritten meanwhile: but see the wait in the caller
+		if now == d.value { // not overwritten since; but see the wait in the caller
 			if _, err := c.s.Delete(ctx, kv, []byte(key), false); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func TestChaosLosesNothingAndRepeatsNothing(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range accounts {
 				name := fmt.Sprint(i)
-				wg.Go(func() { // one who pays into others' accounts, one payment at a time
+				wg.Go(func() { // pays into other accounts, one payment at a time
 					r := rand.New(rand.NewPCG(c.seed, uint64(i)))
 					for round := range rounds {
 						to := (i + 1 + r.IntN(accounts-1)) % accounts
@@ -174,7 +174,7 @@ func TestChaosLosesNothingAndRepeatsNothing(t *testing.T) {
 						})
 					}
 				})
-				wg.Go(func() { // and one who counts: an answer says at least so much has happened
+				wg.Go(func() { // counts: an answer is a lower bound
 					for range rounds {
 						var n int
 						err := do(t.Context(), h, name, "count", func(ctx context.Context, c *counter) (err error) {

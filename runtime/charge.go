@@ -7,9 +7,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// A run is charged to the alarm's slot, durably, before it begins, if it may end the
-// process: see package alarm. The slot says which host has charged it, so a delivery
-// that is cut off and repeated is not charged again.
+// A run that may end the process is charged to the alarm's slot, durably, before it begins:
+// see package alarm. The slot names the host that has charged it, so that a delivery that
+// is cut off and repeated is not charged again.
 
 // chargeSlot returns the slot with the coming run charged, and whether there is one.
 func (h *Host) chargeSlot(slot objectstore.Slot, begun bool) (objectstore.Slot, alarm.Verdict) {
@@ -20,11 +20,11 @@ func (h *Host) chargeSlot(slot objectstore.Slot, begun bool) (objectstore.Slot, 
 // landing is an output for a caller that waits until it is durable. It has room for one.
 type landing chan error
 
-// Release passes on the outcome.
+// Release sends the outcome.
 func (l landing) Release(err error) { l <- err }
 
-// chargeBetween charges the run of a queued delivery between two lives. If there is no
-// run, or the charge fails, it takes the delivery out of the queue.
+// chargeBetween charges the run of a queued delivery between two incarnations. If there is
+// no run, or the charge fails, it takes the delivery out of the queue.
 func (o *object) chargeBetween(ev *event) {
 	next, verdict := ev.slot, alarm.Runs
 	durable := make(landing, 1)
@@ -34,16 +34,16 @@ func (o *object) chargeBetween(ev *event) {
 		}
 		return nil
 	})
-	err := <-durable // also of a charge that an earlier delivery has handed over
+	err := <-durable // also waits for the charge that an earlier delivery has committed
 	ev.slot, ev.charged = next, err == nil
 	if (err != nil || verdict != alarm.Runs) && o.takeOut(ev) {
 		ev.endDelivery(err != nil)
 	}
 }
 
-// chargeInTurn charges the run of a delivery whose handler is next: that of an object
-// that was in memory, or of a suspect, whose handler's beginning is charged apart from the
-// constructor. It waits for the disk, and returns the slot as it is then.
+// chargeInTurn charges a run immediately before its handler: the run of an object that was
+// in memory, or of a suspect, which is charged separately for its constructor and for its
+// handler. It waits for the disk, and returns the charged slot.
 func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstore.Slot, runs bool) {
 	next, verdict := o.host().chargeSlot(slot, true)
 	if next == slot && ev.charged {
@@ -53,7 +53,7 @@ func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstor
 		o.setSlot(ev.life.segment, next)
 	}
 	if verdict != alarm.Runs {
-		return next, false // the event's end hands it over
+		return next, false // the end of the event commits it
 	}
 	if err := ev.turn.sync(); err != nil {
 		ev.err = err

@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/alarm"
 )
 
-// TestChargedRunThatIsCutOffIsNotCounted ends the life of an object at each place
-// that a delivery passes while it charges its run, since the object was in use when
-// the host started after an unclean end. No run has failed, so none may count.
+// TestChargedRunThatIsCutOffIsNotCounted ends the incarnation of an object at each place
+// that a delivery passes while it charges its run, because the object was in use when the
+// host started after an unclean end. No run has failed, so none may count.
 func TestChargedRunThatIsCutOffIsNotCounted(t *testing.T) {
 	var cut [3]int
 	for place := range PlaceEnd + 1 {
@@ -50,8 +50,8 @@ func TestChargedRunThatIsCutOffIsNotCounted(t *testing.T) {
 			}
 		}
 	}
-	// Ten places are met; whether the recording goroutine waits for the turn, and so is
-	// handed it, is the Go scheduler's choice.
+	// Ten places are reached. The Go scheduler decides whether the recording goroutine
+	// waits for the turn and gets it.
 	if cut[1] < 27 {
 		t.Errorf("only %d lives were ended at a first visit", cut[1])
 	}

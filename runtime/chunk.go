@@ -2,11 +2,10 @@ package runtime
 
 import "context"
 
-// Chunk lets a piece of a streamed response leave as an output (see EmitOutput), and
-// then gives up the turn until room returns: it waits for whoever sends the
-// pieces on, on this goroutine, after all that was handed over is durable. Without
-// the turn, with a context of this incarnation, it does the same with what has
-// been handed over so far.
+// Chunk emits a piece of a streamed response as an output (see EmitOutput), and then gives
+// up the turn until room returns. room runs on this goroutine after everything committed is
+// durable, and waits for the consumer of the pieces. Without the turn, with a context of
+// this incarnation, the piece leaves after everything committed so far.
 //
 // Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func(context.Context) error) error {

@@ -13,17 +13,17 @@ import (
 	"github.com/dohost/dohost/alarm"
 )
 
-// Class is the code behind objects of one class name.
+// Class is the code of the objects of one class name.
 type Class struct {
 	// Name is 1 to 256 bytes; it is stored with every object.
 	Name string
-	// New is the constructor. It runs before any event of a life, with the turn held.
+	// New is the constructor. It runs before any event of an incarnation, with the turn held.
 	New func(ctx context.Context, s *State) (instance any, err error)
 	// Alarm handles the alarm; nil for a class that sets none.
 	Alarm func(ctx context.Context, instance any, info alarm.Info) error
-	// ByReference says that callers and objects of this class share what they pass.
+	// ByReference lets callers and objects of this class share arguments and results.
 	ByReference bool
-	// Methods are those that callers outside the process may name. Arguments and
+	// Methods are the methods that callers outside the process may name. Arguments and
 	// results are JSON.
 	Methods map[string]Method
 }
@@ -31,7 +31,7 @@ type Class struct {
 // Method runs a named method on encoded arguments.
 type Method func(ctx context.Context, instance any, arg []byte) (result []byte, err error)
 
-// ByReference says whether the class of that name is bound so.
+// ByReference reports whether the class of that name is bound with ByReference.
 func (h *Host) ByReference(class string) bool {
 	c := h.classes[class]
 	return c != nil && c.ByReference
@@ -50,21 +50,21 @@ func (h *Host) Method(class, name string) (Method, error) {
 	return m, nil
 }
 
-// class is a class as a host has it.
+// class is a class that is bound to a host.
 type class struct {
 	Class
 	host *Host
 	table
-	mu  sync.Mutex                                 // of those who change ops
+	mu  sync.Mutex                                 // serializes changes of ops
 	ops atomic.Pointer[map[string]context.Context] // contexts with the labels of an operation
 }
 
-// Profiler labels, by which the stack of a long turn is found.
+// Profiler labels, which identify the goroutine of a long turn.
 const (
 	labelClass = "dohost_class"
 	labelOp    = "dohost_op"
-	// maxLabels bounds the operations of a class that have a label of their own; a
-	// service may name its operations as it likes.
+	// maxLabels bounds the operations of a class that have a label of their own: the names
+	// of a service's operations are unbounded.
 	maxLabels  = 256
 	labelOther = "(other)"
 )

@@ -8,9 +8,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// GetRow returns a row of a collection as the turn sees it. The slices are the
-// caller's. Errors: *objectstore.NameError, *objectstore.LimitError,
-// objectstore.ErrFormat.
+// GetRow returns a row of a collection in the view of the turn. The caller owns the slices.
+// Errors: *objectstore.NameError, *objectstore.LimitError, objectstore.ErrFormat.
 func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byte) (row objectstore.CollectionRow, ok bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -39,8 +38,8 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 	return version, err
 }
 
-// DeleteRow removes a row and its index entries, and says whether it was there. It waits as
-// Put does. Errors: those of objectstore's Segment.DeleteRow.
+// DeleteRow removes a row and its index entries, and reports whether it existed. It waits
+// as Put does. Errors: those of objectstore's Segment.DeleteRow.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -106,8 +105,8 @@ func (s *State) CountRows(ctx context.Context, c *objectstore.Collection, q obje
 	return s.life().segment.CountRows(c, q)
 }
 
-// FeedEnds returns the positions before the first and behind the last entry of a
-// feed, as the turn sees it.
+// FeedEnds returns the positions before the first and after the last entry of a feed, in
+// the view of the turn.
 func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectstore.Position, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -117,8 +116,8 @@ func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectsto
 	return s.life().segment.FeedEnds(feed)
 }
 
-// ReadFeed returns up to limit entries of a feed behind a position: durable ones,
-// and then those of this segment. Errors: *objectstore.FeedError.
+// ReadFeed returns up to limit entries of a feed after a position: durable entries, and
+// then entries of this segment. Errors: *objectstore.FeedError.
 func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Position, limit int) ([]objectstore.Change, error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -128,8 +127,8 @@ func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Pos
 	return s.life().segment.ReadFeed(feed, after, limit)
 }
 
-// WaitFeed returns when ReadFeed has an entry after a position, or when the ctx has
-// ended. Unless there is an entry already it is an Await, which gives up the turn.
+// WaitFeed returns when ReadFeed has an entry after a position, or when ctx has ended. If
+// there is no entry yet it is an Await, which gives up the turn.
 //
 // Errors: *objectstore.FeedError, the ctx's cause, those of Await.
 func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Position) error {
@@ -142,7 +141,7 @@ func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Pos
 			return context.Cause(ctx)
 		}
 		if grown == nil {
-			// What is there will be durable when an Await's fn may start.
+			// The pending entries are durable before an Await calls its fn.
 			err = Await(ctx, func(ctx context.Context) error { return context.Cause(ctx) })
 		} else {
 			err = Wait(ctx, func(ctx context.Context) error {
@@ -160,8 +159,8 @@ func (s *State) WaitFeed(ctx context.Context, feed string, after objectstore.Pos
 	}
 }
 
-// watchFeed says whether ReadFeed has an entry behind a position. If there is none
-// at all, grown is closed when the feed may have one.
+// watchFeed reports whether ReadFeed has an entry after a position. If the feed has no
+// entry there at all, grown is closed when it may have one.
 func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Position) (ready bool, grown <-chan struct{}, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -183,9 +182,8 @@ func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Po
 	return false, w, nil
 }
 
-// feedGrows lets the readers that wait for a feed look again, once what the
-// segment writes is durable. Without readers it does nothing: one that comes later
-// finds the entry.
+// feedGrows wakes the readers that wait for a feed once the writes of the segment are
+// durable. Without readers it does nothing: a later reader finds the entry.
 func (l *life) feedGrows(feed string) {
 	if w, ok := l.waiting[feed]; ok {
 		delete(l.waiting, feed)
@@ -193,8 +191,8 @@ func (l *life) feedGrows(feed string) {
 	}
 }
 
-// wakeReaders is closed to wake all that wait for one feed. As an output it leaves
-// when the entry is durable; if the entry will never be, they look again and wait.
+// wakeReaders is closed to wake all readers that wait for one feed. As an output it is released
+// when the entry is durable. If the entry is lost, the readers wake too, and wait again.
 type wakeReaders chan struct{}
 
 // Release wakes the readers.

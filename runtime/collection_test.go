@@ -63,7 +63,7 @@ func TestAReaderWaitsForDurableEntries(t *testing.T) {
 		release := fs.HoldSyncs()
 		write("x")
 		write("y")
-		late := follow(t.Context(), h) // while entries are there that are not durable
+		late := follow(t.Context(), h) // while there are entries that are not durable
 		synctest.Wait()
 		if early.seen != "" || late.seen != "" {
 			t.Errorf("read %q and %q before anything was durable", early.seen, late.seen)
@@ -125,7 +125,7 @@ func TestAReaderStopsWaiting(t *testing.T) {
 			if err := c.order(ctx, "x"); err != nil {
 				return err
 			}
-			// Its own entry is there, so it goes on at once.
+			// Its own entry exists, so WaitFeed returns immediately.
 			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{}); err != nil {
 				return err
 			}
@@ -145,8 +145,8 @@ func TestAReaderStopsWaiting(t *testing.T) {
 	})
 }
 
-// TestFeedWaitLooksAtItsContext waits with a context that has ended, for an entry that is
-// there: a loop of reads and waits ends, whatever it reads.
+// TestFeedWaitLooksAtItsContext waits with a context that has ended, for an entry that
+// exists: a loop of reads and waits must end in any case.
 func TestFeedWaitLooksAtItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})

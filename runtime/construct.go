@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Constructor back-off: the next life of an object whose constructor failed waits
-// this long, doubling; calls fail at once meanwhile.
+// Constructor back-off: after a failed constructor no incarnation begins for this long, and
+// calls fail immediately. The delay doubles with each failure.
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMost  = 10 * time.Second
@@ -47,8 +47,8 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 	return o.constructed(l, ev, err)
 }
 
-// constructed ends the constructor's event. After an error, unless a fence was
-// first, the queued events fail and the next life waits.
+// constructed ends the constructor's event. After an error, unless a fence was first, the
+// queued events fail and the next incarnation waits.
 func (o *object) constructed(l *life, ev *event, err error) *turn {
 	l.rng.Waking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
@@ -65,7 +65,7 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	if err == nil {
 		o.backOff = nil
 	}
-	l.includeLocked(&ev.turn) // unless its code has ended, and with it the section
+	l.includeLocked(&ev.turn) // unless its code, and the section with it, has ended
 	l.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.isZombie {
@@ -75,8 +75,8 @@ func (o *object) constructed(l *life, ev *event, err error) *turn {
 	return o.startLocked(l, l.lane.passLocked(), o.last)
 }
 
-// failConstructor ends a life whose constructor failed, or took too long, unless
-// it has ended already.
+// failConstructor ends an incarnation that has not ended yet: its constructor failed, or
+// took too long.
 func (o *object) failConstructor(l *life, why *Fenced) {
 	cause := why.cause()
 	text, full := guard.Text(cause), guard.Is(cause, objectstore.ErrNoSpace)
@@ -88,8 +88,8 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 	failed := o.failLocked(l, cause, text)
 	err := o.backOff.err
 	for _, f := range failed {
-		// A full disk is no fault of the alarm. Else its run has failed, and the next life
-		// begins after that is noted.
+		// A full disk is not the alarm's fault. Any other error is a failed run, which the
+		// runner writes before the next incarnation begins.
 		if f.kind == kindAlarm && !full && f.ended.CompareAndSwap(false, true) {
 			o.repairs = &slotEdit{delivery: f.delivery, constructor: true, text: text, next: o.repairs}
 		}
@@ -101,7 +101,7 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 	}
 }
 
-// failLocked notes a failed constructor and returns the events that fail with it.
+// failLocked starts the back-off, and returns the events that fail with the constructor.
 func (o *object) failLocked(l *life, cause error, text string) []*event {
 	invariants.Held(&o.mu)
 	wait := backoffFirst
@@ -112,14 +112,14 @@ func (o *object) failLocked(l *life, cause error, text string) []*event {
 	return l.lane.takeFreshLocked()
 }
 
-// backOff keeps calls from a constructor that has failed.
+// backOff is the delay after a failed constructor. Calls fail until it is over.
 type backOff struct {
 	wait  time.Duration
 	until time.Duration // on the host's clock
-	err   error         // what they get
+	err   error         // the error of these calls
 }
 
-// constructorError is the error of calls to an object whose constructor has failed.
+// constructorError is the error of calls to an object after its constructor has failed.
 type constructorError struct {
 	wait  time.Duration // until the next try
 	cause error

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// turnKey is the context key under which a turn, or an awayCtx, is found.
+// turnKey is the context key of a turn, or of an awayCtx.
 type turnKey struct{}
 
-// awayCtx is the context of an Await's fn: it has no turn, and remembers whose it was.
+// awayCtx is the context of an Await's fn: it has no turn, but refers to the one given up.
 type awayCtx struct {
 	context.Context
 	t *turn
 }
 
-// Value finds the awayCtx itself.
+// Value returns the awayCtx itself for turnKey.
 func (c *awayCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return c
@@ -28,7 +28,7 @@ type heldCtx struct {
 	t *turn
 }
 
-// Value finds the turn of the Enter.
+// Value returns the turn of the Enter for turnKey.
 func (c *heldCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return c.t
@@ -36,17 +36,17 @@ func (c *heldCtx) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// eventCtx is the context of a handler: it ends with the life, never with the
-// caller, and carries the turn.
+// eventCtx is the context of a handler. It has the turn. It ends with the incarnation,
+// never with the caller.
 type eventCtx event
 
-// Deadline reports none: an event's context has no time of its own.
+// Deadline reports none: an event's context has no deadline.
 func (c *eventCtx) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Done is closed when the life ends.
+// Done is closed when the incarnation ends.
 func (c *eventCtx) Done() <-chan struct{} { return c.life.context().Done() }
 
-// Err is nil until the life has ended.
+// Err is nil until the incarnation has ended.
 func (c *eventCtx) Err() error {
 	if !c.life.dead.Load() {
 		return nil
@@ -54,7 +54,7 @@ func (c *eventCtx) Err() error {
 	return c.life.context().Err()
 }
 
-// Value finds the turn, and the life's context for context.Cause.
+// Value returns the turn, and the values of the incarnation's context for context.Cause.
 func (c *eventCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return &c.turn
@@ -68,7 +68,7 @@ func turnOf(ctx context.Context) *turn {
 	return t
 }
 
-// eventOf returns the event on whose behalf ctx runs, with or without the turn.
+// eventOf returns the event that ctx belongs to, with or without the turn.
 func eventOf(ctx context.Context) *event {
 	switch v := ctx.Value(turnKey{}).(type) {
 	case *turn:
@@ -79,8 +79,8 @@ func eventOf(ctx context.Context) *event {
 	return nil
 }
 
-// endedOf is why the incarnation that ctx belongs to has ended; nil if it has not,
-// or there is none.
+// endedOf returns the reason why the incarnation of ctx has ended; nil if it has not, or if
+// ctx belongs to none.
 func endedOf(ctx context.Context) error {
 	ev := eventOf(ctx)
 	if ev == nil {

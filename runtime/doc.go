@@ -1,55 +1,55 @@
-// Package runtime runs objects: turns, gates, lives and queues. It knows no types of
-// its users; package dohost puts those on.
+// Package runtime runs objects: their turns, gates, incarnations (type life) and queues. It
+// does not know the types of its users, which package dohost adds.
 //
 // # An object is a monitor
 //
-// One event at a time holds an object's turn. It travels in the event's context; State
-// wants it. What an event writes between taking the turn and giving it up is a segment.
-// Giving the turn up, at the end of the event or in an Await, hands the segment over: in
-// that moment, under the range's lock, it becomes history, or is refused because the
-// life has ended. Everything that leaves the object is an output of a segment, and is
-// released when all that the object handed over before is durable.
+// One event at a time holds an object's turn. The turn is in the context of the event, and
+// the methods of State require it. The writes between acquiring and releasing the turn are
+// a segment. Releasing the turn, at the end of the event or in an Await, commits the
+// segment (HandOver): under the range's lock the segment becomes history, or the range
+// refuses it because the incarnation has ended. Everything that leaves the object is an
+// output of a segment, and is released when everything committed before it is durable.
 //
-// # Lives
+// # Incarnations
 //
 //	waking ── constructed ──▶ live ── evicted, aborted, panicked, overdue ──▶ fenced
 //	   │                                                                        ▲
 //	   └─────────────────────── constructor failed ─────────────────────────────┘
 //
-// An incarnation is one life of an object in memory, and lives are numbered. Fenced is
-// final: the number ends, not the goroutine. Code of a fenced life may still run; the
-// range has another owner, so a late write of life 6 cannot land in life 7.
+// The incarnations of an object are numbered. Fenced is final: it ends the number, not the
+// goroutines. Code of a fenced incarnation may still run, but the range has another owner,
+// so a late write of incarnation 6 cannot become a write of incarnation 7.
 //
-// # What must stay true
+// # Invariants
 //
-//   - A lane has at most one holder, and no queue while it has none.
-//   - A life is marked dead and loses its range before its object may begin another.
+//   - A turn queue (type lane) has at most one holder, and is empty while it has none.
+//   - An incarnation is marked dead and loses its range before the next one may begin.
 //   - Every event that was counted in is counted out once: by finish, by leaving the
 //     queue, or by being refused.
-//   - A delivery of an alarm ends once, by event.endDelivery or by the slot write that
-//     repairs what its life left.
+//   - A delivery of an alarm ends once: by event.endDelivery, or by the slot write that
+//     records the outcome for an incarnation that has ended.
 //   - When a handler returns, its turn, its transactions and its Exclusive section are
-//     over, whatever it left behind: turn.end.
+//     over, even if goroutines of the handler still run: turn.end.
 //   - Release never blocks and takes no lock that is held during I/O.
 //
 // # Functions of users
 //
-// No function that users supply runs on the committer, and none runs with a lock held except
-// LimitedHandler.Limit. Functions of the host's Options run on goroutines of their own
-// (hostFunc), except the functions that are called at each event. A function of an object runs
-// on its event's goroutine or, in Emit, on its own (callback). docs/guarantees.md has the table
-// of functions, with their goroutines, and the effects of a panic, of runtime.Goexit and of a
-// hang.
+// No function that users supply runs on the committer, and none runs with a lock held
+// except LimitedHandler.Limit. Functions of the host's Options run on goroutines of their
+// own (hostFunc), except the functions that are called at each event. A function of an
+// object runs on its event's goroutine or, in Emit, on its own (callback).
+// docs/guarantees.md has the table of functions, with their goroutines, and the effects of
+// a panic, of runtime.Goexit and of a hang.
 //
 // # Locks
 //
-// object.mu, then one of: the range's lock and then the committer's queue; Host.mu; the
-// sweeper's. Two objects' locks are never held together: an output that enters another
-// object is released without any.
+// The order is object.mu, then one of: the range's lock and then the committer's queue;
+// Host.mu; the sweeper's lock. No goroutine holds the locks of two objects: an output that
+// enters another object is released without any lock.
 //
 // # Goroutines
 //
-// A runner runs the events of one object while there are any, and the constructor
-// before them. The sweeper looks once a second at objects that have something to do. The
-// committer is objectstore's, the scheduler alarm's.
+// A runner runs the events of one object until its queue is empty, and the constructor
+// before them. The sweeper checks once a second the objects that have work. The committer
+// belongs to package objectstore, the scheduler to package alarm.
 package runtime

@@ -20,12 +20,12 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// ghost is code of an ended life that goes on regardless.
+// ghost is code of an ended incarnation that continues regardless.
 type ghost struct {
 	h   *Host
 	s   *State
 	ctx context.Context
-	ran atomic.Bool // something that must not run has run
+	ran atomic.Bool // a function ran that must not run
 }
 
 func (g *ghost) fn(context.Context) error { g.ran.Store(true); return nil }
@@ -39,7 +39,7 @@ func (g *ghost) out(err error) {
 
 const kv = objectstore.SpaceKV
 
-// doors are the ways in which code can do something to an object, or for it.
+// doors are the ways for code to have an effect on an object, or for it.
 var doors = map[string]func(g *ghost) error{
 	"SetAlarm":     func(g *ghost) error { return g.s.SetAlarm(g.ctx, time.Now().Add(time.Hour)) },
 	"SetBootAlarm": func(g *ghost) error { return g.s.SetBootAlarm(g.ctx, time.Now().Add(time.Hour)) },
@@ -113,12 +113,12 @@ var doors = map[string]func(g *ghost) error{
 	},
 }
 
-// notDoors are methods of State, and functions of this package, that do nothing to an
-// object; and what a Host does for whoever has it, incarnation or not.
+// notDoors are methods of State, and functions of this package, that have no effect on an
+// object; and functions of a Host that need no incarnation.
 var notDoors = []string{"ID", "Epoch", "Host", "Pin", "StateOf", "Import", "ReviveAlarm", "ParkedAlarms"}
 
-// TestEveryMethodOfStateIsTriedAsADoor looks at State by reflection, and in the source
-// for what takes a context: whatever is built on this package has no other way in.
+// TestEveryMethodOfStateIsTriedAsADoor searches State by reflection, and the source for
+// functions with a context: code on top of this package has no other way in.
 func TestEveryMethodOfStateIsTriedAsADoor(t *testing.T) {
 	names := 0
 	tried := func(what, name string) {
@@ -151,7 +151,7 @@ func TestEveryMethodOfStateIsTriedAsADoor(t *testing.T) {
 	}
 }
 
-// contents is all that an object has, as text.
+// contents returns the whole storage of an object, as text.
 func contents(t *testing.T, h *Host) (text string) {
 	t.Helper()
 	err := do(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error {
@@ -178,7 +178,7 @@ func contents(t *testing.T, h *Host) (text string) {
 }
 
 func TestNoDoorIsOpenToCodeOfAnEndedLife(t *testing.T) {
-	// Each leaves a goroutine with the context of a life that has ended.
+	// Each leaves a goroutine with the context of an incarnation that has ended.
 	haunts := map[string]func(ctx context.Context, go_ func(context.Context)) error{
 		"with the turn": func(ctx context.Context, haunt func(context.Context)) error { haunt(ctx); return nil },
 		"in an Await": func(ctx context.Context, haunt func(context.Context)) error {
@@ -242,7 +242,7 @@ func TestNoDoorIsOpenToCodeOfAnEndedLife(t *testing.T) {
 	}
 }
 
-// A pin of an ended life holds nothing.
+// A pin of an ended incarnation holds nothing.
 func TestPinOfAnEndedLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})

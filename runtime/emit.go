@@ -9,27 +9,27 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Emit lets f leave the object as an output of the segment: it is called with nil
-// once everything handed over before is durable, in order with the object's other
-// outputs, or with an error when it must not leave.
+// Emit adds f to the outputs of the segment. The runtime calls f with nil, in order with
+// the object's other outputs, once everything committed before is durable, or with an error
+// if the output must not leave.
 //
-// f runs on a goroutine of its own. The object's later outputs wait for it, those of
+// f runs on a goroutine of its own. The object's later outputs wait for it; the outputs of
 // other objects do not. If f panics, calls runtime.Goexit or takes longer than
 // Limits.Output, the incarnation ends, and the later outputs leave without f.
 //
-// Without the turn, with a context of this incarnation, f waits for what has been
-// handed over so far. With it, Emit waits for an operation of another goroutine: a
-// handler may have left one behind, and have its last words to say.
+// Without the turn, with a context of this incarnation, f waits for everything committed so
+// far. With the turn, Emit first waits for an operation that another goroutine has begun
+// with the same turn.
 //
 // Errors: ErrNoTurn, ErrFenced.
 func (s *State) Emit(ctx context.Context, f func(error)) error {
 	return s.emit(ctx, 0, func(ev *event) objectstore.Output { return &callback{ev: ev, f: f} })
 }
 
-// EmitOutput is Emit for a function that is constant work, does not block, does not
-// panic and calls no code of users: it runs on the goroutine that releases the output,
-// which may be the committer. f holds size bytes in memory until then. They count for the
-// limit of what is not durable: EmitOutput waits as Put does, unless size is zero.
+// EmitOutput is Emit for a function that is constant work, does not block, does not panic
+// and calls no code of users: it runs on the goroutine that releases the output, which may
+// be the committer. f holds size bytes in memory until then. They count as undurable bytes:
+// EmitOutput waits as Put does, unless size is zero.
 //
 // Errors: those of Emit; ErrOverloaded and ctx's cause, as Put.
 func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
@@ -41,7 +41,7 @@ func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
 	})
 }
 
-// emit makes an output and hands it over, or adds it to the segment of the turn.
+// emit makes an output and commits it, or adds it to the segment of the turn.
 func (s *State) emit(ctx context.Context, size int, output func(*event) objectstore.Output) error {
 	ev := eventOf(ctx)
 	if ev == nil || ev.life != s.life() {
@@ -72,7 +72,7 @@ type emission func(error)
 // Release calls the function.
 func (e emission) Release(err error) { e(err) }
 
-// emissionPoint is an emission where the policy is asked.
+// emissionPoint is an emission that is a point of the policy.
 type emissionPoint struct {
 	ev *event
 	f  func(error)
@@ -88,13 +88,13 @@ func (e *emissionPoint) Release(err error) {
 
 // callback is the output of an Emit.
 type callback struct {
-	ev *event // whose code called Emit
+	ev *event // the event that called Emit
 	f  func(error)
-	// left is set when the later outputs no longer wait for f.
+	// left is set when the later outputs no longer wait for f, or f has ended.
 	left atomic.Bool
 }
 
-// Release calls f with the error. No output waits for that.
+// Release calls f with the error. No output waits for that call.
 func (c *callback) Release(err error) {
 	h := c.ev.obj.host()
 	h.emitting.Add(1)
@@ -104,8 +104,8 @@ func (c *callback) Release(err error) {
 	}()
 }
 
-// ReleaseAsync calls f with nil, and done when f has ended or the runtime has left it
-// behind.
+// ReleaseAsync calls f with nil. It calls done when f has ended, or when the runtime stops
+// waiting for it.
 func (c *callback) ReleaseAsync(done func()) {
 	h := c.ev.obj.host()
 	h.emitting.Add(1)
@@ -129,8 +129,8 @@ func (c *callback) start(err error) <-chan *guard.Failure {
 	})
 }
 
-// await returns when f has ended. It does not wait longer than Limits.Output, nor, once the
-// life has ended, longer than unwindTime.
+// await returns when f has ended, or after Limits.Output; once the incarnation has ended,
+// after at most unwindTime.
 func (c *callback) await(ended <-chan *guard.Failure) {
 	o, l := c.ev.obj, c.ev.life
 	limit := o.host().opts.Limits.Output
@@ -154,7 +154,7 @@ func (c *callback) await(ended <-chan *guard.Failure) {
 		case <-timer.C:
 			o.fence(l, &Fenced{Reason: ReasonOutput}, StyleFence)
 			o.host().zombieBorn(c)
-			if !c.left.CompareAndSwap(false, true) { // f has ended in this moment
+			if !c.left.CompareAndSwap(false, true) { // f has just ended
 				o.host().zombieEnded(c)
 			}
 			return

@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// endings are the ways in which a function of a user's does not return as it should.
-// What hangs returns at the end of the test.
+// endings are the ways for a user's function not to return as it should. A function that
+// hangs returns at the end of the test.
 var endings = []struct {
 	name string
 	end  func(quit <-chan struct{})
@@ -54,7 +54,7 @@ func testBadEmit(t *testing.T, end func(<-chan struct{}), written bool) {
 	if _, err := add(t.Context(), h, "b", 1); err != nil {
 		t.Errorf("a call of another object: %v", err)
 	}
-	// What was handed over is history: its answer leaves, after Limits.Output at the latest.
+	// The committed segment is history: its answer leaves, after Limits.Output at the latest.
 	if err := <-bad; err != nil {
 		t.Errorf("the call itself: %v", err)
 	}

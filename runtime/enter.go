@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// Enter takes the turn for one segment, from inside an Await's fn, and returns
-// when that segment is durable. It queues like everybody else.
+// Enter takes the turn for one segment, from inside an Await's fn, and returns when that
+// segment is durable. It waits in the turn queue like every event.
 //
 // Errors: fn's (its writes are kept, as a handler's are), ErrNoTurn, ErrFenced.
 func Enter(ctx context.Context, fn func(context.Context) error) error {
@@ -19,7 +19,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	var last *turn
 	defer func() {
 		if !returned {
-			// The segment never happened, as with a handler. The panic is passed on.
+			// As with a handler the segment is dropped. The panic continues.
 			value := recover()
 			if last == nil {
 				last = t.end()
@@ -49,8 +49,8 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	return err
 }
 
-// enter takes a turn of its own for the event whose Await passed ctx to its fn, and
-// has not come back with its turn. It may outlast that event.
+// enter takes another turn for the event of an Await, from the context that the Await
+// passed to its fn. The Await must not have returned. The turn may outlast the event.
 func enter(ctx context.Context) (*turn, error) {
 	away, ok := ctx.Value(turnKey{}).(*awayCtx)
 	if !ok {
@@ -101,8 +101,8 @@ func (t *turn) retire() {
 	}
 }
 
-// Sync hands the segment over and returns when all that the object has handed
-// over is durable, NoWait writes included. The turn is held meanwhile.
+// Sync commits the segment and returns when everything that the object has committed is
+// durable, NoWait writes included. It keeps the turn.
 //
 // Errors: ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func Sync(ctx context.Context) error {
@@ -132,8 +132,8 @@ func (t *turn) sync() error {
 	return err
 }
 
-// handOverAll hands the segment over; the gate opens when all that the object has
-// handed over is durable.
+// handOverAll commits the segment; the gate opens when everything that the object has
+// committed is durable.
 func (t *turn) handOverAll() error {
 	l := t.ev.life
 	t.prepare()
@@ -145,8 +145,8 @@ func (t *turn) handOverAll() error {
 	return nil
 }
 
-// orFenced is why the life has ended, or ErrFenced while the fence that a failed
-// store brings is still on its way.
+// orFenced returns the reason why the incarnation has ended, or ErrFenced while the fence
+// of a failed store has not reached it yet.
 func (l *life) orFenced() error {
 	if err := l.cause(); err != nil {
 		return err

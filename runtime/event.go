@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// maxDepth bounds a chain of calls from object to object, as workerd bounds the
-// nesting of critical sections.
+// maxDepth bounds a chain of calls from object to object, as workerd bounds the nesting of
+// critical sections.
 const maxDepth = 64
 
 type eventKind uint8
@@ -25,9 +25,9 @@ const (
 	kindConstruct            // the constructor
 )
 
-// event is one thing delivered to an object. One allocation: it is also its
-// turn's home, its context and its output. It is not used again: code that was left
-// behind may still have its context.
+// event is a unit of work delivered to an object. It contains its turn, its context and its
+// output in one allocation. It is not reused: a goroutine that outlives its handler may
+// still have the context.
 type event struct {
 	turn turn
 
@@ -38,70 +38,70 @@ type event struct {
 	size      int    // bytes of its encoded payload
 	parent    *event // the event that called, for the chain
 	handler   Handler
-	only      *life // kindBackground: the life that it belongs to
+	only      *life // kindBackground: the incarnation that it belongs to
 	*delivery       // kindAlarm
 
 	obj *object // set when it is enqueued
 
-	// Set when it starts, by the granting side before the runner sees it.
+	// Set when it starts, by the goroutine that grants the turn, before the runner reads it.
 	life *life
 	seq  uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
-	err  error // of the handler, or why its last segment was refused
-	last *turn // with which it ends, once its code has: its own, or one in its place
+	err  error // of the handler, or the reason why its last segment was refused
+	last *turn // the turn that it ends with, set after its code: its own, or a replacement
 
-	// points counts the visits to each place; nil unless the policy asks.
+	// points counts the visits to each place; nil if the policy has no At.
 	points *visits
 
 	// Guarded by obj.mu.
-	prompt     bool // its answer may be expected at once; read by who has enqueued it
-	left       bool // its caller has gone before it started, or it was refused late
+	prompt     bool // the answer is likely to follow soon; read by the enqueuing goroutine
+	left       bool // its caller gave up before it started, or it was refused late
 	dropAlarm  bool // Abort asked for the alarm to be dropped
-	isZombie   bool // counted as running in an ended life
+	isZombie   bool // counted as running in an ended incarnation
 	prev, succ *event
 	queued     time.Duration
 	begun      time.Duration
 
-	sent     atomic.Pointer[object] // in whose queue it was put
-	handed   atomic.Bool            // its last segment was handed over: the output answers
+	sent     atomic.Pointer[object] // the object that has or had it in its queue
+	handed   atomic.Bool            // its last segment was committed: the output answers
 	answered atomic.Bool
-	done     chan error // capacity 1; nil for events nobody waits for
+	done     chan error // capacity 1; nil for events without a caller
 }
 
-// delivery is what an event has that delivers an alarm.
+// delivery is the part of an event that delivers an alarm.
 type delivery struct {
 	// Fixed when it is made.
 	alarm  objectstore.Alarm
 	from   time.Time // when the delivery was due
 	charge bool      // see alarm.Delivery
 
-	// Owned by the runner between lives, and then by that of the life.
-	compared bool             // with the slot, before the constructor
-	slot     objectstore.Slot // with which it was compared, as charged
-	charged  bool             // durably, between lives
-	moved    bool             // the constructor left the slot with another generation,
-	movedTo  uint64           // this one (zero: none), and does not overtake its own delivery by it
+	// Owned by the runner between incarnations, and then by that of the incarnation.
+	compared bool             // slot is read, before the constructor
+	slot     objectstore.Slot // the slot that the delivery was compared with, as charged
+	charged  bool             // durably, between incarnations
+	moved    bool             // the constructor has run, and left the slot with the generation
+	movedTo  uint64           // (zero: no alarm): the delivery is for this generation, too
 
 	// Owned by the event's own goroutine.
-	waited bool      // the scheduler knows that it has given the turn up
+	waited bool      // the scheduler knows that the event has given up the turn
 	run    *alarmRun // if the handler ran
 
-	// running is the charge of the run whose handler is running. Written before the
-	// handler begins; read by who holds the turn.
+	// running is the charge of the run in progress. It is written before the handler
+	// begins, and read by the holder of the turn.
 	running objectstore.Charge
 
-	ended atomic.Bool // the delivery's end is taken care of
+	ended atomic.Bool // the end of the delivery is reported, or will be
 }
 
-// answer tells the caller, once.
+// answer answers the caller, once.
 func (ev *event) answer(err error) {
 	if ev.answered.CompareAndSwap(false, true) && ev.done != nil {
 		ev.done <- err
 	}
 }
 
-// Release lets the result leave. The event is the output of its own last segment.
+// Release answers the caller. The event is the output of its own last segment.
 func (ev *event) Release(err error) {
 	if ev.kind == kindAlarm {
 		ev.endDelivery(err != nil)
@@ -114,7 +114,8 @@ func (ev *event) Release(err error) {
 	ev.answer(ev.failure(ev.err, RanYes))
 }
 
-// lost is err, with which a result of this event must not leave, with the reason.
+// lost returns why a result of this event must not leave: the end of the incarnation, the
+// failure of the store, or else err.
 func (ev *event) lost(err error) error {
 	if cause := ev.life.cause(); cause != nil {
 		return cause
@@ -125,11 +126,11 @@ func (ev *event) lost(err error) error {
 	return err
 }
 
-// wait returns the event's answer, or leaves it behind when ctx ends. If it came, its
-// channel is empty, and stays so.
+// wait returns the event's answer, or abandons the event when ctx ends. If the answer came,
+// the event's channel is empty and may be reused.
 func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
 	select {
-	case err := <-ev.done: // which is less to do than to wait for two things
+	case err := <-ev.done: // receiving from one channel is cheaper than the select below
 		return err, true
 	default:
 	}
@@ -141,12 +142,12 @@ func (ev *event) wait(ctx context.Context, id ID) (err error, came bool) {
 	}
 }
 
-// abandon is what a caller gets whose ctx ended before the answer came. The call
-// may still wait behind the caller's own gate: enqueue notes the object before it
-// looks whether the call was answered, so one of the two sees the other.
+// abandon returns the error for the caller after its ctx ended without an answer. The call
+// may still wait at the caller's own gate: enqueue stores the object before it checks
+// whether the call was answered, so one of the two sees the other.
 func (ev *event) abandon(ctx context.Context, id ID) error {
 	if !ev.answered.CompareAndSwap(false, true) {
-		return <-ev.done // it came at the last moment
+		return <-ev.done // the answer came at the last moment
 	}
 	e := &Error{Op: ev.op, ID: id, Err: context.Cause(ctx)}
 	if o := ev.sent.Load(); o == nil || !o.leave(ev) {
@@ -155,8 +156,8 @@ func (ev *event) abandon(ctx context.Context, id ID) error {
 	return e
 }
 
-// run runs the event of a granted turn in its life, on this goroutine, and
-// returns the next turn for this goroutine to run.
+// run runs the event of a granted turn in its incarnation, on this goroutine, and returns
+// the next turn for this goroutine to run.
 func (o *object) run(t *turn) (next *turn) {
 	ev := t.ev
 	returned := false
@@ -186,14 +187,14 @@ func (o *object) run(t *turn) (next *turn) {
 	return next
 }
 
-// crashed is for code that panicked, or exited its goroutine, with the turn held:
-// the segment never happened, and the life ends.
+// crashed drops the segment of code that panicked, or exited its goroutine, with the turn
+// held, and ends the incarnation.
 func (o *object) crashed(ev *event, p *PanicError) {
 	drop(ev.life.segment, ErrFenced)
 	o.fence(ev.life, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }
 
-// handle runs the handler and hands its last segment over.
+// handle runs the handler and commits its last segment.
 func (o *object) handle(ev *event) {
 	l := ev.life
 	if ev.kind == kindAlarm {
@@ -219,9 +220,8 @@ func (ev *event) end() *turn {
 	return ev.last
 }
 
-// finish ends an event: the turn is over, and goes to the next in order, which is
-// returned if it needs a goroutine. If the Listener ends this goroutine, the next event
-// gets another.
+// finish ends an event. It passes the turn to the next in order, and returns that turn if
+// it needs a goroutine. If the Listener ends this goroutine, the next event gets another.
 func (o *object) finish(ev *event) (next *turn) {
 	heard := false
 	defer func() {
@@ -234,7 +234,7 @@ func (o *object) finish(ev *event) (next *turn) {
 	return nil
 }
 
-// pass ends the turn of an event, and passes it on.
+// pass ends the turn of an event, and passes it to the next in order.
 func (o *object) pass(ev *event) (next *turn) {
 	o.mu.Lock()
 	l := ev.life
@@ -261,7 +261,7 @@ func (o *object) pass(ev *event) (next *turn) {
 	return next
 }
 
-// startNextLocked passes the lane on, and starts whoever is next if that is an event.
+// startNextLocked passes the turn to the next in order. If that is a new event, it starts it.
 func (o *object) startNextLocked(l *life, from *lane) *turn {
 	invariants.Held(&o.mu)
 	t := from.passLocked()
@@ -271,7 +271,7 @@ func (o *object) startNextLocked(l *life, from *lane) *turn {
 	return o.startLocked(l, t, o.host().now())
 }
 
-// startLocked makes a granted fresh turn the life's running event, if there is one.
+// startLocked makes a granted new turn the running event of the life, if there is one.
 func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
 	invariants.Held(&o.mu)
 	if t == nil {
@@ -316,14 +316,14 @@ func (l *life) unlinkLocked(ev *event) {
 	l.unwoundLocked()
 }
 
-// unwoundLocked lets go of the instance of a life that has ended when none of its code
-// runs any more: the life itself may be kept, by the table entry that it lies in.
+// unwoundLocked drops the instance of an ended incarnation when none of its code runs any
+// more. The table entry may keep the life itself: see object.first.
 func (l *life) unwoundLocked() {
 	if l.dead.Load() && l.started == nil {
 		l.instance = nil
 	}
 }
 
-// errGone says that an object left the table before an event could enter its
-// queue: look it up again.
+// errGone means that an object left the table before an event could enter its queue: look
+// it up again.
 var errGone = errors.New("object has left memory")

@@ -10,16 +10,16 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Exclusive keeps every other event out while fn runs, inside fn's Awaits too;
-// only an Enter of this event gets in. It nests. It is blockConcurrencyWhile of
-// workerd (api/actor-state.c++), with one difference: an error of fn is only
-// returned and does not end the incarnation. Longer than Limits.Exclusive (30 s),
-// and the incarnation is fenced.
+// Exclusive keeps every other event out while fn runs, inside fn's Awaits too; only an
+// Enter of this event gets in. It nests. It corresponds to blockConcurrencyWhile of workerd
+// (api/actor-state.c++), with one difference: Exclusive returns an error of fn, and does
+// not end the incarnation for it. After Limits.Exclusive (30 s) the host fences the
+// incarnation.
 //
-// A call from the section that leads back into it gets ErrDeadlock. Two chains of calls
-// are not found: if two objects, each in a section that another caller has begun, call
-// each other, both wait until the first section's limit ends its incarnation. A
-// constructor is such a section, too.
+// A call from the section that leads back into it gets ErrDeadlock. A deadlock between two
+// chains of calls is not detected: if two objects, each in a section that another caller
+// has begun, call each other, both wait until the limit of the first section ends its
+// incarnation. A constructor is such a section, too.
 //
 // Errors: fn's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func Exclusive(ctx context.Context, fn func(context.Context) error) error {
@@ -48,8 +48,8 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// excludeLocked opens an exclusive section for the event of t, which holds the turn:
-// from now on its Awaits pass the turn on only to turns of its own.
+// excludeLocked opens an exclusive section for the event of t, which holds the turn: until
+// the section ends, its Awaits pass the turn only to other turns of the same event.
 func (l *life) excludeLocked(t *turn) {
 	invariants.Held(&l.obj.mu)
 	l.exclusive, l.opener, t.opened = t.ev, t, true
@@ -68,9 +68,9 @@ func (l *life) closeExclusive(t *turn) {
 }
 
 // includeLocked closes the exclusive section that t has opened, unless it is closed
-// already. Whoever holds the turn inside goes on with the life's lane. That is nobody
-// if t is away, in an Await that the section's code left behind: then the next in
-// order has the turn, and is returned if it needs a goroutine.
+// already. The holder of the turn inside keeps the turn of the incarnation. There is no
+// holder if t is away, in an Await that outlived the section's code: then the next in order
+// gets the turn, and includeLocked returns it if it needs a goroutine.
 func (l *life) includeLocked(t *turn) (next *turn) {
 	invariants.Held(&l.obj.mu)
 	if l.underway == nil || l.opener != t {
@@ -88,7 +88,7 @@ func (l *life) includeLocked(t *turn) (next *turn) {
 	return nil
 }
 
-// errRolledBack is what the outputs of a transaction get that did not happen.
+// errRolledBack is the error for the outputs of a transaction that was rolled back.
 var errRolledBack = errors.New("dohost: transaction rolled back")
 
 // transaction is a Transaction that is open on a turn.
@@ -97,15 +97,15 @@ type transaction struct {
 	save  objectstore.Savepoint
 }
 
-// transactionKey is the context key under which a transaction is found.
+// transactionKey is the context key of a transaction.
 type transactionKey struct{}
 
-// Transaction runs fn and, if fn returns an error or panics, takes back all that
-// it did: writes, the alarm, and effects. It nests, with the context that fn is given.
-// Nothing that would give up the turn is possible inside (ErrInTransaction).
+// Transaction runs fn. If fn returns an error or panics, Transaction rolls back everything
+// that fn did: its writes, its change of the alarm, and its effects. It nests, with the
+// context that fn gets. Operations that would give up the turn fail (ErrInTransaction).
 //
-// Errors: fn's, ErrNoTurn, ErrTurnBusy (also while another transaction is open that
-// ctx is not of), ErrFenced.
+// Errors: fn's, ErrNoTurn, ErrTurnBusy (also while another transaction is open that ctx
+// does not belong to), ErrFenced.
 func Transaction(ctx context.Context, fn func(context.Context) error) (err error) {
 	t := turnOf(ctx)
 	if t == nil {
@@ -128,12 +128,12 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		defer t.done()
 		inner, open := t.innermost(tx)
 		switch {
-		case !open: // what it was in has returned, and with that took it back
+		case !open: // the enclosing code has returned and rolled this back
 			err = cmp.Or(t.heldErr(), error(ErrTurnBusy))
 			return
 		case !kept:
 			rollBack(seg, tx.save)
-		case inner != nil: // left behind
+		case inner != nil: // an inner one is still open
 			rollBack(seg, inner.save)
 		}
 		seg.End(tx.save)
@@ -150,7 +150,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	return nil
 }
 
-// innermost says whether tx is open, and which open one is right inside it.
+// innermost reports whether tx is open, and returns the open transaction directly inside it.
 func (t *turn) innermost(tx *transaction) (inner *transaction, open bool) {
 	for at := t.tx; at != nil; inner, at = at, at.outer {
 		if at == tx {

@@ -52,8 +52,8 @@ func TestExclusiveKeepsOthersOutAndAdmitsItsOwnEnter(t *testing.T) {
 	})
 }
 
-// A goroutine that an Exclusive section left behind in an Enter gets the turn after
-// the section like everybody else, and nobody is forgotten in it.
+// A goroutine of an Exclusive section, in an Enter that outlives the section, gets the turn
+// after the section in queue order, and no event is lost in the section's queue.
 func TestEnterThatOutlivesItsExclusiveSection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
@@ -142,7 +142,7 @@ func TestDeadlockIsToldAtOnce(t *testing.T) {
 		if _, err := add(t.Context(), h, "born calling", 1); err != nil {
 			t.Error(err)
 		}
-		// A call to itself is no deadlock outside of such a section, and in one it is.
+		// A call to itself is no deadlock outside of such a section, but it is one inside.
 		err = do(t.Context(), h, "a", "self", func(ctx context.Context, _ *counter) error {
 			self := func(ctx context.Context) error {
 				return do(ctx, h, "a", "itself", func(context.Context, *counter) error { return nil })
@@ -155,7 +155,7 @@ func TestDeadlockIsToldAtOnce(t *testing.T) {
 		if !errors.Is(err, ErrDeadlock) {
 			t.Errorf("a call to itself: %v", err)
 		}
-		// What somebody else calls waits for the section to end.
+		// A call of another client waits for the section to end.
 		hold := goDo(t.Context(), h, "a", "hold", func(ctx context.Context, _ *counter) error {
 			return Exclusive(ctx, func(ctx context.Context) error { return Sleep(ctx, 0) })
 		})
@@ -193,7 +193,7 @@ func TestExclusiveHasThirtySeconds(t *testing.T) {
 			return Exclusive(ctx, func(ctx context.Context) error { return Sleep(ctx, time.Hour) })
 		})
 		synctest.Wait()
-		_, err := add(t.Context(), h, "a", 1) // waits for the section, and moves to the next life
+		_, err := add(t.Context(), h, "a", 1) // waits for the section, and moves to the next incarnation
 		if d := time.Since(start); err != nil || d < 30*time.Second || d > 32*time.Second {
 			t.Errorf("%v after %v", err, d)
 		}
@@ -246,7 +246,7 @@ func TestFailingConstructorBacksOff(t *testing.T) {
 		if !slices.Equal(births, want) {
 			t.Errorf("constructors at %v", births)
 		}
-		// A success forgets the failures.
+		// A success resets the failures.
 		synctest.Wait()
 		h.Evict(id("a"), StyleFence)
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
@@ -255,7 +255,7 @@ func TestFailingConstructorBacksOff(t *testing.T) {
 	})
 }
 
-// A fence during the constructor ends that life; the events go on to the next.
+// A fence during the constructor ends that incarnation; the next one gets the events.
 func TestFenceDuringAConstructor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var births atomic.Int32
@@ -286,7 +286,7 @@ func TestFenceDuringAConstructor(t *testing.T) {
 	})
 }
 
-// TestBackOffOutlastsASlowCaller has a call every two seconds.
+// TestBackOffOutlastsASlowCaller calls every two seconds.
 func TestBackOffOutlastsASlowCaller(t *testing.T) {
 	errNo := errors.New("no")
 	for name, fail := range map[string]func(context.Context, *State) error{

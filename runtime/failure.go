@@ -7,49 +7,49 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// These errors say that the object did not run. The call may be repeated.
+// These errors mean that the object did not run. The call may be repeated.
 var (
-	// ErrOverloaded says that the object's queue is full by count, by bytes or by age.
+	// ErrOverloaded: the object's queue is full by count, by bytes or by age.
 	ErrOverloaded = errors.New("dohost: object overloaded")
-	// ErrClosed says that the host takes no more calls.
+	// ErrClosed: the host accepts no more calls.
 	ErrClosed = errors.New("dohost: host closed")
-	// ErrDeadlock says that the call leads back into an Exclusive section, or a
-	// constructor, that waits for it.
+	// ErrDeadlock: the call leads back into an Exclusive section, or a constructor, that
+	// waits for it.
 	ErrDeadlock = errors.New("dohost: call leads back into an exclusive section that waits for it")
-	// ErrConstructor says that the object's constructor failed, now or a moment ago.
+	// ErrConstructor: the object's constructor failed, now or a moment ago.
 	ErrConstructor = errors.New("dohost: constructor failed")
-	// ErrHalfImported says that an import of the object was cut off and could not be
-	// taken back. Importing it again puts that right.
+	// ErrHalfImported: an import of the object was interrupted and could not be undone.
+	// Importing the object again repairs it.
 	ErrHalfImported = errors.New("dohost: object is half imported")
-	// ErrNoClass says that no class of that name is bound.
+	// ErrNoClass: no class of that name is bound.
 	ErrNoClass = errors.New("dohost: no such class")
-	// ErrNoMethod says that the class exposes no method of that name.
+	// ErrNoMethod: the class exposes no method of that name.
 	ErrNoMethod = errors.New("dohost: no such method")
 )
 
-// ErrFenced says that the incarnation has ended. Whether a call that gets it
-// took effect is unknown; a write that gets it did not.
+// ErrFenced means that the incarnation has ended. A call that fails with it may or may not
+// have taken effect; a write that fails with it did not.
 var ErrFenced = objectstore.ErrFenced
 
-// These errors say that the runtime was used in a way it cannot serve.
+// These errors mean that the caller misused the runtime.
 var (
-	// ErrNoTurn says that the context does not hold the turn of this incarnation.
+	// ErrNoTurn: the context does not hold the turn of this incarnation.
 	ErrNoTurn = errors.New("dohost: context does not hold the object's turn")
-	// ErrTurnBusy says that two goroutines used one turn at the same moment.
+	// ErrTurnBusy: two goroutines used one turn at the same time.
 	ErrTurnBusy = errors.New("dohost: turn is in use by another goroutine")
-	// ErrInTransaction says that the operation would give up the turn, or make
-	// half of a transaction durable.
+	// ErrInTransaction: the operation would give up the turn, or make half of a transaction
+	// durable.
 	ErrInTransaction = errors.New("dohost: not possible inside a transaction")
-	// ErrTurnOver says that an iterator was used after its turn was given up.
+	// ErrTurnOver: an iterator was used after its turn was given up.
 	ErrTurnOver = errors.New("dohost: iterator outlived its turn")
-	// ErrNoAlarmHandler says that the class has no alarm handler.
+	// ErrNoAlarmHandler: the class has no alarm handler.
 	ErrNoAlarmHandler = errors.New("dohost: class has no alarm handler")
 )
 
-// Ran says whether a failed call's handler ran.
+// Ran tells whether a failed call's handler ran.
 type Ran uint8
 
-// The three answers to "did it run".
+// The values of Ran.
 const (
 	RanUnknown Ran = iota
 	RanNo
@@ -67,20 +67,20 @@ func (r Ran) String() string {
 	return "unknown"
 }
 
-// Error says which operation on which object failed, and what a caller may do
-// about it. The four facts are those of a Durable Object's exception in workerd
-// (jsg/util.c++): Remote, Retryable, Overloaded, Reset.
+// Error is a failed operation on an object, and tells the caller how to react. The four
+// facts are those of a Durable Object's exception in workerd (jsg/util.c++): Remote,
+// Retryable, Overloaded, Reset.
 type Error struct {
 	Op  string
 	ID  ID
 	Err error
-	// Ran says whether the handler ran.
+	// Ran tells whether the handler ran.
 	Ran Ran
 	// Remote is set when the object's own code returned Err.
 	Remote bool
 	// Retryable is set when the call did not run and may be repeated.
 	Retryable bool
-	// Overloaded is set when the object or host has too much to do: do not retry at once.
+	// Overloaded is set when the object or the host has too much to do: retry later.
 	Overloaded bool
 	// Reset is set when the incarnation ended.
 	Reset bool
@@ -94,17 +94,17 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Fenced is why an incarnation ended. It is the cause of the contexts of that
-// life, and errors.Is(f, ErrFenced) holds.
+// Fenced is the reason why an incarnation ended. It is the cause of the contexts of that
+// incarnation, and errors.Is(f, ErrFenced) holds.
 type Fenced struct {
 	// Reason is one of the Reason constants.
 	Reason Reason
-	// Place is the point at which chaos struck, or empty.
+	// Place names the point where chaos ended the incarnation, or is empty.
 	Place string
-	// Err is what led to it, or nil.
+	// Err is the underlying error, or nil.
 	Err error
 
-	by *event // whose fault it was; nil if nobody's
+	by *event // the event at fault, or nil
 }
 
 // Reason is a word for why an incarnation ended.
@@ -137,13 +137,13 @@ func (f *Fenced) Error() string {
 		return what + string(f.Reason) + " at " + f.Place
 	case f.Err == nil:
 		return what + string(f.Reason)
-	case f.Reason == ReasonPanic || f.Reason == ReasonStore: // the cause says so
+	case f.Reason == ReasonPanic || f.Reason == ReasonStore: // the cause names the reason
 		return what + fmt.Sprint(f.Err)
 	}
 	return what + string(f.Reason) + ": " + fmt.Sprint(f.Err)
 }
 
-// cause is what led to the end: the error of the object's code if there is one.
+// cause returns the underlying error, which may be of the object's code, or f itself.
 func (f *Fenced) cause() error {
 	if f.Err != nil {
 		return f.Err
@@ -159,10 +159,10 @@ func (f *Fenced) Unwrap() []error {
 	return []error{ErrFenced, f.Err}
 }
 
-// PanicError is the cause of a life that ended by a panic, or by a handler that
+// PanicError is the cause of an incarnation that ended by a panic, or by a handler that
 // exited its goroutine.
 type PanicError struct {
-	// Value is what was passed to panic; nil for a handler that called runtime.Goexit.
+	// Value is the argument of panic; nil for a handler that called runtime.Goexit.
 	Value any
 	// Stack is the stack of the goroutine that panicked.
 	Stack []byte
@@ -176,8 +176,8 @@ func (p *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v", p.Value)
 }
 
-// errForeignTime is for a test that mixes real time with that of a synctest bubble, or
-// two bubbles: to wait for one from the other ends the process.
+// errForeignTime is for a test that mixes real time with the time of a synctest bubble, or
+// two bubbles: waiting across bubbles would end the process.
 var errForeignTime = errors.New("dohost: the host was opened outside of this synctest bubble: open it inside")
 
 func isName(err error) bool {
@@ -185,7 +185,7 @@ func isName(err error) bool {
 	return ok
 }
 
-// failure is err as the caller of ev gets it. A nil err stays nil.
+// failure returns err as the caller of ev gets it. A nil err stays nil.
 func (ev *event) failure(err error, ran Ran) error {
 	if err == nil {
 		return nil
@@ -196,8 +196,8 @@ func (ev *event) failure(err error, ran Ran) error {
 // refusal is the error of a call that never entered a queue.
 func refusal(id ID, op string, err error) error { return failure(id, op, err, RanNo) }
 
-// failure describes err. It calls no method of an error of the object's code, which is the cause
-// of a Fenced or of a constructorError: the committer may be the caller, or a lock be held.
+// failure returns the *Error for err. It calls no method of an error of the object's code (the cause
+// of a Fenced or of a constructorError): the caller may be the committer, or hold a lock.
 func failure(id ID, op string, err error, ran Ran) error {
 	e := &Error{Op: op, ID: id, Err: err, Ran: ran}
 	if ran == RanYes {

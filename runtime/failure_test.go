@@ -17,8 +17,8 @@ import (
 
 var errDisk = errors.New("disk on fire")
 
-// remains are what a host can find of fs: after a power cut, with or without what
-// was not synced, and after the end of the process.
+// remains are the possible states of fs for the next host: after a power cut, with or
+// without unsynced writes, and after the end of the process.
 func remains(fs *objectstore.FS) map[string]*objectstore.FS {
 	return map[string]*objectstore.FS{
 		"a power cut": fs.Crash(0, 1), "a torn write": fs.Crash(50, 1), "a lucky power cut": fs.Crash(100, 1),
@@ -133,8 +133,8 @@ func TestAFailedSyncAcknowledgesNothingAndEndsEveryLife(t *testing.T) {
 	})
 }
 
-// outstanding makes calls that are cut off at every stage by a sync that is held,
-// on a, b and an object that is suspended. Only the first is in the record in flight.
+// outstanding starts calls that a held sync stops at every stage, on a, b and an object
+// that is suspended. Only the first is in the record in flight.
 func outstanding(t *testing.T, h *Host) (calls map[string]*later, frames *[]error) {
 	calls, frames = map[string]*later{}, new([]error)
 	start := func(name, what string, fn func(context.Context, *counter) error) {
@@ -175,9 +175,8 @@ func outstanding(t *testing.T, h *Host) (calls map[string]*later, frames *[]erro
 	return calls, frames
 }
 
-// Whichever sync fails, and although the disk is well again after it, the stored
-// counts are those acknowledged, plus some of those whose callers were told that
-// nobody knows.
+// For every failing sync, and although the disk works again after it, the stored counts are
+// those acknowledged, plus some of the calls that failed with an unknown outcome.
 func TestWhicheverSyncFails(t *testing.T) {
 	for k := range int64(30) {
 		synctest.Test(t, func(t *testing.T) {
@@ -256,7 +255,7 @@ func TestAFullDiskRefusesWritesAndEndsNoLife(t *testing.T) {
 		born := epoch
 		fs.SetFree(999)
 		time.Sleep(2 * time.Second)
-		for _, name := range []string{"other", "a", "new"} { // the first looks at the disk
+		for _, name := range []string{"other", "a", "new"} { // the first detects the failed disk
 			_, err := add(t.Context(), h, name, 1)
 			if !errors.Is(err, objectstore.ErrNoSpace) || errors.Is(err, ErrFenced) || ran(t, err) != RanYes {
 				t.Errorf("a write to %s: %v", name, err)
@@ -286,8 +285,8 @@ func TestAFullDiskRefusesWritesAndEndsNoLife(t *testing.T) {
 	})
 }
 
-// TestAStalledDiskFencesThoseWhoWait has a sync take five minutes. What was handed over
-// is history, and its caller waits for it; code that waits is told after 30 s.
+// TestAStalledDiskFencesThoseWhoWait makes a sync take five minutes. The committed segment
+// is history, and its caller waits for it; code that waits fails after 30 s.
 func TestAStalledDiskFencesThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -326,7 +325,7 @@ func TestAStalledDiskFencesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// slowOutput is an output whose release takes 3 s.
+// slowOutput is an output that takes 3 s to release.
 type slowOutput struct{}
 
 func (slowOutput) Release(error) { time.Sleep(3 * time.Second) }

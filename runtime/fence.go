@@ -2,25 +2,25 @@ package runtime
 
 import "github.com/dohost/dohost/internal/invariants"
 
-// Go cannot kill a goroutine, nor prove that one has stopped. So it is not the
-// goroutine that ends but its rights: under the object's lock the life is marked
-// dead and the range loses its owner, and from then on every door that was
-// handed to the object's code refuses. The code itself unwinds when it likes, one
-// event at a time under the dead life's own turn, while the next life runs.
+// Go cannot kill a goroutine, nor prove that one has stopped. So a fence ends not the
+// goroutines of an incarnation but their rights: under the object's lock the incarnation is
+// marked dead and the range loses its owner, and from then on every method of State
+// refuses. The code itself unwinds in its own time, one event at a time under the turn of
+// the dead incarnation, while the next incarnation runs.
 
-// Style is the way in which an incarnation ends.
+// Style selects how much of its work an ending incarnation loses.
 type Style uint8
 
-// The styles. StyleNone ends nothing.
+// The styles. StyleNone does not end the incarnation.
 const (
 	StyleNone    Style = iota
-	StyleFence         // what was handed over stays, and leaves when durable
-	StyleRestart       // as a restart of the platform: the same, by another name in the account
-	StyleCrash         // what was handed over and is in no record yet is lost too
+	StyleFence         // the committed writes stay, and the outputs leave when they are durable
+	StyleRestart       // as StyleFence, but reported as a restart of the platform
+	StyleCrash         // loses also the committed writes that are in no record yet
 )
 
-// fence ends the life l, if it has not ended, and gets the next one going if
-// there is work for it. It is called without locks, by any goroutine.
+// fence ends the incarnation l, if it has not ended, and starts the next one if there is
+// work for it. Any goroutine may call it, without locks.
 func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	o.mu.Lock()
 	if l == nil || l.dead.Load() {
@@ -34,7 +34,7 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	if style == StyleCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
-	o.host().ended(o, l, why, style) // heard before its consequences
+	o.host().ended(o, l, why, style) // the Listener hears of the end before its consequences
 	l.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)
@@ -46,9 +46,9 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 	return true
 }
 
-// buryLocked takes the life's rights and moves its queued events to the next
-// life, ahead of what arrives later. The object counts as waking until the
-// caller has finished, so that no life begins before a crash has dropped its part.
+// buryLocked ends the rights of the incarnation and moves its queued events to the next
+// one, ahead of later events. The object counts as waking until the caller has finished, so
+// that no incarnation begins before a crash has dropped its writes.
 func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
 	l.why = why
@@ -73,8 +73,8 @@ func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
 	}
 }
 
-// unfinishedLocked lists the events of the life that have started and not ended.
-// From now on they count for nothing: the object, and Close, go on without them.
+// unfinishedLocked lists the events of the incarnation that have started and not ended. It
+// uncounts them: neither the object nor Close waits for them any more.
 func (l *life) unfinishedLocked() []*event {
 	invariants.Held(&l.obj.mu)
 	o := l.obj
@@ -95,9 +95,9 @@ func (l *life) unfinishedLocked() []*event {
 	return evs
 }
 
-// fenced tells whoever waits for an unfinished event of an ended life. An event
-// whose last segment was handed over is not told here: its result is history,
-// and leaves when durable.
+// fenced answers the caller of an unfinished event of an ended incarnation. An event that
+// has committed its last segment is not answered here: its result is history, and leaves
+// when durable.
 func (o *object) fenced(ev *event, why *Fenced) {
 	if ev.kind == kindConstruct || ev.handed.Load() {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// later is the outcome of a call that was started and not waited for.
+// later is the outcome of a call in the background.
 type later struct {
 	done chan struct{}
 	err  error
@@ -31,7 +31,7 @@ func goDo(ctx context.Context, h *Host, name, op string, fn func(context.Context
 	return l
 }
 
-// ended says whether the call has come back, once nothing moves any more.
+// ended reports whether the call has returned, after synctest.Wait.
 func (l *later) ended() bool {
 	synctest.Wait()
 	select {
@@ -42,7 +42,7 @@ func (l *later) ended() bool {
 	}
 }
 
-// ran is what an *Error says about whether the handler ran.
+// ran returns the Ran of an *Error.
 func ran(t *testing.T, err error) Ran {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
@@ -95,8 +95,8 @@ func TestQueuedEventsMoveToTheNextLifeAheadOfNewerOnes(t *testing.T) {
 	})
 }
 
-// What was handed over before a fence is history: results, errors and frames
-// leave once it is durable. Calls, fns and tasks no longer start.
+// Segments committed before a fence are history: results, errors and frames leave once they
+// are durable. Calls, fns and tasks no longer start.
 func TestWhatWasHandedOverBeforeAFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -153,8 +153,8 @@ func TestWhatWasHandedOverBeforeAFence(t *testing.T) {
 	})
 }
 
-// The fence comes when the record has landed, before the committer lets go what
-// waited for it, so that the objects' own goroutines have no time to notice.
+// The fence comes when the record is durable, before the committer releases its outputs, so
+// that the objects' own goroutines have no time to notice.
 func TestFenceBetweenTheSyncAndTheRelease(t *testing.T) {
 	for what, start := range map[string]func(ctx context.Context, h *Host, s *State, mark func(context.Context) error) error{
 		"fn": func(ctx context.Context, _ *Host, _ *State, mark func(context.Context) error) error {
@@ -200,8 +200,8 @@ func TestFenceBetweenTheSyncAndTheRelease(t *testing.T) {
 	}
 }
 
-// A crash loses what is in no record yet, and tells the callers; what is in
-// flight lands.
+// A crash loses segments that are in no record yet, and their callers get errors; a record
+// in flight becomes durable.
 func TestCrashStyleLosesTheUnsyncedAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -300,7 +300,7 @@ func TestPanicAndGoexitFenceTheIncarnationOnly(t *testing.T) {
 					synctest.Wait()
 					bad := goDo(t.Context(), h, "a", "bad", handler)
 					synctest.Wait()
-					// Queued behind it, for the next life.
+					// Queued after it, for the next incarnation.
 					next := goDo(t.Context(), h, "a", "next", func(ctx context.Context, c *counter) error {
 						if n, err := c.get(ctx, "n"); err != nil || n != 1 {
 							return fmt.Errorf("n is %d, %w", n, err)
@@ -370,7 +370,7 @@ func TestTasksOfAnEndedLifeDoNotStartInTheNext(t *testing.T) {
 		gate := make(chan struct{})
 		goDo(t.Context(), h, "a", "starter", func(ctx context.Context, c *counter) error {
 			err := c.s.Go(ctx, "task", func(context.Context) error { started.Store(true); return nil })
-			err = errors.Join(err, Sync(ctx)) // now it is queued, behind this event
+			err = errors.Join(err, Sync(ctx)) // now it is queued, after this event
 			<-gate
 			return err
 		})
@@ -444,7 +444,7 @@ func TestACallerThatLeavesTakesAQueuedEventWithIt(t *testing.T) {
 		var started atomic.Bool
 		mark := func(context.Context, *counter) error { started.Store(true); return nil }
 		queued := goDo(ctx, h, "a", "queued", mark)
-		// And one behind its own caller's gate: it was never sent.
+		// And one that waits at its own caller's gate: it was never sent.
 		release := fs.HoldSyncs()
 		unsent := goDo(t.Context(), h, "b", "caller", func(bctx context.Context, c *counter) error {
 			if _, err := c.add(bctx, 1); err != nil {
@@ -475,8 +475,8 @@ func TestACallerThatLeavesTakesAQueuedEventWithIt(t *testing.T) {
 	})
 }
 
-// A goroutine that a handler leaves behind cannot write into what is being handed
-// over, nor into the next event's segment.
+// A goroutine that outlives its handler cannot write into the segment being committed, nor
+// into the next event's segment.
 func TestAGoroutineLeftBehindIsOutAtTheHandlersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

@@ -17,9 +17,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// callCost is what a call of an object at work allocates, one that passes every place an
-// event can pass without an alarm: it writes, in a transaction too, gives the turn up,
-// and lets two outputs leave, with nobody at the points.
+// callCost returns the allocations of a call that passes every place an event can pass
+// without an alarm: it writes, in a transaction too, gives the turn up, and emits two
+// outputs, without a policy at the points.
 func callCost(t *testing.T) float64 {
 	h := open(t, objectstore.NewMemFS(), Options{})
 	call := func() {
@@ -42,10 +42,10 @@ func callCost(t *testing.T) float64 {
 	return testing.AllocsPerRun(1000, call)
 }
 
-// TestAllocsOfACall prints what TestPointsCostNothingWhereNobodyAsks compares.
+// TestAllocsOfACall prints the number that TestPointsCostNothingWhereNobodyAsks compares.
 func TestAllocsOfACall(t *testing.T) { t.Logf("a call allocates %v times", callCost(t)) }
 
-// TestPointsCostNothingWhereNobodyAsks measures beside a build in which the points do
+// TestPointsCostNothingWhereNobodyAsks compares this build with one where the points do
 // nothing at all.
 func TestPointsCostNothingWhereNobodyAsks(t *testing.T) {
 	source, err := os.ReadFile("point.go")
@@ -80,7 +80,7 @@ func TestPointsCostNothingWhereNobodyAsks(t *testing.T) {
 	}
 	args := []string{"test", "-overlay", overlay, "-run", "^TestAllocsOfACall$", "-count=1", "-v"}
 	if invariants.Enabled {
-		args = append(args, "-race") // as this build is
+		args = append(args, "-race") // like this build
 	}
 	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
 	line := regexp.MustCompile(`a call allocates (\S+) times`)
@@ -97,7 +97,7 @@ func TestPointsCostNothingWhereNobodyAsks(t *testing.T) {
 	less, lerr := strconv.ParseFloat(string(other[1]), 64)
 	slack := 0.0
 	if invariants.Enabled {
-		slack = 1 // the race detector has pools drop what they are given, at random
+		slack = 1 // with the race detector, pools drop items at random
 	}
 	if werr != nil || lerr != nil || with > less+slack {
 		t.Errorf("a call allocates %v times with points, %v without", with, less)

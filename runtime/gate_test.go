@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// call starts a call of fn on the object a, for its outputs.
+// call1 starts a call of fn on the object a, for its outputs.
 func call1(ctx context.Context, h *Host, fn func(context.Context, *counter) error) (returned *atomic.Bool) {
 	returned = new(atomic.Bool)
 	go func() {
@@ -28,7 +28,7 @@ func call1(ctx context.Context, h *Host, fn func(context.Context, *counter) erro
 
 func TestNothingLeavesBeforeTheWritesItMayDependOn(t *testing.T) {
 	write := func(ctx context.Context, c *counter) error { return c.put(ctx, "n", 7) }
-	// Each starts something whose output must not be seen while the sync is held.
+	// Each starts something with an output that must not be seen while the sync is held.
 	outputs := map[string]func(ctx context.Context, h *Host, left *atomic.Bool){
 		"result": func(ctx context.Context, h *Host, left *atomic.Bool) {
 			go func() { _ = do(ctx, h, "a", "w", write); left.Store(true) }()
@@ -172,8 +172,8 @@ func TestNoWaitWritesHoldNothingBack(t *testing.T) {
 	})
 }
 
-// While a sync is held the object runs on; what it lets out comes in order, whether
-// an event wrote or not, and the calls that it makes arrive in order.
+// While a sync is held the object continues to run; its outputs leave in order, whether or
+// not an event wrote, and the calls that it makes arrive in order.
 func TestOutputsLeaveInTheOrderOfTheirEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -258,8 +258,8 @@ func TestAThousandCallsShareSyncs(t *testing.T) {
 	})
 }
 
-// TestManyObjectsShareSyncsOnOneCore has callers of different objects, of which only one
-// can run at a time: each would find the committer waiting for it.
+// TestManyObjectsShareSyncsOnOneCore has callers of different objects on one core, so only
+// one runs at a time: each would find the committer waiting for it.
 func TestManyObjectsShareSyncsOnOneCore(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	fs := objectstore.NewMemFS()
@@ -284,7 +284,7 @@ func TestManyObjectsShareSyncsOnOneCore(t *testing.T) {
 	}
 }
 
-// durable is the counter's value that a power cut would leave.
+// durable returns the counter's value after a power cut.
 func durable(t *testing.T, fs *objectstore.FS, name string) int {
 	t.Helper()
 	h, err := Open("data", Options{Store: objectstore.Options{FS: fs.Crash(0, 1)}}, []Class{{Name: "counter", New: newCounter}})

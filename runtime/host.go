@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// phases of a host.
+// The phases of a host.
 const (
 	phaseOpen    int32 = iota
 	phaseClosing       // outside calls are refused
@@ -38,14 +38,14 @@ type Host struct {
 	start     time.Time
 
 	phase    atomic.Int32
-	answers  sync.Pool // of empty channels by which answers come
+	answers  sync.Pool // of empty channels for answers
 	runners  runners
 	reports  reports
 	active   atomic.Int64  // events queued, running and suspended, and tasks to come
-	running  atomic.Int64  // runners that have something to do
-	calm     chan struct{} // capacity 1: one of the counters has come to zero
-	idle     *sync.Cond    // for those who wait until a turn is not in use; misuse only
-	lives    atomic.Int64  // objects with a life in memory
+	running  atomic.Int64  // runners that have a job
+	calm     chan struct{} // capacity 1: one of the counters has reached zero
+	idle     *sync.Cond    // waits until a turn is not in use; only after misuse
+	lives    atomic.Int64  // objects with an incarnation in memory
 	emitting atomic.Int64  // functions given to Emit that outputs wait for, and reports
 	sampled  atomic.Uint64 // shards looked at for victims, of all classes
 
@@ -58,8 +58,8 @@ type Host struct {
 	done    chan struct{} // closed when Close has finished
 }
 
-// Open opens the store in dir, which it creates if need be, and starts delivering
-// alarms. Errors: objectstore's, and one for a class that is bound twice.
+// Open opens the store in dir, which it creates if necessary, and starts delivering alarms.
+// Errors: objectstore's, and one for a class that is bound twice.
 func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*class{}, start: time.Now(),
@@ -112,10 +112,10 @@ func (h *Host) Runtime() *Host { return h }
 // Owner returns Options.Owner.
 func (h *Host) Owner() any { return h.opts.Owner }
 
-// Store returns the host's store, for looking.
+// Store returns the host's store, for inspection.
 func (h *Host) Store() *objectstore.Store { return h.store }
 
-// Evict ends the incarnation of id, if it has one, and says whether it had.
+// Evict ends the incarnation of id, and reports whether there was one.
 func (h *Host) Evict(id ID, style Style) bool {
 	o := h.lookup(id)
 	if o == nil {
@@ -127,7 +127,7 @@ func (h *Host) Evict(id ID, style Style) bool {
 	return o.fence(l, &Fenced{Reason: ReasonEvicted}, style)
 }
 
-// Err is why the store failed, or nil.
+// Err returns the reason why the store failed, or nil.
 func (h *Host) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,7 +137,7 @@ func (h *Host) Err() error {
 // Failed is closed when the store has failed: the host is closing itself then.
 func (h *Host) Failed() <-chan struct{} { return h.failed }
 
-// storeFailed is called once by a store that refuses everything from now on.
+// storeFailed is called once, by a store that refuses all operations from now on.
 func (h *Host) storeFailed(err error) {
 	h.mu.Lock()
 	h.err = err
@@ -149,7 +149,7 @@ func (h *Host) storeFailed(err error) {
 	_ = h.Close() // its error is Err
 }
 
-// takenBack ends an incarnation whose writes the store has dropped.
+// takenBack ends an incarnation after the store has dropped its writes.
 func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
 	o := h.lookup(id)
 	if o == nil {
@@ -163,9 +163,9 @@ func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
 	}
 }
 
-// Close refuses outside calls, lets what runs finish for Options.Grace while it
-// still serves calls from inside, fences the rest, and closes the store. Its error
-// names handlers that did not stop, and why the store failed.
+// Close refuses outside calls, lets running events finish for Options.Grace while the host
+// still serves calls from inside, fences the other incarnations, and closes the store. Its
+// error names handlers that did not stop, and the failure of the store.
 func (h *Host) Close() error {
 	if h.closing.CompareAndSwap(false, true) {
 		h.shutDown()
@@ -174,10 +174,10 @@ func (h *Host) Close() error {
 	return h.closed
 }
 
-// Abandon ends the host as the end of its process would, as near as that can come in a
-// process that lives on: nothing more leaves, but for outputs whose release has begun;
-// nothing more is written, but for a record in flight; and handlers find their
-// incarnation ended. For tests.
+// Abandon ends the host as the end of its process would, as far as a surviving process can
+// imitate that: nothing more leaves, except outputs with a release in progress; nothing
+// more is written, except a record in flight; and handlers find their incarnation ended.
+// For tests.
 func (h *Host) Abandon() {
 	h.phase.Store(phaseClosed)
 	if h.opts.Abandoned != nil {
@@ -202,7 +202,7 @@ func (h *Host) shutDown() {
 	h.finish()
 }
 
-// finish waits for what runs in a host whose lives have ended, and closes the store.
+// finish waits for the code of incarnations that have ended, and closes the store.
 func (h *Host) finish() {
 	defer close(h.done)
 	h.scheduler.Stop()
@@ -215,14 +215,14 @@ func (h *Host) finish() {
 	h.closed = errors.Join(h.stragglers(), err)
 }
 
-// drain waits until nothing is queued or running, for Grace at most.
+// drain waits until no event is queued or running, for Grace at most.
 func (h *Host) drain() {
 	if h.opts.Grace > 0 {
 		h.settled(&h.active, h.opts.Grace, h.failed)
 	}
 }
 
-// calmer counts down, and wakes Close at zero.
+// calmer decrements a counter, and wakes Close at zero.
 func (h *Host) calmer(n *atomic.Int64) {
 	if n.Add(-1) == 0 {
 		select {
@@ -232,7 +232,7 @@ func (h *Host) calmer(n *atomic.Int64) {
 	}
 }
 
-// settled waits until n is zero, for d at most.
+// settled waits until n is zero, for d at most, or until or is closed.
 func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
 	late := time.NewTimer(d)
 	defer late.Stop()
@@ -247,7 +247,7 @@ func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
 	}
 }
 
-// fenceAll ends every life and fails what is queued.
+// fenceAll ends every incarnation and fails the queued events.
 func (h *Host) fenceAll(why *Fenced) {
 	os := h.all()
 	if h.opts.Policy.At != nil { // in the same order each time
@@ -261,11 +261,11 @@ func (h *Host) fenceAll(why *Fenced) {
 	}
 }
 
-// unwindTime is how long Close, and outputs that wait for a function that was given to
-// Emit, wait for code of a life that has ended.
+// unwindTime is how long Close, and outputs that wait for a function given to Emit, wait
+// for code of an incarnation that has ended.
 const unwindTime = time.Second
 
-// stragglers names code of ended lives that still runs.
+// stragglers returns an error with the code of ended incarnations that still runs.
 func (h *Host) stragglers() error {
 	if left := h.Zombies(); len(left) > 0 {
 		return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
@@ -273,8 +273,8 @@ func (h *Host) stragglers() error {
 	return nil
 }
 
-// zombie is code that still runs in a life that has ended: an event, or a function that
-// was given to Emit.
+// zombie is code that still runs in an incarnation that has ended: an event, or a function
+// that was given to Emit.
 type zombie interface {
 	zombie() string // "class/name op"
 }

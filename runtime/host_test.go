@@ -15,10 +15,10 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// counter is the object most tests use.
+// counter is the object of most tests.
 type counter struct {
 	s     *State
-	calls int // in this life
+	calls int // of this incarnation
 }
 
 func newCounter(_ context.Context, s *State) (any, error) { return &counter{s: s}, nil }
@@ -76,7 +76,7 @@ func add(ctx context.Context, h *Host, name string, n int) (int, error) {
 		return err
 	})
 	if err != nil {
-		return 0, err // a handler whose caller was told so may still run
+		return 0, err // the handler may still run after this error
 	}
 	return total, nil
 }

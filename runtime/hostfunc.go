@@ -24,7 +24,7 @@ type hostFunc struct {
 }
 
 // call calls f and waits for it, for patience at most. While an earlier call has not
-// returned it does nothing.
+// returned, call does nothing.
 func (c *hostFunc) call(f func()) {
 	if c.hung.Load() > 0 {
 		return
@@ -47,7 +47,7 @@ func (c *hostFunc) call(f func()) {
 		}
 	case <-late.C:
 		c.hung.Add(1)
-		if !left.CompareAndSwap(false, true) { // f has ended in this moment
+		if !left.CompareAndSwap(false, true) { // f has just ended
 			c.hung.Add(-1)
 			return
 		}
@@ -70,7 +70,8 @@ func (h *Host) misbehaved(name string, why error, stack []byte) {
 	}
 }
 
-// guarded returns a Listener whose functions return whatever those of l do.
+// guarded returns a Listener that calls the functions of l, and survives their panics. It
+// waits at most patience for each of them, except for EventEnded and Service.
 func (h *Host) guarded(l Listener) *Listener {
 	g := Listener{
 		Waking:      apart2(h, "Waking", l.Waking),
@@ -86,7 +87,7 @@ func (h *Host) guarded(l Listener) *Listener {
 		Damaged:     apart(h, "Damaged", l.Damaged),
 		Failed:      apart(h, "Failed", l.Failed),
 	}
-	if l.EventEnded != nil { // of each event: on the event's goroutine, see object.finish
+	if l.EventEnded != nil { // called for each event, so on the event's goroutine: see object.finish
 		c := &hostFunc{host: h, name: "Listener.EventEnded"}
 		g.EventEnded = func(e Event) { c.inPlace(func() { l.EventEnded(e) }) }
 	}
@@ -113,7 +114,8 @@ func apart2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
 	return func(a A, b B) { c.call(func() { f(a, b) }) }
 }
 
-// guardPolicy replaces the functions of the Policy by ones that do not panic.
+// guardPolicy replaces At by a function that does not panic and, unless the Policy is
+// trusted, Shed and Idle by functions that do not panic and return within patience.
 func (h *Host) guardPolicy(p *Policy) {
 	if f := p.At; f != nil {
 		c := &hostFunc{host: h, name: "Policy.At"}
@@ -135,7 +137,7 @@ func (h *Host) guardPolicy(p *Policy) {
 	}
 }
 
-// answer calls f and returns its result; that of one that does not return in time is other.
+// answer calls f and returns its result, or other if f does not return in time.
 func answer[T any](c *hostFunc, other T, f func() T) T {
 	result := make(chan T, 1)
 	c.call(func() { result <- f() })

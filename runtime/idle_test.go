@@ -18,17 +18,17 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// idle is the policy as package dohost sets it.
+// idle returns the policy that package dohost sets.
 func idle(i eviction.Idle) Policy {
 	return Policy{Idle: func(_ ID, life, events uint64) time.Duration { return i.After(life, events) }}
 }
 
 const (
 	idleLeast = 70 * time.Second
-	idleMost  = 140*time.Second + sweepEvery // limits are looked at once a second
+	idleMost  = 140*time.Second + sweepEvery // limits are checked every second
 )
 
-// ends notes how and when incarnations ended.
+// ends records the ends of incarnations, with their times.
 type ends struct {
 	mu   sync.Mutex
 	byID map[string]Ended
@@ -46,7 +46,7 @@ func (e *ends) listener() Listener {
 	}}
 }
 
-// names lists those whose incarnations have ended, in that order.
+// names lists the objects of ended incarnations, in the order of their ends.
 func (e *ends) names() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,8 +59,8 @@ func (e *ends) of(name string) Ended {
 	return e.byID[name]
 }
 
-// wantIdle checks that name was evicted for having been idle since from, and
-// returns for how long it was.
+// wantIdle checks that name was evicted for having been idle since from, and returns how
+// long it was idle.
 func (e *ends) wantIdle(t *testing.T, name string, from time.Time) time.Duration {
 	t.Helper()
 	e.mu.Lock()
@@ -73,7 +73,7 @@ func (e *ends) wantIdle(t *testing.T, name string, from time.Time) time.Duration
 	return idle
 }
 
-// pass lets d go by, with all that happens in it.
+// pass lets d pass, until every goroutine waits.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -314,7 +314,7 @@ func TestShedIsAskedOnceASecondAndTakesTheIdle(t *testing.T) {
 			return 3
 		}
 		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{Shed: shed}, Listener: e.listener()})
-		// Pinned rather than busy: nothing but Shed has the sweeper look.
+		// Pinned rather than busy: only Shed makes the sweeper check.
 		if err := do(t.Context(), h, "pinned", "pin", func(_ context.Context, c *counter) error { c.s.Pin("pin"); return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestARestartKeepsWhatACrashLoses(t *testing.T) {
 	}
 }
 
-// small is the least that an object can be: what it costs beside itself is the runtime's.
+// small is the smallest possible object: all further cost is the runtime's.
 type small struct{ s *State }
 
 func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
@@ -420,7 +420,7 @@ func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
 		for i := range objects {
 			h.Evict(id(fmt.Sprint(i)), StyleFence)
 		}
-		pass(10 * time.Minute) // the sweeper comes by where it had filed them
+		pass(10 * time.Minute) // the sweeper reaches their second in the wheel
 		none, _ := wake(0, 0)
 		left := float64(int64(none)-int64(one)) / float64(objects)
 		t.Logf("%.1f bytes for each when they have been evicted", left)
@@ -430,8 +430,8 @@ func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
 	})
 }
 
-// timersSampled counts the timers in use that the heap profile knows of: one for
-// each 512 KiB of them, that is 20 or so if 100,000 objects had one each.
+// timersSampled returns the number of timers in use in the heap profile, which samples one
+// for each 512 KiB of them: about 20 if 100,000 objects had one each.
 func timersSampled() (n int64) {
 	records := make([]goruntime.MemProfileRecord, 1<<14)
 	found, _ := goruntime.MemProfile(records, false)
@@ -447,9 +447,9 @@ func timersSampled() (n int64) {
 	return n
 }
 
-// TestWhatHasGoneCostsNothing looks at the wheel, which has a place for each idle object
-// until it is due, that is for a day: of those that were shed, and of those that were
-// evicted otherwise, it keeps no more than of those that live.
+// TestWhatHasGoneCostsNothing inspects the wheel, which keeps an entry for each idle object
+// until it is due, here for a day: after evictions by Shed, and by Evict, it may have no
+// more entries of evicted objects than of live ones.
 func TestWhatHasGoneCostsNothing(t *testing.T) {
 	for _, shed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -492,11 +492,11 @@ func TestWhatHasGoneCostsNothing(t *testing.T) {
 	}
 }
 
-// TestAShorterIdleTimeIsSeen has objects that were to stay for a day stay for an hour: what the
-// wheel has of the day is counted as nothing, thrown away when it is half of the wheel, and passed
-// over when its time comes.
+// TestAShorterIdleTimeIsSeen shortens the idle time of objects from a day to an hour. Their
+// entries for the day are stale: compact removes them when they are half of the wheel, and
+// the sweeper skips them when they come due.
 func TestAShorterIdleTimeIsSeen(t *testing.T) {
-	for _, evicted := range []int{0, 1} { // with one that is evicted more than half is nothing
+	for _, evicted := range []int{0, 1} { // with an evicted one more than half are stale
 		synctest.Test(t, func(t *testing.T) {
 			var after atomic.Int64
 			after.Store(int64(24 * time.Hour))
@@ -513,7 +513,7 @@ func TestAShorterIdleTimeIsSeen(t *testing.T) {
 			}
 			wheel := func(filed, gone int) {
 				t.Helper()
-				h.sweeper.mu.Lock() // which the sweeper takes before it changes them again
+				h.sweeper.mu.Lock() // the sweeper locks it before it changes them again
 				defer h.sweeper.mu.Unlock()
 				if h.sweeper.filed != filed || int(h.sweeper.gone.Load()) != gone {
 					t.Errorf("%d evicted: %d in the wheel, %d of them nothing, want %d and %d",
@@ -564,7 +564,7 @@ func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
 	})
 }
 
-// TestIdleTimeBeginsWhenTheAnswersHaveLeft has the disk take ten minutes.
+// TestIdleTimeBeginsWhenTheAnswersHaveLeft makes the disk take ten minutes.
 func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -585,7 +585,7 @@ func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
 	})
 }
 
-// TestACallerThatLeavesLeavesNoObject has a call arrive whose caller is gone by then.
+// TestACallerThatLeavesLeavesNoObject delivers a call after its caller has gone.
 func TestACallerThatLeavesLeavesNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})

@@ -8,10 +8,10 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Import makes the object id out of an export. Events for it wait meanwhile.
+// Import creates the object id from an export. Events for the object wait until it is done.
 //
-// Errors: those of objectstore.Store.Import; objectstore.ErrExists also for an
-// object that is in use; ErrNoClass, ErrClosed.
+// Errors: those of objectstore.Store.Import; objectstore.ErrExists also for an object that
+// is in use; ErrNoClass, ErrClosed.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	class := h.classes[id.Class]
 	if class == nil {
@@ -37,8 +37,8 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return ErrClosed
 }
 
-// claim takes an object that is at rest out of its life, and keeps the next one
-// from beginning.
+// claim ends the incarnation of an object that is at rest, and keeps the next one from
+// beginning.
 func (o *object) claim() (bool, error) {
 	o.mu.Lock()
 	l := o.life
@@ -54,7 +54,7 @@ func (o *object) claim() (bool, error) {
 	case o.life != nil || !o.restingLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())
 	}
-	o.rng = nil // it remembers what landed last; what is imported comes another way
+	o.rng = nil // it caches the last committed writes, and an import bypasses it
 	o.waking = true
 	return true, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// cutOff yields what it has, and then an error once it is told to.
+// cutOff yields its bytes, and then an error once cut is closed.
 type cutOff struct {
 	*bytes.Reader
 	cut chan struct{}
@@ -25,7 +25,7 @@ func (r *cutOff) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// TestAHalfImportedObjectDoesNotRun has the power fail in the middle of an import.
+// TestAHalfImportedObjectDoesNotRun cuts the power in the middle of an import.
 func TestAHalfImportedObjectDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -73,8 +73,8 @@ func TestAHalfImportedObjectDoesNotRun(t *testing.T) {
 	})
 }
 
-// TestAnImportIsSeenByAnObjectThatWasJustDeleted has the object remember what it wrote
-// last when the import comes.
+// TestAnImportIsSeenByAnObjectThatWasJustDeleted imports while the object still caches its
+// last writes.
 func TestAnImportIsSeenByAnObjectThatWasJustDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})

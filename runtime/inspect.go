@@ -6,26 +6,26 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Info is what the host knows of an object in memory, at one moment.
+// Info describes an object in memory, at one moment.
 type Info struct {
 	ID     ID
-	Epoch  objectstore.Epoch // of its incarnation; zero between two lives
+	Epoch  objectstore.Epoch // of its incarnation; zero between two incarnations
 	Age    time.Duration     // of its incarnation
 	Idle   time.Duration     // since the end of its last event; zero while it has one
-	Events uint64            // started since it came into memory
+	Events uint64            // started since the object came into memory
 	Queued int               // events that have not started
 	Bytes  int               // of their encoded payloads
-	Pins   []Pin             // why it may not be evicted for idleness
+	Pins   []Pin             // the reasons that keep it from idle eviction
 }
 
-// Pin is a reason for which an object stays in memory.
+// Pin is a reason to keep an object in memory.
 type Pin struct {
 	Why string
-	For time.Duration // for how long already; zero if that is not known
+	For time.Duration // its age; zero if that is unknown
 }
 
-// Inspect tells what is known of the object, if it is in memory. Looking neither
-// wakes an object nor prolongs its life.
+// Inspect describes the object, if it is in memory. It does not wake the object, and does
+// not count as use of it.
 func (h *Host) Inspect(id ID) (Info, bool) {
 	o := h.lookup(id)
 	if o == nil {
@@ -34,8 +34,8 @@ func (h *Host) Inspect(id ID) (Info, bool) {
 	return o.inspect()
 }
 
-// Lives calls yield for each object that has an incarnation, in no order, until
-// yield returns false.
+// Lives calls yield for each object that has an incarnation, in no order, until yield
+// returns false.
 func (h *Host) Lives(yield func(Info) bool) {
 	for _, o := range h.all() {
 		info, ok := o.inspect()
@@ -80,7 +80,7 @@ func (o *object) inspect() (Info, bool) {
 	return info, true
 }
 
-// queued counts the events in a lane that have not started.
+// queued counts the events of a queue that have not started.
 func (l *queue) queued() (n int) {
 	for t := l.head; t != nil; t = t.next {
 		if t.fresh && !t.ev.left {
@@ -90,19 +90,19 @@ func (l *queue) queued() (n int) {
 	return n
 }
 
-// kindNames are what a started event of each kind is called among the pins, before
-// its operation. Alarm and constructor have no other name.
+// kindNames has the first part of the pin of a started event, by the event's kind. The
+// operation follows; it alone names an alarm or a constructor.
 var kindNames = [...]string{kindCall: "event ", kindAlarm: "", kindBackground: "task ", kindInternal: "", kindConstruct: ""}
 
-// Work is what a host has to do, at one moment.
+// Work is the pending work of a host, at one moment.
 type Work struct {
 	Events    int       // queued, running and suspended, and tasks to come
 	Undurable int64     // bytes
-	Alarms    int       // that wait in memory
+	Alarms    int       // waiting in memory
 	Next      time.Time // when the first of them is due; zero if there is none
 }
 
-// Work tells what the host has to do.
+// Work returns the pending work of the host.
 func (h *Host) Work() Work {
 	w := Work{Events: int(h.active.Load()), Undurable: h.store.Stats().Undurable}
 	w.Alarms, w.Next = h.scheduler.Pending()

@@ -1,18 +1,18 @@
 package runtime
 
-// lane is a queue for the turn: the life's own, or that inside an Exclusive
-// section. New events and returning Awaits stand in one line, so that neither
-// starves the other. Guarded by the object's lock.
+// lane is a turn queue: that of the incarnation, or of an Exclusive section. New events and
+// returning Awaits wait in the same queue, so that neither starves the other. Guarded by
+// the object's lock.
 type lane struct {
 	queue
 	holder *turn
-	into   *lane // where its turns go since its section has closed; else nil
+	into   *lane // the queue for its turns after its section has closed; else nil
 }
 
 // queue is a list of turns, first in first out.
 type queue struct{ head, tail *turn }
 
-// openLocked is the lane that a turn of this one queues in now.
+// openLocked returns the lane that a turn of this one queues in now.
 func (l *lane) openLocked() *lane {
 	for l.into != nil {
 		l = l.into
@@ -20,8 +20,8 @@ func (l *lane) openLocked() *lane {
 	return l
 }
 
-// closeLocked sends whoever is queued, and whoever will be, to another lane: code
-// of an Exclusive section may have left a goroutine behind.
+// closeLocked moves the queued turns, and all later ones, to another lane: a goroutine of
+// an Exclusive section may outlive the section.
 func (l *lane) closeLocked(into *lane) {
 	l.into = into
 	for t := l.pop(); t != nil; t = l.pop() {
@@ -53,8 +53,8 @@ func (l *queue) pop() *turn {
 	return t
 }
 
-// passLocked gives the lane to the next turn in order. It wakes a returning
-// Await by itself and returns a fresh turn for the caller to run.
+// passLocked grants the turn to the next in order. It wakes a returning Await itself, and
+// returns a new event's turn for the caller to run.
 func (l *lane) passLocked() *turn {
 	l.holder = nil
 	for {
@@ -84,8 +84,8 @@ func (l *lane) grantLocked(t *turn) {
 	t.state.Store(turnHeld)
 }
 
-// takeFreshLocked takes the events that have not started out of the lane, without
-// those whose callers have gone.
+// takeFreshLocked removes the events that have not started, and returns them without the
+// events that their callers have abandoned.
 func (l *queue) takeFreshLocked() []*event {
 	var evs []*event
 	var rest queue
@@ -101,8 +101,8 @@ func (l *queue) takeFreshLocked() []*event {
 	return evs
 }
 
-// pruneLocked drops the events whose callers have gone. A lane whose holder never
-// ends would gather them for ever.
+// pruneLocked drops the events that their callers have abandoned. Otherwise they would
+// accumulate while a holder keeps the turn.
 func (l *queue) pruneLocked() {
 	var rest queue
 	for t := l.pop(); t != nil; t = l.pop() {

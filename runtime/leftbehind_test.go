@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// A handler may leave a goroutine behind that is in the middle of something. When it
-// returns, its rights end with it.
+// A handler may return while one of its goroutines is in the middle of an operation. The
+// goroutine's rights end with the handler.
 
 // still is an event of object a that writes x, works for three seconds with the turn
 // held, and writes y.
@@ -86,8 +86,8 @@ func TestAwaitLeftBehind(t *testing.T) {
 	}
 }
 
-// TestAwaitLeftBehindComesBackLate has what was left behind queue for the turn when
-// its handler returns.
+// TestAwaitLeftBehindComesBackLate has an Await that queues for the turn when its handler
+// returns.
 func TestAwaitLeftBehindComesBackLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
@@ -153,7 +153,7 @@ func TestTransactionLeftBehindIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestExclusiveLeftBehindIsClosed has code inside the section hold the turn when its
+// TestExclusiveLeftBehindIsClosed has code inside the section that holds the turn when its
 // handler returns.
 func TestExclusiveLeftBehindIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestExclusiveLeftBehindIsClosed(t *testing.T) {
 	})
 }
 
-// TestEnterOutlastsItsEvent has an Enter keep its rights, and the object in memory.
+// TestEnterOutlastsItsEvent has an Enter that keeps its rights, and the object in memory.
 func TestEnterOutlastsItsEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soon := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Second }}
@@ -225,7 +225,7 @@ func TestEnterOutlastsItsEvent(t *testing.T) {
 	})
 }
 
-// TestOthersRunWhileAnEnterWaitsForTheDisk has two events under way.
+// TestOthersRunWhileAnEnterWaitsForTheDisk has two concurrent events.
 func TestOthersRunWhileAnEnterWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
@@ -282,7 +282,7 @@ func TestAZombieCountsForNothing(t *testing.T) {
 	})
 }
 
-// TestAwaitOutlastsItsSection has the code of an Exclusive section leave an Await behind.
+// TestAwaitOutlastsItsSection has an Await that outlives its Exclusive section.
 func TestAwaitOutlastsItsSection(t *testing.T) {
 	for name, inside := range map[string]int{"nobody inside": 0, "an Enter inside": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -344,8 +344,8 @@ func TestAwaitOutlastsItsSection(t *testing.T) {
 	}
 }
 
-// TestACallLeftBehindIsAnswered has a handler return while a goroutine of its own is
-// handing its segment over, for a call.
+// TestACallLeftBehindIsAnswered returns from a handler while one of its goroutines commits
+// its segment, for a call.
 func TestACallLeftBehindIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at, goOn := make(chan struct{}), make(chan struct{})
@@ -383,7 +383,7 @@ func TestACallLeftBehindIsAnswered(t *testing.T) {
 	})
 }
 
-// TestAnEnterDoesNotChangeItsEventsAnswer has one exit its goroutine when its event has
+// TestAnEnterDoesNotChangeItsEventsAnswer ends the goroutine of an Enter when its event has
 // ended, and the answer waits for the disk.
 func TestAnEnterDoesNotChangeItsEventsAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -418,7 +418,7 @@ func TestAnEnterDoesNotChangeItsEventsAnswer(t *testing.T) {
 	})
 }
 
-// TestTransactionsOfTwoGoroutines begins one while another is open that it is not part of.
+// TestTransactionsOfTwoGoroutines begins a transaction while another goroutine's is open.
 func TestTransactionsOfTwoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
@@ -447,7 +447,7 @@ func TestTransactionsOfTwoGoroutines(t *testing.T) {
 	})
 }
 
-// TestAnInnerTransactionOutlastsItsOuter has the handler go on writing after both.
+// TestAnInnerTransactionOutlastsItsOuter writes after both have returned.
 func TestAnInnerTransactionOutlastsItsOuter(t *testing.T) {
 	for _, result := range []error{nil, errors.New("back")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -515,8 +515,8 @@ func TestCloseWaitsForAnEnterThatOutlastsItsEvent(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForWhatAnEnterHasWritten has the disk be busy with what an Enter wrote that has outlasted
-// its event, when the host is closed.
+// TestCloseWaitsForWhatAnEnterHasWritten closes the host while the disk is busy with the
+// writes of an Enter that has outlasted its event.
 func TestCloseWaitsForWhatAnEnterHasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

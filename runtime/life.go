@@ -9,23 +9,23 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// life is one incarnation of an object in memory. It outlives its end for as
-// long as code of its own has not unwound.
+// life is one incarnation of an object in memory. It stays in use after its end until its
+// code has unwound.
 type life struct {
-	// Fixed at birth; read by anyone.
+	// Fixed when it begins; read by any goroutine.
 	obj    *object
-	number uint64        // the epoch's, in this host
+	number uint64        // of its epoch, in this host
 	born   time.Duration // on the host's clock
 
 	// dead is set, once, under obj.mu; why is written before it.
 	dead atomic.Bool
 	why  *Fenced
 
-	// Owned by whoever holds the turn. No lock: the turn is the lock.
+	// Owned by the holder of the turn. No lock: the turn is the lock.
 	instance any
 
-	// ctx ends with the life. It is made when somebody first asks for it, so
-	// that an object whose code never waits for its end does not carry one.
+	// ctx ends with the incarnation. It is made on the first use, so that an object with
+	// code that never waits for its end does not have one.
 	ctx atomic.Pointer[lifeContext]
 
 	// Guarded by obj.mu.
@@ -33,37 +33,37 @@ type life struct {
 	*underway                    // nil at rest
 }
 
-// underway is what a life has while it has something to do. It is made, and taken
-// away when the object is at rest, under obj.mu.
+// underway is the part of a life that exists only while the object has work. It is made
+// and, when the object is at rest, dropped under obj.mu.
 type underway struct {
-	// Owned by whoever holds the turn.
-	rng     *objectstore.Range     // the object's, when the segment was made
+	// Owned by the holder of the turn.
+	rng     *objectstore.Range     // the object's range when the segment was made
 	segment *objectstore.Segment   // nil until the first event
-	ringing *delivery              // of the alarm whose handler runs, or nil
-	waiting map[string]wakeReaders // by feed: readers that wait for it to grow
+	ringing *delivery              // the delivery in the alarm handler, or nil
+	waiting map[string]wakeReaders // by feed: readers that wait for new entries
 
 	tasks     atomic.Int64 // by State.Go, not yet ended
-	throttled atomic.Int32 // writes that wait until less is undurable
+	throttled atomic.Int32 // writes that wait until fewer bytes are undurable
 
 	// Guarded by obj.mu.
 	lane        lane
 	started     *event // started and not yet ended, newest first
-	exclusive   *event // whose Exclusive section is open, or nil
-	opener      *turn  // which opened it
+	exclusive   *event // the event with the open Exclusive section, or nil
+	opener      *turn  // the turn that opened it
 	entered     int    // turns of Enters
 	exclusives  time.Duration
-	watched     *turn  // the holder that the sweeper saw last, and
-	watchedAt   uint64 // at which of its segments,
+	watched     *turn  // the holder that the sweeper saw last,
+	watchedAt   uint64 // its segment at that time,
 	watchedFrom time.Duration
 	reported    bool
 }
 
-// epoch differs from that of every other life, also of other hosts and forks.
+// epoch differs from the epochs of all other incarnations, also in other hosts and forks.
 func (l *life) epoch() objectstore.Epoch {
 	return l.obj.host().store.Epoch(l.number)
 }
 
-// stirLocked is for a life that gets something to do.
+// stirLocked prepares a life for work.
 func (l *life) stirLocked() {
 	invariants.Held(&l.obj.mu)
 	if l.underway == nil {
@@ -71,13 +71,13 @@ func (l *life) stirLocked() {
 	}
 }
 
-// lifeContext is a context and how it ends.
+// lifeContext is a context with its cancel function.
 type lifeContext struct {
 	context.Context
 	end context.CancelCauseFunc
 }
 
-// cause is the error that operations of an ended life return.
+// cause returns the error for operations of an ended incarnation.
 func (l *life) cause() error {
 	if !l.dead.Load() {
 		return nil
@@ -85,31 +85,31 @@ func (l *life) cause() error {
 	return l.why
 }
 
-// context returns the context that ends with the life.
+// context returns the context that ends with the incarnation.
 func (l *life) context() context.Context {
 	if c := l.ctx.Load(); c != nil {
 		return c.Context
 	}
 	ctx, end := context.WithCancelCause(context.Background())
 	if !l.ctx.CompareAndSwap(nil, &lifeContext{ctx, end}) {
-		end(nil) // another was first
+		end(nil) // another goroutine was first
 		return l.ctx.Load().Context
 	}
-	if l.dead.Load() { // and end may have come too early to see it
+	if l.dead.Load() { // end may have run before ctx was stored
 		end(l.why)
 	}
 	return ctx
 }
 
-// end cancels what was handed out of the life's context. The life is dead already.
+// end cancels the context of an incarnation that is marked dead.
 func (l *life) end() {
 	if c := l.ctx.Load(); c != nil {
 		c.end(l.why)
 	}
 }
 
-// handOver makes the segment history, unless the life has ended. It is called
-// by the goroutine that holds the turn.
+// handOver commits the segment, unless the incarnation has ended. The caller holds the
+// turn.
 func (l *life) handOver(t *turn) error {
 	t.seen.Add(1)
 	l.obj.at(t.ev, PlaceHandOver)
@@ -132,14 +132,14 @@ func (l *life) handOver(t *turn) error {
 	return nil
 }
 
-// drop empties a segment that will not become history and tells its outputs.
+// drop empties a segment that will not become history, and releases its outputs with err.
 func drop(s *objectstore.Segment, err error) {
 	for _, o := range s.Discard() {
 		o.Release(err)
 	}
 }
 
-// emitAlone hands an output over without the turn.
+// emitAlone commits an output without the turn.
 func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int) error {
 	l := s.life()
 	o := l.obj
@@ -165,6 +165,6 @@ func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int)
 			return nil
 		}
 		seg.Discard()
-		tried = rng // the object may have come to rest in between, without it
+		tried = rng // the object may have come to rest in between and dropped its range
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// closing is a Close that was started and not waited for.
+// closing starts a Close in the background.
 func closing(h *Host) *later {
 	l := &later{done: make(chan struct{})}
 	go func() {
@@ -28,7 +28,7 @@ func closing(h *Host) *later {
 	return l
 }
 
-// wantClosed checks the error of a call that a closing host did not take.
+// wantClosed checks the error of a call that a closing host refused.
 func wantClosed(t *testing.T, what string, err error) {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
@@ -52,7 +52,7 @@ func TestCloseLetsWhatRunsFinishAndTakesNothingNew(t *testing.T) {
 			if err := Sleep(ctx, 10*time.Second); err != nil {
 				return err
 			}
-			if err := do(ctx, h, "inside", "inside", increment); err != nil { // the first call that it gets
+			if err := do(ctx, h, "inside", "inside", increment); err != nil { // the first call to it
 				return err
 			}
 			return errors.Join(increment(ctx, c), c.s.Go(ctx, "task", func(ctx context.Context) error {
@@ -187,7 +187,7 @@ func TestEveryCloseGivesTheSame(t *testing.T) {
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
 			t.Fatal(err)
 		}
-		fs.FailSyncs(errDisk) // and with them the mark of a clean end
+		fs.FailSyncs(errDisk) // also the mark of a clean end
 		var errs [10]error
 		var wg sync.WaitGroup
 		for i := range errs {
@@ -202,8 +202,8 @@ func TestEveryCloseGivesTheSame(t *testing.T) {
 	}
 }
 
-// Callers that keep calling while the host is closed get an answer, or are told
-// that nothing ran, and every answer is kept.
+// Callers that continue to call while the host is closed get an answer, or an error with
+// RanNo, and every answer is kept.
 func TestCallsDuringCloseAreAnsweredOrDidNotRun(t *testing.T) {
 	for round := range 30 {
 		fs := objectstore.NewMemFS()
@@ -272,8 +272,8 @@ func TestASecondHostIsRefusedAndTheFirstGoesOn(t *testing.T) {
 	})
 }
 
-// service is a host that comes and goes. Nothing keeps a start from meeting a Close
-// that is under way, and calls go on while it is.
+// service is a host that starts and closes repeatedly. A start may meet a running Close,
+// and calls continue during it.
 type service struct {
 	t  *testing.T
 	fs *objectstore.FS
@@ -343,8 +343,8 @@ func TestStartingAndStoppingUnderAbuse(t *testing.T) {
 	t.Logf("opened %d times, %d calls acknowledged, %d unknown", s.opened.Load(), s.acked.Load(), s.unknown.Load())
 }
 
-// A constructor that panics, or exits its goroutine, has failed like any other: all
-// who wait for it are told, the next attempt waits, and other objects do not notice.
+// A constructor that panics, or exits its goroutine, has failed like any other: all waiting
+// callers get the error, the next attempt waits, and other objects do not notice.
 func TestAPanickingConstructorFailsItsOwnObjectOnly(t *testing.T) {
 	for name, exit := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": goruntime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestAPanicLeavesOtherObjectsAlone(t *testing.T) {
 			return errors.Join(increment(ctx, c), Sleep(ctx, time.Minute), increment(ctx, c))
 		})
 		synctest.Wait()
-		// The panic is in a callee; its caller, an object too, gets an error and goes on.
+		// The panic is in a callee; its caller, an object too, gets an error and continues.
 		err := do(t.Context(), h, "caller", "call", func(ctx context.Context, c *counter) error {
 			err := do(ctx, h, "bad", "panic", func(context.Context, *counter) error { panic("oh") })
 			if !errors.Is(err, ErrFenced) || c.s.life().cause() != nil {

@@ -18,19 +18,19 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// addition is an operation of which the checker is told: how much was added, and of one
-// whose outcome nobody knows, which it is of those of this kind, by when it was called.
+// addition is an operation for the checker: the added number and, if the outcome is
+// unknown, its rank among such operations of the same number, in the order of their calls.
 type addition struct{ n, rank int }
 
-// summed is what the checker remembers: the sum, and how many of each kind whose outcome
-// nobody knows have had their effect.
+// summed is the state of the checker: the sum, and how many operations of each number with
+// an unknown outcome have had their effect.
 type summed struct {
 	sum     int
 	unknown [3]int
 }
 
-// sums is what a counter must look like from outside: an operation adds, and returns
-// the new value, or -1 if its caller was told that the life ended.
+// sums is the model of a counter: an operation adds, and returns the new value, or -1 if
+// its caller got the end of the incarnation.
 var sums = porcupine.Model{
 	Init: func() any { return summed{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -45,10 +45,10 @@ var sums = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("add(%v) = %v", input, output) },
 }
 
-// check says whether a history is linearizable. Operations whose outcome nobody knows, and
-// which may happen at any time after their call, are taken in the order of their calls where
-// they add the same: any other order of two such can be had by swapping them. Without that
-// there are as many ways to look at as subsets of them.
+// check reports whether a history is linearizable. Operations with an unknown outcome may
+// happen at any time after their call. If two of them add the same number, check takes them
+// in the order of their calls: swapping them gives any other order. Without that, the
+// number of orders to check would be the number of subsets of them.
 func check(ops []porcupine.Operation) porcupine.CheckResult {
 	ops = slices.Clone(ops)
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
@@ -64,7 +64,7 @@ func check(ops []porcupine.Operation) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(sums, ops, 20*time.Second)
 }
 
-// history is what callers saw of one counter. A store that fails is opened again.
+// history is one counter as its callers saw it. A store that fails is opened again.
 type history struct {
 	t     *testing.T
 	clock atomic.Int64
@@ -84,7 +84,7 @@ func (x *history) host() *Host {
 	defer func() { <-x.lock }()
 	if x.h == nil || x.h.Err() != nil {
 		if x.h != nil {
-			_ = x.h.Close() // with the error that failed it
+			_ = x.h.Close() // its error is the failure
 			x.fs = x.fs.Crash(50, uint64(x.fails))
 			x.fails++
 		}
@@ -115,15 +115,15 @@ func (x *history) do(client, add int, op func(ctx context.Context, h *Host, add 
 		if !errors.Is(err, ErrFenced) {
 			x.t.Error(err)
 		}
-		o.Output, o.Return = -1, 1<<40 // it may happen whenever it likes, or never
+		o.Output, o.Return = -1, 1<<40 // it may happen at any later time, or never
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ops = append(x.ops, o)
 }
 
-// record makes a history of callers that all add, and read by adding nothing, to one
-// counter, under evictions of all styles and failed syncs.
+// record makes a history of one counter, with callers that add, and read by adding zero,
+// under evictions of all styles and failed syncs.
 func record(t *testing.T, seed uint64, op func(ctx context.Context, h *Host, add int) (int, error)) (ops []porcupine.Operation, evictions int64, fails int) {
 	const callers, each = 8, 10
 	synctest.Test(t, func(t *testing.T) {
@@ -203,8 +203,8 @@ func addCarelessly(ctx context.Context, h *Host, n int) (int, error) {
 	return total, nil
 }
 
-// Whatever happens to its lives and to the disk, an object looks from outside as if
-// its events ran one after another, each at one moment between call and answer.
+// In spite of fences and disk failures, an object looks from outside as if its events ran
+// one after another, each at one moment between call and answer.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	seed := seeds(t)
 	var evictions int64

@@ -7,46 +7,45 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Listener is told what a host does; it is the only way to learn it. Nil
-// functions are not called. They are called by the runtime's own goroutines, some
-// of them while an object waits: they must be quick, must not block, and must not
-// call the host.
+// Listener observes a host; it is the only means to do so. Nil functions are not called.
+// The runtime's own goroutines call the functions, some while an object waits: the
+// functions must be quick, must not block, and must not call the host.
 type Listener struct {
-	// Waking is called when a life begins, before its constructor.
+	// Waking is called when an incarnation begins, before its constructor.
 	Waking func(ID, objectstore.Epoch)
 	// Live is called when a constructor has succeeded.
 	Live func(ID, objectstore.Epoch)
-	// Fenced is called when a life has ended.
+	// Fenced is called when an incarnation has ended.
 	Fenced func(Ended)
 	// EventEnded is called when an event's code has returned or panicked.
 	EventEnded func(Event)
-	// Refused is called when a hand-over of an ended life was refused.
+	// Refused is called when a commit of an ended incarnation was refused.
 	Refused func(ID, objectstore.Epoch)
-	// AlarmEnded is called when the run of an alarm handler is over, also by a panic
-	// or the end of its life, or when the alarm's class is not bound.
+	// AlarmEnded is called when the run of an alarm handler is over, also by a panic or the
+	// end of its incarnation, or when the alarm's class is not bound.
 	AlarmEnded func(Alarm)
 	// AlarmParked is called when an alarm has been parked, durably: it is not delivered any
 	// more, until the object sets it or an operator revives it. The run that led to this, if
 	// there was one, is reported by AlarmEnded as well.
 	AlarmParked func(ParkedAlarm)
-	// AlarmStale is called when a delivery was overtaken by a newer alarm.
+	// AlarmStale is called when a newer alarm has superseded a delivery.
 	AlarmStale func(ID)
 	// TurnHeld is called when a turn has been held for longer than Limits.Turn.
 	TurnHeld func(LongTurn)
 	// StoreFailed is called once, when the store has failed.
 	StoreFailed func(error)
-	// Space is called when the store begins to refuse writes for want of space, and
-	// when it takes them again.
+	// Space is called when the store begins to refuse writes for lack of space, and when it
+	// accepts writes again.
 	Space func(objectstore.DiskSpace)
 	// Damaged is called the first time that a part of the store cannot be read.
 	Damaged func(objectstore.Damage)
 	// Failed is called when background work of the host fails.
 	Failed func(error)
-	// Service is told by services on top of the runtime, through Host.Report.
+	// Service is called by Host.Report, for services on top of the runtime.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 
-// Ended describes a life that has ended.
+// Ended describes an incarnation that has ended.
 type Ended struct {
 	ID    ID
 	Epoch objectstore.Epoch
@@ -55,27 +54,27 @@ type Ended struct {
 	Age   time.Duration
 }
 
-// Event describes an event whose code has returned or panicked.
+// Event describes an event after its code has returned or panicked.
 type Event struct {
 	ID    ID
 	Epoch objectstore.Epoch
 	Op    string
 	Took  time.Duration // from its start, Awaits included
-	Err   error         // of the handler, or why what it did was refused
+	Err   error         // of the handler, or of the refused commit
 }
 
 // Alarm describes a run of an alarm handler.
 type Alarm struct {
 	ID        ID
 	Scheduled time.Time
-	// Late is from when the delivery was due to the beginning of the run, and not negative. It
-	// was due at Scheduled or, because of SetBootAlarm, when the host started.
+	// Late is the time between the due time of the delivery and the beginning of the run, and not
+	// negative. The due time is Scheduled or, because of SetBootAlarm, the start of the host.
 	Late    time.Duration
 	Attempt int
-	Err     error // as an Event's
+	Err     error // as in Event
 }
 
-// Tee returns a Listener that tells all of ls.
+// Tee returns a Listener that calls the functions of all of ls.
 func Tee(ls ...Listener) Listener {
 	return Listener{
 		Waking:      func(id ID, e objectstore.Epoch) { each(ls, func(l Listener) { l.waking(id, e) }) },
@@ -138,7 +137,7 @@ func (h *Host) live(l *life) { call2(h.lis.Live, l.obj.id(), l.epoch()) }
 
 func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id(), l.epoch()) }
 
-// ended accounts for a life that has ended.
+// ended reports and uncounts an incarnation that has ended.
 func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 	h.lives.Add(-1)
 	if h.opts.Ended != nil {
@@ -149,7 +148,7 @@ func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
 	}
 }
 
-// eventEnded tells of an event whose goroutine has left the object's code.
+// eventEnded reports an event after its goroutine has left the object's code.
 func (h *Host) eventEnded(ev *event) {
 	if ev.kind == kindAlarm && ev.run != nil {
 		h.lis.alarmEnded(ev.alarm, ev.run, ev.err)
@@ -161,8 +160,7 @@ func (h *Host) eventEnded(ev *event) {
 	}
 }
 
-// Report tells the Listener of something that a service on top of the runtime did
-// with an object.
+// Report passes an event of a service on top of the runtime to the Listener.
 func (h *Host) Report(id ID, event string, attrs ...slog.Attr) {
 	if h.lis.Service != nil {
 		h.lis.Service(id, event, attrs...)

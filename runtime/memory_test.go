@@ -14,9 +14,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestWritersWaitForMemory has objects fill their events with every kind of write, many at a
-// time, with a limit that few of them fit in. All come to their end, and the bytes that are
-// not durable stay within the limit and one event's.
+// TestWritersWaitForMemory fills many concurrent events of objects with every kind of
+// write, under a limit with room for few of them. All events complete, and the undurable
+// bytes never exceed the limit and one event's.
 func TestWritersWaitForMemory(t *testing.T) {
 	things := &objectstore.Collection{Name: "things"}
 	big := strings.Repeat("x", 10_000)
@@ -67,7 +67,7 @@ func TestWritersWaitForMemory(t *testing.T) {
 							if n := h.store.Stats().Undurable; n > limit+2*rows*11_000 {
 								return fmt.Errorf("%d bytes are not durable", n)
 							}
-							if i%5 == 0 { // the turn stays with it, and others write
+							if i%5 == 0 { // it keeps the turn while others write
 								time.Sleep(time.Millisecond)
 							}
 						}
@@ -87,9 +87,9 @@ func TestWritersWaitForMemory(t *testing.T) {
 	})
 }
 
-// TestEachWriteWaitsForMemory has all memory taken by an event that keeps it. Each kind of
-// write of another waits until that ends; after a minute it returns ErrOverloaded, and with
-// the end of its ctx the cause.
+// TestEachWriteWaitsForMemory has an event that takes all memory and keeps it. Each kind of
+// write of another waits until that event ends; after a minute it returns ErrOverloaded,
+// and with the end of its ctx the cause.
 func TestEachWriteWaitsForMemory(t *testing.T) {
 	things := &objectstore.Collection{Name: "things"}
 	errEnough := errors.New("enough")
@@ -159,8 +159,8 @@ func TestEachWriteWaitsForMemory(t *testing.T) {
 	}
 }
 
-// TestEndedIncarnationKeepsNoPrivilege has the event that may exceed the limit hang: when its
-// incarnation ends, another may.
+// TestEndedIncarnationKeepsNoPrivilege has a hanging event that may exceed the limit: when
+// its incarnation ends, another event may.
 func TestEndedIncarnationKeepsNoPrivilege(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{MaxHostBytes: 1000}, Limits: Limits{Turn: -1}})

@@ -8,40 +8,40 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// object is the table entry of an object that is in memory, between lives too
-// for as long as it has queued events or undurable writes.
+// object is the table entry of an object in memory. It also exists between incarnations, as
+// long as the object has queued events or undurable writes.
 type object struct {
 	// Fixed.
 	class *class
 	name  string
 
-	// rng holds the undurable writes of all lives. Nil at rest. Guarded by mu, and read
-	// without it by a runner between lives; code of a life has its own pointer to it.
+	// rng holds the undurable writes of all incarnations. Nil at rest. Guarded by mu; a runner
+	// between incarnations reads it without mu, and code of an incarnation has its own pointer.
 	rng *objectstore.Range
 
-	// mu guards the rest, and what life.go says. Order: object.mu, then the
-	// range's lock. Two objects' locks are never held together. Never held while
-	// user code runs, during I/O, or while a channel that may be full is sent to.
+	// mu guards the rest, and the fields that life.go names. Order: object.mu, then the
+	// range's lock. No goroutine holds the locks of two objects, nor mu while user code
+	// runs, during I/O, or while it sends to a channel that may be full.
 	mu      sync.Mutex
-	life    *life  // nil between lives
-	waiting queue  // events for the next life
-	waking  bool   // a runner is between lives
+	life    *life  // nil between incarnations
+	waiting queue  // events for the next incarnation
+	waking  bool   // a runner is between incarnations
 	gone    bool   // no longer in the table
-	prompt  bool   // the last event's answer waited for nothing
+	prompt  bool   // the last event was answered when it ended
 	touched bool   // in the sweeper's list
-	filed   uint32 // where it is in the sweeper's wheel; zero if it is not
+	filed   uint32 // its second in the sweeper's wheel; zero if it is not there
 	count   int    // events queued, running and suspended
 	bytes   int    // encoded payloads of queued events
 	events  uint64 // started so far
 
 	alarm   *event    // a delivery that is queued or runs
-	repairs *slotEdit // slot writes that the next runner makes before a life
+	repairs *slotEdit // slot writes that the next runner makes before it begins an incarnation
 	backOff *backOff  // nil unless the constructor failed last
 
 	last time.Duration // when the last event ended, on the host's clock
 
-	// first is the first life since the object came into memory, in most cases the only
-	// one: it needs no allocation of its own. It is not used again.
+	// first is the first life since the object came into memory, and usually the only one:
+	// it needs no allocation of its own. It is not reused.
 	first life
 }
 
@@ -49,27 +49,27 @@ func (o *object) host() *Host { return o.class.host }
 
 func (o *object) id() ID { return ID{Class: o.class.Name, Name: o.name} }
 
-// enqueue adds a fresh event. inside is set for events that come from an object's
-// own code or from the runtime, which a closing host still takes.
+// enqueue adds a new event. inside is set for events that come from an object's own code or
+// from the runtime, which a closing host still accepts.
 func (o *object) enqueue(ev *event, inside bool) error {
 	now := o.host().now()
 	if now < 0 || now > never/10 {
 		return errForeignTime
 	}
-	// Before the phase is looked at. Close sets that first, and then looks at this: one
-	// of the two sees the other.
+	// Before the phase is read. Close sets the phase first, and then reads this counter, so
+	// that one of the two sees the other.
 	o.host().active.Add(1)
 	o.mu.Lock()
 	if o.gone {
 		o.mu.Unlock()
 		o.host().calmer(&o.host().active)
 		if ev.only != nil {
-			return ErrFenced // as below: the life has ended, and there is no other to look up
+			return ErrFenced // as below: the incarnation has ended, and the event belongs to no other
 		}
 		return errGone
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
-		o.releaseLocked(launch{}) // it may have come into memory for this
+		o.releaseLocked(launch{}) // the object may have come into memory for this event
 		o.host().calmer(&o.host().active)
 		return err
 	}
@@ -93,8 +93,8 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	return nil
 }
 
-// releaseLocked gives the lock back, has the sweeper look at the object, and gets
-// going what queueLocked or wakeLocked returned.
+// releaseLocked releases the lock, makes the sweeper check the object, and starts the
+// runner that queueLocked or wakeLocked asked for.
 func (o *object) releaseLocked(run launch) {
 	invariants.Held(&o.mu)
 	touch := !o.touched
@@ -106,20 +106,20 @@ func (o *object) releaseLocked(run launch) {
 	run.begin(o)
 }
 
-// launch is what a runner is wanted for, if one is.
+// launch is a request for a runner, or none.
 type launch struct {
 	wanted bool
-	turn   *turn // granted; nil: what is between two lives
+	turn   *turn // granted; nil: begin between incarnations
 }
 
-// begin gets the object's runner going, without the lock.
+// begin starts the object's runner, without the lock.
 func (l launch) begin(o *object) {
 	if l.wanted {
 		o.host().spawn(o, l.turn)
 	}
 }
 
-// admitLocked says why an event may not enter the queue.
+// admitLocked returns the reason why an event may not enter the queue, or nil.
 func (o *object) admitLocked(ev *event, inside bool) error {
 	invariants.Held(&o.mu)
 	h := o.host()
@@ -153,8 +153,8 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	return nil
 }
 
-// queueLocked puts a fresh turn where it belongs and returns what the caller must
-// begin without the lock to get it going.
+// queueLocked queues a new turn. The caller must begin the returned launch without the
+// lock.
 func (o *object) queueLocked(t *turn) launch {
 	invariants.Held(&o.mu)
 	t.fresh = true
@@ -173,7 +173,7 @@ func (o *object) queueLocked(t *turn) launch {
 	return o.wakeLocked()
 }
 
-// wakeLocked starts a runner between lives, if there is something for it.
+// wakeLocked requests a runner between incarnations, if it has work.
 func (o *object) wakeLocked() launch {
 	invariants.Held(&o.mu)
 	if o.waking || o.life != nil || (o.waiting.head == nil && o.repairs == nil) {
@@ -183,7 +183,7 @@ func (o *object) wakeLocked() launch {
 	return launch{wanted: true}
 }
 
-// leave takes ev out of the queue if it has not started, and says whether it had.
+// leave takes ev out of the queue if it has not started, and reports whether it had.
 func (o *object) leave(ev *event) (started bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +196,7 @@ func (o *object) leave(ev *event) (started bool) {
 	return false
 }
 
-// unqueueLocked marks a queued event as gone; the lane skips it.
+// unqueueLocked marks a queued event as left; the turn queue skips it.
 func (o *object) unqueueLocked(ev *event) {
 	invariants.Held(&o.mu)
 	ev.left = true
@@ -206,8 +206,7 @@ func (o *object) unqueueLocked(ev *event) {
 	ev.handler = nil
 }
 
-// rangeLocked returns the range of the object's life, which it makes if the object
-// was at rest.
+// rangeLocked returns the range of the object. It makes one if the object was at rest.
 func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 	invariants.Held(&o.mu)
 	if o.rng == nil {
@@ -217,7 +216,7 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 	return o.rng
 }
 
-// restingLocked says that the object has nothing to do and nothing undurable.
+// restingLocked reports whether the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
 	idle := o.life == nil || o.life.underway == nil || o.life.lane.holder == nil

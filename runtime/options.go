@@ -6,40 +6,40 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Options tunes a Host. Zero values mean the defaults.
+// Options configures a Host. Zero values mean the defaults.
 type Options struct {
 	// Store are the store's options.
 	Store objectstore.Options
-	// Grace is how long Close lets what runs finish. Zero means 30 s; negative, no time.
+	// Grace is how long Close lets running events finish. Zero means 30 s; negative, no time.
 	Grace time.Duration
 	// MaxEvents bounds an object's events: queued, running and suspended. Zero means 4,096.
 	MaxEvents int
 	// MaxBytes bounds the encoded payloads of an object's queued events. Zero means 64 MiB.
 	MaxBytes int
-	// MaxAge bounds how long an event is queued; it is looked at every second.
-	// Zero means 30 s; negative, no bound.
+	// MaxAge bounds how long an event is queued; the sweeper checks it every second. Zero
+	// means 30 s; negative, no bound.
 	MaxAge time.Duration
 	// MaxLive bounds the number of objects in memory; beyond it idle ones are
 	// evicted. Zero means no bound.
 	MaxLive int
-	// Policy decides who is evicted when.
+	// Policy decides on evictions.
 	Policy Policy
 	// Limits are the platform's time limits.
 	Limits Limits
-	// Listener is told what the host does.
+	// Listener observes the host.
 	Listener Listener
-	// Owner is whoever the host is part of: see Host.Owner.
+	// Owner is an arbitrary value for Host.Owner.
 	Owner any
-	// Ended is told of each incarnation that has ended, before the next one begins and
-	// before the Listener. It must be quick. Nil if nobody wants to know.
+	// Ended is called for each incarnation that has ended, before the next one begins and
+	// before the Listener. It must be quick. Optional.
 	Ended func(id ID, why *Fenced, style Style)
-	// Abandoned is told that the host is to end as with its process, before it does: see
-	// Host.Abandon. Nil if nobody wants to know.
+	// Abandoned is called by Host.Abandon before it ends the host as the end of the process
+	// would. Optional.
 	Abandoned func()
 }
 
-// Limits are time limits whose breach ends an incarnation. They are looked at
-// every second, but for Output, which has timers. Zero means the default, negative means none.
+// Limits are the time limits of an incarnation. The host ends an incarnation that exceeds one, except Turn.
+// The sweeper checks them every second; Output has timers. Zero means the default, negative means none.
 type Limits struct {
 	Exclusive time.Duration // an Exclusive section or a constructor; 30 s
 	Alarm     time.Duration // an alarm handler; 15 min
@@ -48,22 +48,22 @@ type Limits struct {
 	Output    time.Duration // a function given to Emit; 30 s
 }
 
-// Policy says which incarnations end. Its functions are pure, and quick: they are
-// called by any goroutine. Nil functions never evict.
+// Policy decides which incarnations end. Its functions are pure, and quick: any goroutine
+// may call them. Nil functions never evict.
 type Policy struct {
-	// Idle returns how long the object may be idle, given the number of its life
-	// and of the events it has had. Negative means for ever. It is asked when the object
-	// has come to rest, and when that time is over.
+	// Idle returns how long the object may be idle, given the number of its incarnation and
+	// of the events it has had. Negative means for ever. The sweeper calls it when the
+	// object has come to rest, and when that time is over.
 	Idle func(id ID, life, events uint64) time.Duration
-	// At is asked at every point, and says how the incarnation ends there, if it does.
-	// It is called without locks. A test's scheduler waits in it, and so decides who
-	// goes on: at each point a goroutine has come to what others can notice.
+	// At is called at every point, without locks, and returns the style of the incarnation's end
+	// there, or StyleNone. A test's scheduler blocks in it and so chooses the goroutine that runs
+	// next: the points are the steps that other goroutines can observe.
 	At func(Point) Style
-	// Shed is asked once a second how many of the live objects to evict for the
-	// sake of memory; only idle ones go.
+	// Shed returns how many of the live objects to evict to save memory. It is called once
+	// a second; only idle objects are evicted.
 	Shed func(live int) int
-	// Trusted says that Idle and Shed are not a user's: the host calls them without a guard
-	// against panics and calls that do not return.
+	// Trusted lets the host call Idle and Shed without a guard against panics and hangs. It is
+	// for functions that are not a user's.
 	Trusted bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// overdueLocked says which time limit the object's life has broken, or which turn
-// is held long enough to be reported.
+// overdueLocked returns the time limit that the object's incarnation has exceeded, or the
+// turn that is held long enough to be reported.
 func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
 	invariants.Held(&o.mu)
 	l := o.life
@@ -35,7 +35,7 @@ func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongT
 	return nil, l.longTurnLocked(now)
 }
 
-// limit is that of the event's handler, or zero. A Limit that does not return is none.
+// limit returns the limit of the event's handler, or zero. A Limit that does not return is none.
 func (ev *event) limit() (limit time.Duration) {
 	if h, ok := ev.handler.(LimitedHandler); ok {
 		guard.Run(func() { limit = h.Limit() })
@@ -52,9 +52,9 @@ type LongTurn struct {
 	Stack string        // of the goroutines that run such an event, by profiler label
 }
 
-// longTurnLocked compares the holder with what the last look saw. A turn costs
-// nothing for being watched: it counts its segments, and one that has not moved
-// between two looks has been held in between.
+// longTurnLocked compares the holder with the holder at the previous check. A turn counts
+// its segments for that, at no further cost: a turn with the same count at two checks was
+// held between them.
 func (l *life) longTurnLocked(now time.Duration) *LongTurn {
 	invariants.Held(&l.obj.mu)
 	t := l.lane.holder
@@ -71,10 +71,10 @@ func (l *life) longTurnLocked(now time.Duration) *LongTurn {
 		return nil
 	}
 	l.reported = true
-	return &LongTurn{ID: l.obj.id(), Op: t.ev.op, Held: held} // its stack is looked for without the lock
+	return &LongTurn{ID: l.obj.id(), Op: t.ev.op, Held: held} // the caller looks for its stack, without the lock
 }
 
-// overageLocked takes events out of the queue that have waited too long.
+// overageLocked takes the events out of the queues that have waited too long.
 func (o *object) overageLocked(now time.Duration) []*event {
 	invariants.Held(&o.mu)
 	var old []*event

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// ParkedAlarm is an alarm that is not delivered any more, until its object sets an alarm
-// or an operator revives it.
+// ParkedAlarm is an alarm that is no longer delivered, until its object sets an alarm or an
+// operator revives it.
 type ParkedAlarm struct {
 	ID        ID
 	Scheduled time.Time // when the last run was due

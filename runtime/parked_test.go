@@ -29,7 +29,7 @@ func (l *parkedLog) listener() Listener {
 	}}
 }
 
-// all returns the reports, once nothing moves any more.
+// all returns the reports, after synctest.Wait.
 func (l *parkedLog) all() []ParkedAlarm {
 	synctest.Wait()
 	l.mu.Lock()
@@ -52,7 +52,7 @@ func slotOf(t *testing.T, h *Host, name string) (objectstore.Slot, bool) {
 	return slot, ok
 }
 
-// die ends a host as the end of its process does, and returns what is left of its disk.
+// die ends a host as the end of its process does, and returns its disk.
 func die(h *Host, fs *objectstore.FS) *objectstore.FS {
 	cut := fs.Crash(100, 1)
 	h.Abandon()
@@ -146,8 +146,8 @@ func TestAlarmWhoseConstructorEndsTheProcessBacksOff(t *testing.T) {
 	})
 }
 
-// TestParkedAlarmIsKeptReportedAndRevived takes an alarm through each way in which it is
-// parked, and back.
+// TestParkedAlarmIsKeptReportedAndRevived parks an alarm in each possible way, and revives
+// it.
 func TestParkedAlarmIsKeptReportedAndRevived(t *testing.T) {
 	long := strings.Repeat("long ", 200)
 	for name, c := range map[string]struct {
@@ -306,7 +306,7 @@ func TestParkedAlarmIsReplacedByItsObject(t *testing.T) {
 }
 
 // TestRevivedAlarmOfAColdObjectDoesNotWakeIt revives alarms of an object that is out of
-// memory and whose constructor fails, and of one that is busy.
+// memory and has a failing constructor, and of one that is busy.
 func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
@@ -339,7 +339,7 @@ func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 			}
 			done <- err
 		}()
-		bad.Store(true) // so that a wake by reviving would fail
+		bad.Store(true) // a wake by the revival would fail
 		if ok, err := h.ReviveAlarm(t.Context(), id("cold")); !ok || err != nil {
 			t.Errorf("cold: %v, %v", ok, err)
 		}
@@ -400,7 +400,7 @@ func TestConstructorThatSetsTheAlarmDoesNotCancelTheBackOff(t *testing.T) {
 						t.Errorf("attempt %d comes %v after the one before, want %v", rs[i].attempt, gap, least)
 					}
 				}
-				// A run that succeeds leaves the alarm that the constructor has set, as good as new.
+				// A run that succeeds leaves the alarm that the constructor has set, without its counts.
 				bad = false
 				h.Evict(id("a"), StyleFence)
 				if _, err := h.ReviveAlarm(t.Context(), id("a")); err != nil {
@@ -416,8 +416,8 @@ func TestConstructorThatSetsTheAlarmDoesNotCancelTheBackOff(t *testing.T) {
 	}
 }
 
-// TestPoisonAlarmThatIsSetAnewEnds has the handler end the process after its object has
-// set the alarm: in the constructor, or in the handler, in a segment that lands.
+// TestPoisonAlarmThatIsSetAnewEnds has a handler that ends the process after its object has
+// set the alarm: in the constructor, or in the handler, in a segment that becomes durable.
 func TestPoisonAlarmThatIsSetAnewEnds(t *testing.T) {
 	for _, where := range []string{"constructor", "handler"} {
 		t.Run(where, func(t *testing.T) {

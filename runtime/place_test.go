@@ -12,9 +12,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestALifeCanEndAtEveryPlace ends a life at the first, second and third visit of
-// every place that is declared, in every style, while an object does all that leads
-// past one. A place that this does not reach fails the test.
+// TestALifeCanEndAtEveryPlace ends an incarnation at the first, second and third visit of
+// every declared place, in every style, while an object runs code that passes all of them.
+// A place that is never reached fails the test.
 func TestALifeCanEndAtEveryPlace(t *testing.T) {
 	points := 0
 	for place := range PlaceEnd + 1 {
@@ -38,8 +38,8 @@ func TestALifeCanEndAtEveryPlace(t *testing.T) {
 	}
 }
 
-// onceAt has an object take ten steps, each at least once and in effect once, with one
-// eviction. It says whether there was one.
+// onceAt runs ten steps of an object, each at least once and with one effect, with one
+// eviction. It reports whether the eviction happened.
 func onceAt(t *testing.T, place Place, style Style, visit int64) bool {
 	const steps = 10
 	var visits, ends atomic.Int64
@@ -70,7 +70,7 @@ func onceAt(t *testing.T, place Place, style Style, visit int64) bool {
 	time.Sleep(time.Hour)
 	err := do(t.Context(), h, "a", "check", func(ctx context.Context, c *counter) error {
 		last, err := c.get(ctx, "step")
-		n, err2 := c.get(ctx, "n") // one a step, and one a run of the alarm
+		n, err2 := c.get(ctx, "n") // one per step, and one per run of the alarm
 		if last != steps || n <= steps || n > 2*steps {
 			t.Errorf("%v visit %d: step %d, n %d", place, visit, last, n)
 		}
@@ -82,7 +82,7 @@ func onceAt(t *testing.T, place Place, style Style, visit int64) bool {
 	return ends.Load() == 1
 }
 
-// step adds one, unless it has been done, and goes past every place.
+// step adds one, unless the step has been done, and passes every place.
 func (c *counter) step(ctx context.Context, step int) error {
 	last, err := c.get(ctx, "step")
 	if err != nil || last >= step {
@@ -101,8 +101,8 @@ func (c *counter) step(ctx context.Context, step int) error {
 	return c.s.Chunk(ctx, 0, func(error) {}, func(context.Context) error { return nil })
 }
 
-// TestAnEndComesBeforeAnOpenGate ends a life when it has handed over nothing, so that the gate of
-// its Await is open as it ends: whether fn runs must not be chance, or a run could not be had again.
+// TestAnEndComesBeforeAnOpenGate ends an incarnation after a commit without writes, so that the gate of its
+// Await is open as it ends. fn must never run: otherwise chance decides, and no run can be repeated.
 func TestAnEndComesBeforeAnOpenGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int64

@@ -11,17 +11,17 @@ import (
 
 // Point is a visit to a place.
 type Point struct {
-	ID    ID     // zero for what the host does for all of its objects
-	Life  uint64 // number of the life, unique in the store; zero if the object has none
+	ID    ID     // zero for work of the host for all of its objects
+	Life  uint64 // number of the incarnation, unique in the store; zero if the object has none
 	Event uint64 // number of the event within the object
-	Op    string // what the event does
+	Op    string // the event's operation
 	Place Place
 	N     uint64        // counts the event's visits to this place, from 1
 	Age   time.Duration // of the incarnation
-	// Over is set when the life has ended already, and only its code goes on.
+	// Over is set when the incarnation has ended already, and only its code still runs.
 	Over bool
-	// Ctx is the caller's, at PlaceSend and PlaceAnswer, and From its object, if it is one:
-	// then Life and Event are the caller's too.
+	// Ctx is the caller's, at PlaceSend and PlaceAnswer. If the caller is an object, From
+	// is its ID, and Life and Event are the caller's too.
 	Ctx  context.Context
 	From ID
 }
@@ -29,15 +29,15 @@ type Point struct {
 // Place is a kind of point.
 type Place uint8
 
-// The places at which a life can end.
+// The places where an incarnation can end.
 const (
 	PlaceConstruct   Place = iota // the constructor begins
 	PlaceStart                    // an event begins
 	PlaceAlarm                    // an alarm handler begins
 	PlaceStorage                  // a storage operation
 	PlaceTransaction              // the end of a transaction's function
-	PlaceHandOver                 // a segment is about to become history
-	PlaceHanded                   // it is history, and in memory only
+	PlaceHandOver                 // a segment is about to be committed
+	PlaceHanded                   // it is committed, and in memory only
 	PlaceSync                     // it is on its way to the disk
 	PlaceDurable                  // it is on the disk, and nothing has left
 	PlaceRelease                  // a result, or a piece of a response, is about to leave
@@ -45,22 +45,22 @@ const (
 	PlaceEffect                   // inside an Await, something outside has happened
 	PlaceAwaited                  // inside an Await, after its function
 	PlaceResume                   // the turn is held again
-	PlaceChunk                    // a piece of a streamed response was handed over
+	PlaceChunk                    // a piece of a streamed response was committed
 	PlaceSettle                   // an alarm handler has returned, its outcome is not written
 	PlaceEnd                      // an event has ended
 )
 
-// The places at which something is about to begin that no life's end belongs to.
-// What At returns there means nothing.
+// The places where no incarnation can end. Something is about to begin there, or a caller
+// has its answer. The host ignores the result of At.
 const (
 	PlaceSend   = PlaceEnd + 1 + iota // a call is about to enter a queue
 	PlaceAnswer                       // a caller has its answer
-	PlaceWake                         // a life is about to begin
+	PlaceWake                         // an incarnation is about to begin
 	PlaceEnter                        // an Enter is about to queue for the turn
 	PlaceRecord                       // a record is about to be made
-	PlaceDue                          // alarms are about to be looked at
-	PlaceSweep                        // idle objects and time limits are about to be looked at
-	PlaceClose                        // a host that closes is about to end what is left
+	PlaceDue                          // alarms are about to be checked
+	PlaceSweep                        // idle objects and time limits are about to be checked
+	PlaceClose                        // a closing host is about to end the other incarnations
 )
 
 var places = [...]string{
@@ -72,27 +72,27 @@ var places = [...]string{
 // String returns the place's name, as in the flags.
 func (p Place) String() string { return places[p] }
 
-// Ends says whether a life can end at the place.
+// Ends reports whether an incarnation can end at the place.
 func (p Place) Ends() bool { return p <= PlaceEnd }
 
 // visits counts an event's visits to each place.
 type visits [len(places)]atomic.Uint64
 
-// count gives an event its counters, if the policy wants to be asked.
+// count gives an event its counters, if the policy has an At.
 func (h *Host) count(ev *event) {
 	if h.opts.Policy.At != nil {
 		ev.points = new(visits)
 	}
 }
 
-// at is a point: the policy may end the life of ev here.
+// at is a point: the policy may end the incarnation of ev here.
 func (o *object) at(ev *event, p Place) {
 	if ev.points != nil {
 		o.visit(ev.life, Point{Event: ev.seq, Op: ev.op, Place: p, N: ev.points[p].Add(1)})
 	}
 }
 
-// visit asks the policy, and ends the life if it says so.
+// visit calls the policy, and ends the incarnation if the policy says so.
 func (o *object) visit(l *life, p Point) {
 	p.ID = o.id()
 	if l != nil {
@@ -106,14 +106,14 @@ func (o *object) visit(l *life, p Point) {
 	}
 }
 
-// step is a point of no life.
+// step is a point of no incarnation.
 func (h *Host) step(p Place) {
 	if h.opts.Policy.At != nil {
 		h.opts.Policy.At(Point{Place: p})
 	}
 }
 
-// callAt is a point of a call that comes from outside of any turn.
+// callAt is a point of a call from outside of any turn.
 func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	if h.opts.Policy.At == nil {
 		return
@@ -126,9 +126,9 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	h.opts.Policy.At(at)
 }
 
-// recordAt is the store's hook: the points of the objects whose writes are in a record.
-// They are points of no life if the one that wrote has ended, or none did: what a fence
-// leaves to be settled, say, or an import.
+// recordAt is the store's hook: the points of the objects that have writes in a record. A
+// point belongs to the present incarnation of the object, which may be a later one than the
+// writer's; it belongs to none if the object has none.
 func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 	place := PlaceSync
 	switch s {
@@ -150,9 +150,9 @@ func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 	}
 }
 
-// Visit is a point of the event that ctx belongs to, for a service on top of the
-// runtime, or a test's double of one outside: PlaceEffect. Without an event, or a
-// policy that asks, it does nothing. It returns why the life has ended, if it has.
+// Visit is a point of the event that ctx belongs to, for a service on top of the runtime,
+// or for a test's double of an outside service: PlaceEffect. Without an event or a
+// Policy.At it is no point. It returns the reason why the incarnation has ended, or nil.
 func Visit(ctx context.Context, p Place) error {
 	ev := eventOf(ctx)
 	if ev == nil {

@@ -6,10 +6,10 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// reports are calls of the Listener for which the caller does not wait: it is the committer,
-// or has locks of the engine. One goroutine makes the calls, in order. They are few: the store
-// reports each damaged block once, 1,024 at most, and looks at its disk ten times a second at
-// most, while a Listener that hangs costs ten seconds once.
+// reports queues calls of the Listener that their callers do not wait for: the caller is the
+// committer, or holds locks of the engine. One goroutine makes the calls, in order. The queue
+// stays short: the store reports each damaged block once, 1,024 at most, checks its disk at most
+// ten times a second, and a Listener that hangs costs ten seconds once.
 type reports struct {
 	mu      sync.Mutex
 	queue   []func()

@@ -43,7 +43,7 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 
 // reviveInTurn revives the alarm of an object that is in use, as an event of it.
 func (h *Host) reviveInTurn(ctx context.Context, id ID, op string) (revived bool, err error) {
-	var did bool // the event's, as long as it has not answered: it may outlast this call
+	var did bool // owned by the event until it has answered: the event may outlast this call
 	err = h.Do(ctx, id, Call{Op: op, Handler: Func(func(ctx context.Context, _ any) (err error) {
 		did, err = StateOf(ctx).reviveAlarm(ctx)
 		return err
@@ -63,11 +63,11 @@ func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
 	return s.life().obj.revive(s.life().segment)
 }
 
-// errInUse says that an object has an incarnation, or events.
+// errInUse means that an object has an incarnation, or events.
 var errInUse = errors.New("object is in use")
 
-// claimCold keeps the next life of an object that has none, and no events, from beginning
-// until disclaim. Errors: errInUse, errGone.
+// claimCold keeps the next incarnation of an object that has none, and no events, from
+// beginning until disclaim. Errors: errInUse, errGone.
 func (o *object) claimCold() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

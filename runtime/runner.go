@@ -7,25 +7,25 @@ import (
 	"github.com/dohost/dohost/internal/guard"
 )
 
-// maxIdle is how many runners that have nothing to do a host keeps. A new goroutine
-// would have to grow its stack first, which costs more than an event that does little.
+// maxIdle is how many idle runners a host keeps. A new goroutine would have to grow its
+// stack first, which costs more than a small event.
 const maxIdle = 64
 
 // runners are a host's goroutines for events.
 type runners struct {
 	mu   sync.Mutex
-	idle []chan job // the last that came to rest is the first to go on
-	shut bool       // none stays
+	idle []chan job // a stack: the last one gets the next job
+	shut bool       // idle runners end
 }
 
-// job is what a runner is there for: the object's granted turn and those after it or,
-// without one, what is between two lives first.
+// job is the work of a runner: the object's granted turn and those after it. Without a
+// granted turn, the runner begins between incarnations.
 type job struct {
 	o *object
 	t *turn
 }
 
-// spawn gets a runner going: with a granted turn, or between lives.
+// spawn starts a runner: with a granted turn, or between incarnations.
 func (h *Host) spawn(o *object, t *turn) {
 	h.running.Add(1)
 	if ch := h.runners.take(); ch != nil {
@@ -35,7 +35,7 @@ func (h *Host) spawn(o *object, t *turn) {
 	go h.run(job{o, t})
 }
 
-// run is a runner's goroutine. A handler that ends it by Goexit takes it along.
+// run is a runner's goroutine. A handler that calls Goexit ends it.
 func (h *Host) run(j job) {
 	var ch chan job
 	for ok := true; ok; j, ok = <-ch {
@@ -46,8 +46,8 @@ func (h *Host) run(j job) {
 		if !h.runners.rest(ch) {
 			return
 		}
-		// Those who are about to call go first: if one of them is there already when this
-		// goroutine comes back, it need not be put to sleep and woken.
+		// Yield to callers first: if one of them has sent a job when this goroutine runs
+		// again, the goroutine need not sleep and wake.
 		goruntime.Gosched()
 	}
 }
@@ -92,7 +92,7 @@ func (r *runners) rest(ch chan job) bool {
 	return true
 }
 
-// close sends the idle ones home, and those that will be.
+// close ends the idle runners, and all others once they are idle.
 func (r *runners) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// idleRunners is how many a host keeps.
+// idleRunners returns how many idle runners the host keeps.
 func (h *Host) idleRunners() int {
 	h.runners.mu.Lock()
 	defer h.runners.mu.Unlock()
 	return len(h.runners.idle)
 }
 
-// TestRunnersStay has many events at once: some of their goroutines stay for those that
-// come, but not one that a handler has ended, and none after Close, or the bubble would
+// TestRunnersStay has many concurrent events: some of their goroutines stay for later
+// events, but not one that a handler has ended, and none after Close, or the bubble would
 // not end.
 func TestRunnersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

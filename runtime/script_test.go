@@ -19,8 +19,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestScripts runs the scripts of testdata and compares what the runtime does, as
-// its Listener and its callers see it. -rewrite writes the transcripts anew.
+// TestScripts runs the scripts of testdata and compares the behaviour of the runtime, as
+// its Listener and its callers see it. -rewrite rewrites the transcripts.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// script is a host with one class, whose objects do what the script says.
+// script is a host with one class; its objects execute the lines of the script.
 type script struct {
 	h       *Host
 	fs      *objectstore.FS
@@ -41,7 +41,7 @@ type script struct {
 	release func() // of held syncs, or nil
 
 	mu      sync.Mutex
-	ringing []string            // what alarm handlers do
+	ringing []string            // lines for the alarm handlers
 	told    []string            // by the Listener
 	answers map[string][]string // to callers
 	gates   map[string]chan struct{}
@@ -116,11 +116,11 @@ func (s *script) gate(name string) chan struct{} {
 	return s.gates[name]
 }
 
-// run is one command. Whatever it sets going goes on until everything waits.
+// run executes one command, and returns when every goroutine waits.
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	s.forget()
 	switch d.Cmd {
-	case "call": // call NAME OBJECT, and what the handler does
+	case "call": // call NAME OBJECT, and the handler's lines
 		s.call(t, d.CmdArgs[0].Key, d.CmdArgs[1].Key, lines(d.Input))
 	case "open-gate":
 		close(s.gate(d.CmdArgs[0].Key))
@@ -147,7 +147,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		time.Sleep(wait)
 	case "close":
 		s.tell("close returned%s", suffix(s.h.Close()))
-	case "restart": // on what a power cut leaves, or with "clean" after a Close
+	case "restart": // from the disk after a power cut, or with "clean" after a Close
 		if !d.HasArg("clean") {
 			s.fs = s.fs.Crash(0, 1)
 			s.h.store.Abandon()
@@ -163,9 +163,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	return s.transcript()
 }
 
-// transcript is what happened since the command: by object, what the Listener
-// heard of its lives and alarms, in order, and which events returned; then the
-// answers by caller.
+// transcript lists the events since the command: by object, the Listener's events of its
+// incarnations and alarms, in order, and the events that returned; then the answers by
+// caller.
 func (s *script) transcript() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *script) transcript() string {
 		out = append(out, s.answers[caller]...)
 	}
 	if n := s.fs.Syncs(); n > s.syncs {
-		out = append(out, "synced") // how often is up to the committer
+		out = append(out, "synced") // the committer decides how often
 		s.syncs = n
 	}
 	if len(out) == 0 {
@@ -193,7 +193,7 @@ func rank(line string) string {
 	return object
 }
 
-// end lets everything go that waits.
+// end releases all waiting goroutines.
 func (s *script) end() {
 	s.letGo()
 	for _, gate := range s.gates {
@@ -232,7 +232,7 @@ func (s *script) call(t *testing.T, caller, object string, todo []string) {
 	}()
 }
 
-// do is what a handler does: a line each. The result is the last number.
+// do executes a handler's lines. The result is the last number.
 func (s *script) do(ctx context.Context, c *counter, todo []string) (result string, err error) {
 	for i, line := range todo {
 		op, arg, _ := strings.Cut(line, " ")
@@ -249,7 +249,7 @@ func (s *script) do(ctx context.Context, c *counter, todo []string) (result stri
 			err = Await(ctx, func(ctx context.Context) error { return s.wait(ctx, arg) })
 		case "keep": // a gate, with the turn, deaf to its context
 			<-s.gate(arg)
-		case "ask": // another object for what the rest of the lines come to
+		case "ask": // call another object, which executes the rest of the lines
 			err = s.h.Do(ctx, ID{Class: "c", Name: arg}, Call{Op: "ask", Handler: Func(func(ctx context.Context, o any) (err error) {
 				result, err = s.do(ctx, o.(*counter), todo[i+1:])
 				return err

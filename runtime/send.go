@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Sent is a call whose answer its sender collects later.
+// Sent is a call; its sender collects the answer later.
 type Sent struct {
 	ev *event
 	id ID
@@ -31,11 +31,11 @@ func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
 // Done yields the answer, once.
 func (s *Sent) Done() <-chan error { return s.ev.done }
 
-// Abandon takes the call back if it has not started, and drops its answer if it
-// has. It returns the error that says which; ctx has ended.
+// Abandon takes the call back if it has not started, and drops its answer if it has. ctx
+// has ended. The error tells whether the call ran.
 func (s *Sent) Abandon(ctx context.Context) error { return s.ev.abandon(ctx, s.id) }
 
-// StateOf returns the State of the incarnation whose event ctx belongs to, or nil.
+// StateOf returns the State of the incarnation that ctx belongs to, or nil.
 func StateOf(ctx context.Context) *State {
 	ev := eventOf(ctx)
 	if ev == nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// admit compares a queued delivery with the slot, before any constructor could move the
-// alarm, and takes it out of the queue if it is overtaken. A slot that cannot be read is
-// not out of date. If the run is to be charged, it is charged here: the constructor may
-// end the process, too. That waits for the disk.
+// admit compares a queued delivery with the slot, before a constructor can change the
+// alarm, and takes the delivery out of the queue if the slot has another alarm. If the slot
+// cannot be read, the delivery stays. If the run is to be charged, admit charges it, and
+// waits for the disk: the constructor may end the process, too.
 func (o *object) admit(ev *event) {
-	o.rng.Prefetch() // its slot is read again when the alarm is set or has ended, and more before
+	o.rng.Prefetch() // the slot is read again when the alarm is set or has ended, and other keys before that
 	slot, ok, err := o.rng.NewSegment(objectstore.Epoch{}).Slot()
 	if err == nil && !ev.isFor(slot, ok) {
 		o.overtaken(ev)
@@ -37,10 +37,10 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 	return slot.Generation
 }
 
-// noteSlot notes where the constructor left the alarm whose delivery woke the
-// object. A constructor that sets the alarm anew would otherwise push it out for
-// ever. The alarm that it has set takes over the counts of the one that is delivered:
-// an object that sets its alarm whenever it wakes would otherwise never back off.
+// noteSlot stores the generation of the slot after the constructor that the delivery woke.
+// Otherwise a constructor that sets the alarm anew would postpone it for ever. The alarm
+// that it has set inherits the counts of the delivered alarm: otherwise an object that sets
+// its alarm whenever it wakes would never back off.
 func (o *object) noteSlot(l *life) {
 	o.mu.Lock()
 	ev := o.alarm
@@ -59,26 +59,26 @@ func (o *object) noteSlot(l *life) {
 	}
 }
 
-// slotEdit is a write of the alarm slot that is due between two lives: the
-// outcome of a delivery whose life ended by its own fault.
+// slotEdit is a write of the alarm slot that is due between two incarnations: the outcome
+// of a delivery that ended its incarnation by its own fault.
 type slotEdit struct {
 	delivery    *delivery
 	drop        bool   // the alarm is to be removed
-	constructor bool   // that failed, and the handler did not begin
+	constructor bool   // the constructor failed, and the handler did not begin
 	text        string // of the error
 	next        *slotEdit
 }
 
-// spoil notes a slot write for the time between two lives, and sees to it that
-// there is a runner then.
+// spoil queues a slot write for the time between two incarnations, and requests a runner
+// for it.
 func (o *object) spoil(e *slotEdit) {
 	o.mu.Lock()
-	e.next, o.repairs = o.repairs, e // of different deliveries: their order means nothing
+	e.next, o.repairs = o.repairs, e // of different deliveries: their order does not matter
 	o.releaseLocked(o.wakeLocked())
 }
 
-// deliveryEnd is the output that ends a delivery: if what was handed over before
-// is lost, the slot is as it was, and the delivery comes again.
+// deliveryEnd is the output that ends a delivery. If the writes committed before it are
+// lost, the slot is unchanged, and the scheduler delivers again.
 type deliveryEnd struct {
 	host  *Host
 	alarm objectstore.Alarm
@@ -87,8 +87,8 @@ type deliveryEnd struct {
 // Release ends the delivery.
 func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err != nil) }
 
-// repair writes the outcome of a delivery whose life ended by its own fault: a
-// counted failure, or a dropped alarm. It runs between lives, in an epoch of its own.
+// repair writes the outcome of a delivery that ended its incarnation by its own fault: a counted
+// failure, or a dropped alarm. It runs between incarnations, in an epoch of its own.
 func (o *object) repair(e *slotEdit) {
 	o.between(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Segment) error {
 		slot, ok, err := seg.Slot()
@@ -105,8 +105,8 @@ func (o *object) repair(e *slotEdit) {
 	})
 }
 
-// overtaken ends a delivery whose alarm was changed. It waits for that change to
-// be durable: a power cut that takes it back would leave an alarm that nobody knows.
+// overtaken ends a delivery of an alarm that has changed since. It waits until the change is durable: a
+// power failure that undid the change would restore an alarm that the scheduler no longer has.
 func (o *object) overtaken(ev *event) {
 	if !o.takeOut(ev) {
 		return
@@ -117,8 +117,8 @@ func (o *object) overtaken(ev *event) {
 	}
 }
 
-// between hands a segment over between two lives, with an output that is released
-// when it is durable, and with an error if write fails.
+// between commits a segment between two incarnations, with an output that is released when
+// it is durable, or with an error if write fails.
 func (o *object) between(out objectstore.Output, write func(*objectstore.Segment) error) {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
@@ -153,7 +153,7 @@ func (o *object) freshen(seg *objectstore.Segment, slot objectstore.Slot) {
 // setSlot writes a slot. If that parks the alarm, the Listener is called when it is durable.
 func (o *object) setSlot(seg *objectstore.Segment, slot objectstore.Slot) {
 	seg.SetSlot(slot)
-	slot, _, _ = seg.Slot() // as it is kept; the segment has it
+	slot, _, _ = seg.Slot() // as the segment stores it
 	if p, ok := ParkedAlarmOf(o.id(), slot); ok {
 		seg.Emit(&parkedReport{o.host(), p})
 	}

@@ -11,11 +11,10 @@ import (
 // ID names an object: class and name.
 type ID = objectstore.ID
 
-// State is what an incarnation's code is handed: its identity, its storage, its
-// alarm, its background tasks. It dies with the incarnation. Methods that take a
-// context want one that holds the turn of this incarnation, unless they say
-// otherwise, and return ErrNoTurn, ErrTurnBusy or an error for which
-// errors.Is(err, ErrFenced) holds. It must not be copied.
+// State is the access of an incarnation's code to its object: identity, storage, alarm and
+// background tasks. It ends with the incarnation. Unless they say otherwise, methods with a
+// context require the turn of this incarnation in it. They return ErrNoTurn, ErrTurnBusy or
+// an error that errors.Is matches with ErrFenced. State must not be copied.
 type State life
 
 func (s *State) life() *life { return (*life)(s) }
@@ -60,8 +59,8 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 	return t, nil
 }
 
-// visitStorage is the point of a storage operation, for which the turn is in use. The policy
-// may end this goroutine: then the turn is not in use any more.
+// visitStorage is the point of a storage operation, with the turn in use. If the policy
+// ends this goroutine, the turn is no longer in use.
 func (t *turn) visitStorage() {
 	returned := false
 	defer func() {
@@ -81,7 +80,7 @@ func (t *turn) visitStorage() {
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.setAlarm(ctx, at, false) }
 
-// SetBootAlarm is SetAlarm, of an alarm that is delivered when the host starts as well.
+// SetBootAlarm is SetAlarm for an alarm that is also delivered when the host starts.
 func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
 	return s.setAlarm(ctx, at, true)
 }
@@ -119,8 +118,8 @@ func checkAlarmTime(at time.Time) error {
 	return nil
 }
 
-// DeleteAlarm removes the alarm, if one is set or parked. A handler that runs
-// continues; if it deleted its own alarm and fails, it is not tried again.
+// DeleteAlarm removes the alarm, if one is set or parked. A running handler continues; if
+// it deleted its own alarm and fails, it is not retried.
 func (s *State) DeleteAlarm(ctx context.Context) error {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -134,9 +133,9 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 	return nil
 }
 
-// GetAlarm returns when the alarm is due. While its handler runs there is none,
-// unless one was set since the handler began; between a failure and its retry there is.
-// A parked alarm is not set: ParkedAlarm returns it.
+// GetAlarm returns the time when the alarm is due. While its handler runs no alarm is set,
+// unless one was set since the handler began; between a failure and its retry one is set. A
+// parked alarm is not set: ParkedAlarm returns it.
 func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -153,10 +152,10 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 	return slot.Due, true, nil
 }
 
-// Go runs fn as an event of its own, once what this segment writes is durable:
-// not at all if that is rolled back or lost. It holds the turn like a handler,
-// keeps the object in memory until it ends, and ends with the incarnation. Its
-// error goes to the Listener. Durable Objects call it waitUntil.
+// Go runs fn as an event of its own, once the writes of this segment are durable; if they
+// are rolled back or lost, fn does not run. fn holds the turn like a handler, keeps the
+// object in memory until fn ends, and ends with the incarnation. Its error goes to the
+// Listener. It corresponds to waitUntil of Durable Objects.
 //
 // Errors: ErrOverloaded, if the object has Options.MaxEvents tasks.
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
@@ -167,16 +166,16 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 	})
 }
 
-// GoAtOnce is Go, but fn does not wait for the disk: it begins when the turn is free, whatever
-// becomes of a Transaction that this is part of. What it does leaves the object after what this
-// segment writes.
+// GoAtOnce is Go, but fn does not wait for the disk. fn begins when the turn is free, even
+// if a Transaction around this call is rolled back. Its outputs are released after the
+// writes of this segment are durable.
 //
 // Errors: those of Go, ErrClosed, and ErrFenced.
 func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error { return s.life().obj.enqueue(ev, true) })
 }
 
-// task makes an event of the object's own, and begins it.
+// task makes an event of the object's own, and starts it by begin.
 func (s *State) task(ctx context.Context, op string, fn func(context.Context) error, begin func(*event) error) error {
 	t, err := s.access(ctx)
 	if err != nil {
@@ -197,14 +196,14 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 	return nil
 }
 
-// start is the output by which a background task begins.
+// start is the output that starts a background task.
 type start event
 
-// Release enqueues the task, unless the life has ended.
+// Release enqueues the task, unless the incarnation has ended.
 func (s *start) Release(err error) {
 	ev, h := (*event)(s), s.only.obj.host()
 	if err == nil {
-		// Refused when the life has ended, or the host; there is nobody to tell.
+		// It fails if the incarnation or the host has ended. No caller waits for the error.
 		err = s.only.obj.enqueue(ev, true)
 	}
 	if err != nil {
@@ -213,12 +212,11 @@ func (s *start) Release(err error) {
 	h.calmer(&h.active)
 }
 
-// Abort ends this incarnation: nothing that the current segment did happens, its
-// callers get ErrFenced with err as the cause, and the next event begins a new
-// life. Inside an alarm handler the run counts as failed and is tried again,
-// unless dropAlarm is set; an alarm that was set meanwhile stays. It returns the
-// error that the handler should return. The counterpart in workerd is ctx.abort
-// (api/actor-state.c++).
+// Abort ends this incarnation. The current segment is dropped, its callers get ErrFenced
+// with err as the cause, and the next event begins a new incarnation. Inside an alarm
+// handler the run counts as failed and is retried, unless dropAlarm is set; an alarm set
+// since the handler began stays. Abort returns the error for the handler to return. It
+// corresponds to ctx.abort of workerd (api/actor-state.c++).
 func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	ev := eventOf(ctx)
 	if ev == nil || ev.life != s.life() {
@@ -232,7 +230,7 @@ func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	s.life().obj.mu.Unlock()
 	why := &Fenced{Reason: ReasonAborted, Err: err, by: ev}
 	if ev.kind == kindConstruct {
-		s.life().obj.failConstructor(s.life(), why) // or it would be tried again at once
+		s.life().obj.failConstructor(s.life(), why) // with back-off: a plain fence would retry immediately
 	} else {
 		s.life().obj.fence(s.life(), why, StyleFence)
 	}

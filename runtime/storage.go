@@ -13,8 +13,8 @@ import (
 // MaxBatch is how many keys one GetMany, PutMany or DeleteMany may name.
 const MaxBatch = 128
 
-// Get appends to dst, which may be nil, the value of a key as the turn sees it. The
-// slice is the caller's.
+// Get appends the value of a key, in the view of the turn, to dst, which may be nil. The
+// caller owns the slice.
 func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key []byte) (value []byte, ok bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -24,9 +24,9 @@ func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key [
 	return s.life().segment.Get(dst, sp, key)
 }
 
-// Put writes a key. While the object, or the host, has too many bytes that are not durable
-// it waits, with the turn held, until there is room, ctx or the incarnation ends, or a minute
-// has passed. With noWait no output waits for this write. Errors: *objectstore.LimitError,
+// Put writes a key. While the object, or the host, has too many undurable bytes, Put waits
+// with the turn held until there is room, until ctx or the incarnation ends, or for a
+// minute. With noWait no output waits for this write. Errors: *objectstore.LimitError,
 // objectstore.ErrNoSpace; ErrOverloaded after the minute; ctx's cause.
 func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte, noWait bool) error {
 	t, err := s.storage(ctx)
@@ -37,11 +37,11 @@ func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte
 	return s.write(ctx, func(seg *objectstore.Segment) error { return seg.Put(sp, key, value, noWait) })
 }
 
-// maxThrottle is how long a write waits for memory. It is longer than the disk may take for a
-// record, whose end comes first, so that only code that keeps its bytes lets it pass.
+// maxThrottle is how long a write waits for memory. It is longer than the default Limits.Stall, so
+// that a slow disk ends the incarnation first. Only code that keeps its bytes reaches it.
 const maxThrottle = time.Minute
 
-// write does what adds to the segment of the turn. While there is no memory for it, it waits.
+// write adds to the segment of the turn by op. While there is no memory for it, write waits.
 func (s *State) write(ctx context.Context, op func(*objectstore.Segment) error) error {
 	return s.writeTo(ctx, s.life().segment, op)
 }
@@ -81,8 +81,8 @@ func (s *State) waitRoom(ctx context.Context, seg *objectstore.Segment) error {
 	return l.orFenced()
 }
 
-// Delete removes a key and says whether it was there. It waits as Put does. Errors: those of
-// Put, without objectstore.ErrNoSpace.
+// Delete removes a key and reports whether it existed. It waits as Put does. Errors: those
+// of Put, without objectstore.ErrNoSpace.
 func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, noWait bool) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {

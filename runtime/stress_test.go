@@ -24,10 +24,10 @@ var (
 	stressFirst = flag.Uint64("stress-first", 1, "seed of the first of them")
 )
 
-// wild is an object whose code is drawn at random.
+// wild is an object with randomly drawn code.
 type wild struct {
 	s    *State
-	busy atomic.Int32 // regions that are open: one at most
+	busy atomic.Int32 // open regions: one at most
 	in   *wilderness
 }
 
@@ -38,7 +38,7 @@ type wilderness struct {
 	seed   uint64
 	steps  atomic.Int64
 	alarms atomic.Int64
-	left   atomic.Int64 // goroutines that handlers left behind
+	left   atomic.Int64 // goroutines that outlive their handlers
 }
 
 var errWild = errors.New("wild")
@@ -110,7 +110,7 @@ func (w *wild) step(ctx context.Context, r *rand.Rand, mayDie bool) error {
 	return nil
 }
 
-// die panics or ends its goroutine, now and then.
+// die sometimes panics or ends its goroutine.
 func (w *wild) die(draw uint64, may bool) {
 	switch {
 	case !may:
@@ -121,7 +121,7 @@ func (w *wild) die(draw uint64, may bool) {
 	}
 }
 
-// nested runs one step that runs more.
+// nested runs one step that runs further steps.
 func (w *wild) nested(ctx context.Context, k int, r *rand.Rand, more func(context.Context) error) error {
 	switch k {
 	case 0, 1:
@@ -149,7 +149,7 @@ func (w *wild) nested(ctx context.Context, k int, r *rand.Rand, more func(contex
 		return w.in.h.Do(ctx, wildID(r), Call{Op: "in", Handler: Func(func(ctx context.Context, o any) error {
 			return o.(*wild).program(ctx, r, 1, false)
 		})})
-	case 7: // left behind; a panic on it would end the process
+	case 7: // outlives its handler; a panic on it would end the process
 		w.in.left.Add(1)
 		go func() {
 			defer w.in.left.Add(-1)
@@ -193,7 +193,7 @@ func (in *wilderness) call(r *rand.Rand, patience time.Duration) error {
 	return err
 }
 
-// closed closes the host, and checks that nothing is left.
+// closed closes the host, and checks that nothing remains.
 func (in *wilderness) closed() {
 	began := time.Now()
 	err := in.h.Close()

@@ -9,14 +9,13 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// sweepEvery is how often objects with something to do are looked at.
+// sweepEvery is the interval between two checks of the objects that have work.
 const sweepEvery = time.Second
 
-// sweeper looks once a second at the objects that had something to do: it
-// enforces time limits, reports long turns, and lets idle objects go. An object at
-// rest is in the wheel, in the slot of the second in which it may be evicted, and
-// costs nothing until then: an event does not move its entry; the entry is filed
-// again when it comes due.
+// sweeper checks once a second the objects that had something to do: it enforces time
+// limits, reports long turns, and evicts idle objects. An object at rest is in the wheel,
+// in the slot of the second when it may be evicted, and costs nothing until then: an event
+// does not move its entry; the sweeper files the entry again when it comes due.
 type sweeper struct {
 	host *Host
 	wake chan struct{}
@@ -24,17 +23,17 @@ type sweeper struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	touched []*object // had something to do since the last look
+	touched []*object // had something to do since the last check
 	asleep  bool      // the goroutine waits for the wheel, or for a touch
-	roused  bool      // it is to look again in a second
+	roused  bool      // a check within a second was requested
 
-	gone atomic.Int64 // entries of the wheel for objects that have left the table, or were filed earlier
+	gone atomic.Int64 // stale entries of the wheel: the object has left the table, or was filed again
 
-	// Owned by the goroutine.
+	// Owned by the sweeper's goroutine.
 	wheel map[int64][]*object // by second on the host's clock
-	next  int64               // the first second of the wheel not yet looked at
+	next  int64               // the first second of the wheel not yet checked
 	filed int
-	dump  string // of all goroutines, once in a sweep that needs it
+	dump  string // of all goroutines, once per sweep that needs it
 }
 
 func newSweeper(h *Host) *sweeper {
@@ -51,11 +50,10 @@ func (s *sweeper) stop() {
 	<-s.done
 }
 
-// touch notes that an object has something to do. The caller has set o.touched.
+// touch adds an object that has something to do. The caller has set o.touched.
 func (s *sweeper) touch(o *object) { s.rouse(o) }
 
-// rouse has the sweeper look at some objects, and at how many there are, within a
-// second.
+// rouse makes the sweeper check some objects, and the number of objects, within a second.
 func (s *sweeper) rouse(os ...*object) {
 	s.mu.Lock()
 	s.touched = append(s.touched, os...)
@@ -89,8 +87,8 @@ func (s *sweeper) run() {
 	}
 }
 
-// rest is how long the goroutine may sleep: a second while anything is going on,
-// else until the first filed object comes due.
+// rest returns how long the goroutine may sleep: a second while there is work to check,
+// otherwise until the first filed object comes due.
 func (s *sweeper) rest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +114,7 @@ func (s *sweeper) sweep() {
 	s.mu.Lock()
 	s.asleep, s.roused = false, false
 	select {
-	case <-s.wake: // a touch that came between the timer and here
+	case <-s.wake: // a touch between the timer and here
 	default:
 	}
 	list := s.touched
@@ -149,14 +147,14 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	why, report := o.overdueLocked(now, stalled)
 	l := o.life
 	old := o.overageLocked(now)
-	// A failure is remembered for a while, so that one that lasts is tried less and less.
+	// The back-off outlives the failure, so that a lasting failure is retried ever more rarely.
 	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
 	switch {
 	case resting:
 		o.touched = false
 		o.restLocked(s)
 	case o.count == 0:
-		o.last = now // its outputs are still on their way
+		o.last = now // its outputs have not been released yet
 	}
 	o.mu.Unlock()
 	switch {
@@ -186,7 +184,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	}
 }
 
-// restLocked lets an object that is at rest cost as little as possible.
+// restLocked frees the parts of an object that it does not need at rest.
 func (o *object) restLocked(s *sweeper) {
 	invariants.Held(&o.mu)
 	if o.life == nil {
@@ -194,14 +192,14 @@ func (o *object) restLocked(s *sweeper) {
 		return
 	}
 	if o.life.underway != nil && o.life.segment.Empty() {
-		// The next event makes them. Nothing is undurable, so a new range will see what
-		// this one sees.
+		// The next event makes new ones. Nothing is undurable, so a new range reads the
+		// same state as this one.
 		o.rng.Fence()
 		o.life.underway, o.rng = nil, nil
 	}
 }
 
-// goLocked is for an object that is about to leave the table.
+// goLocked marks an object that is about to leave the table.
 func (o *object) goLocked() {
 	invariants.Held(&o.mu)
 	o.gone = true
@@ -210,8 +208,8 @@ func (o *object) goLocked() {
 	}
 }
 
-// file asks the policy how long the object, which is at rest, may be idle, and files it. What
-// happens to the object until the policy has answered has it looked at again.
+// file asks the policy how long the object, which is at rest, may be idle, and files it. An
+// event that arrives before the policy's answer makes the sweeper check the object again.
 func (s *sweeper) file(o *object, l *life) {
 	o.mu.Lock()
 	events := o.events
@@ -224,29 +222,29 @@ func (s *sweeper) file(o *object, l *life) {
 	}
 }
 
-// fileLocked files an object by when it is due, unless it is looked at before that anyway.
+// fileLocked files an object by its due time, unless it is checked before that anyway.
 func (o *object) fileLocked(s *sweeper, after time.Duration) {
 	invariants.Held(&o.mu)
 	if after < 0 || after > never {
 		return
 	}
-	// The second after the one in which it is due: never early.
+	// The second after the due time, so that no eviction is early.
 	at := max(int64((o.last+after)/time.Second)+1, s.next)
 	switch {
 	case o.filed != 0 && int64(o.filed) <= at:
 		return
 	case o.filed != 0:
-		s.gone.Add(1) // the entry that there is
+		s.gone.Add(1) // the existing entry
 	}
 	o.filed = uint32(at)
 	s.wheel[at] = append(s.wheel[at], o)
 	s.filed++
 }
 
-// never is longer than anybody waits, and can be added to a time.
+// never is longer than any wait, and can be added to a time.
 const never = 100 * 365 * 24 * time.Hour
 
-// idle evicts an object that was filed for this second and whose time has come, or files it again.
+// idle evicts an object that was filed for this second if it is due, or files it again.
 func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Lock()
 	if o.filed != at {
@@ -265,7 +263,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		return // it is filed again once it is at rest
 	}
 	l := o.life
-	if l == nil { // evicted for another reason meanwhile
+	if l == nil { // evicted for another reason since
 		o.releaseLocked(launch{})
 		return
 	}
@@ -275,7 +273,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Lock()
 	if o.touched || o.gone || o.life != l {
 		o.mu.Unlock()
-		return // it is looked at again, or gone
+		return // it is checked again, or gone
 	}
 	if len(l.holds) > 0 {
 		o.last = now
@@ -290,10 +288,10 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		return
 	}
 	o.mu.Lock()
-	o.releaseLocked(launch{}) // something goes on: look again in a second
+	o.releaseLocked(launch{}) // not evicted: check it again in a second
 }
 
-// evictIdle ends a life that has nothing to do, and says whether it was so.
+// evictIdle ends an incarnation that has nothing to do, and reports whether it did.
 func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 	o.mu.Lock()
 	if o.life != l || l == nil || !o.restingLocked() || len(l.holds) > 0 {
@@ -301,7 +299,7 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 		return false
 	}
 	why := &Fenced{Reason: r}
-	o.buryLocked(l, why, true) // no life begins until the end of this one was heard of
+	o.buryLocked(l, why, true) // the next incarnation begins after the Listener has heard of the end
 	o.mu.Unlock()
 	h.ended(o, l, why, StyleFence)
 	l.end()
@@ -336,9 +334,9 @@ func (s *sweeper) shed() {
 	}
 }
 
-// compact takes the entries out of the wheel that mean nothing any more, which would keep the
-// memory of objects that are gone until they come due. It looks at the whole wheel: that is for when they are half
-// of it.
+// compact removes the stale entries from the wheel, which keep the memory of objects that
+// are gone until the entries come due. It reads the whole wheel, so it runs only when half
+// of the entries are stale.
 func (s *sweeper) compact() {
 	for at, os := range s.wheel {
 		left := slices.DeleteFunc(os, func(o *object) bool {
@@ -357,8 +355,8 @@ func (s *sweeper) compact() {
 	}
 }
 
-// sampleSize is of how many objects the least recently used is shed. Exact order
-// would need a list that every event moves its object in.
+// sampleSize is the size of the sample for shedOne. Exact order would need a list, and
+// every event would have to move its object in that list.
 const sampleSize = 16
 
 // shedOne evicts the least recently used of a sample of idle objects.

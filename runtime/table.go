@@ -9,22 +9,22 @@ import (
 
 const shardCount = 64
 
-// table is the objects of a class that are in memory, by name.
+// table maps names to the objects of a class that are in memory.
 type table struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
 }
 
-// shard is a part of a table. Objects are found by the hash of their name, which the
-// collector, other than the name, need not follow.
+// shard is a part of a table. It finds objects by the hash of their name: unlike a string,
+// a hash has no pointer for the garbage collector to follow.
 type shard struct {
 	mu       sync.Mutex // order: before no other lock; released before an object's is taken
 	objects  map[uint64]*object
-	collided map[string]*object // whose hash another had when they came
-	most     int                // that objects has held: it keeps room for them
+	collided map[string]*object // objects that came when another one had their hash
+	most     int                // the largest number of objects: the map keeps room for so many
 }
 
-// minShrunk is the size below which a shard keeps the room that it has.
+// minShrunk is the largest size of a map that a shard keeps in any case.
 const minShrunk = 64
 
 func (s *shard) getLocked(hash uint64, name string) *object {
@@ -47,8 +47,8 @@ func (s *shard) putLocked(hash uint64, o *object) {
 	}
 }
 
-// removeLocked takes an object out, and gives room back that most of the objects which
-// it was for have left.
+// removeLocked removes an object. It replaces the map when most of the objects that it grew
+// for have left.
 func (s *shard) removeLocked(hash uint64, o *object) {
 	if s.collided[o.name] == o {
 		delete(s.collided, o.name)
@@ -84,7 +84,7 @@ func (t *table) of(name string) (*shard, uint64) {
 	return &t.shards[hash%shardCount], hash
 }
 
-// objectOf returns the table entry of a name, which it makes if there is none.
+// objectOf returns the table entry of a name, and makes it if there is none.
 func (c *class) objectOf(name string) *object {
 	s, hash := c.of(name)
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (t *table) lookup(name string) *object {
 	return s.getLocked(hash, name)
 }
 
-// forget takes an object that is gone out of the table.
+// forget removes an object that is gone from the table.
 func (t *table) forget(o *object) {
 	s, hash := t.of(o.name)
 	s.mu.Lock()
@@ -135,11 +135,11 @@ func (h *Host) all() []*object {
 	return os
 }
 
-// shardsInAll is how many shards a host has.
+// shardsInAll returns how many shards a host has.
 func (h *Host) shardsInAll() int { return shardCount * len(h.bound) }
 
-// sample returns all objects if they are few, else one each of sampleSize shards;
-// the order of a map is random enough.
+// sample returns all objects if they are few, otherwise one object each of sampleSize
+// shards; the order of a map is random enough.
 func (h *Host) sample() []*object {
 	if h.lives.Load() <= 4*sampleSize {
 		return h.all()

@@ -16,7 +16,7 @@ import (
 )
 
 // TestNamesOfOneHashAreToldApart fills a shard with objects of two names that have the same
-// hash, in both orders of coming and going.
+// hash, in both orders of adding and removing.
 func TestNamesOfOneHashAreToldApart(t *testing.T) {
 	const hash = 7
 	for _, firstGoes := range []bool{true, false} {
@@ -50,8 +50,8 @@ func TestNamesOfOneHashAreToldApart(t *testing.T) {
 	}
 }
 
-// TestAnEndedLifeKeepsNothingOfItsInstance has objects evicted, woken again and evicted,
-// whose table entries stay: in the wheel, or since they live on.
+// TestAnEndedLifeKeepsNothingOfItsInstance evicts objects, wakes them and evicts them
+// again, while their table entries stay: in the wheel, or because a new incarnation begins.
 func TestAnEndedLifeKeepsNothingOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var freed atomic.Int64

@@ -5,55 +5,55 @@ import (
 	"sync/atomic"
 )
 
-// turnState says what may be done with a turn.
+// turnState is the state of a turn.
 type turnState = uint32
 
 const (
 	turnQueued turnState = iota // waits to be granted for the first time
 	turnHeld                    // its goroutine is in the object's code
 	turnAway                    // given up inside an Await
-	turnOver                    // the code that it was given to has ended
+	turnOver                    // the code that had it has ended
 )
 
-// Who uses a turn.
+// The values of turn.busy.
 const (
 	turnFree    uint32 = iota
 	turnUsed           // one operation
-	turnAwaited        // one operation, and somebody waits for its end
+	turnAwaited        // one operation, and a goroutine waits for its end
 )
 
-// signal is what a suspended turn can be woken with.
+// signal is the reason why a suspended turn is woken.
 type signal uint8
 
 const (
-	gateOpen   signal = iota // what was handed over is durable
-	gateFailed               // it will never be
-	granted                  // the turn is held again, or over: it is not to be waited for
+	gateOpen   signal = iota // the committed writes are durable
+	gateFailed               // they never will be
+	granted                  // the turn is held again, or over: stop waiting
 )
 
-// turn is the right to be in an object's code: one for an event, and one for
-// each Enter. It queues in a lane and travels in a context.
+// turn is the right to run an object's code: one for an event, and one for each Enter. It
+// waits in a lane and is carried by a context.
 type turn struct {
 	ev *event
 
-	// state and busy are for the checks that refuse misuse; who holds the turn is
-	// decided by the lane, under the object's lock.
+	// state and busy are for the checks that refuse misuse; the lane decides which turn is
+	// the holder, under the object's lock.
 	state atomic.Uint32
 	busy  atomic.Uint32
 
-	// Owned by whoever uses the turn.
-	givenUp uint32 // times
+	// Owned by the user of the turn.
+	givenUp uint32 // how often it was given up
 	opened  bool   // an Exclusive section; written with obj.mu
 
 	fresh bool // not yet started: a runner must start it; guarded by the object's lock
 
-	tx *transaction // innermost of those that are open; owned by whoever uses the turn
+	tx *transaction // the innermost open one; owned by the user of the turn
 
-	// Fixed once the turn has been given up for the first time. Room for a gate's
-	// signal that comes late, after a fence, and for a grant.
+	// Fixed once the turn has been given up for the first time. It has room for a gate's
+	// signal that arrives late, after a fence, and for a grant.
 	wake chan signal
 
-	// seen counts grants and hand-overs, for the watchdog.
+	// seen counts grants and commits, for the check of long turns.
 	seen atomic.Uint64
 
 	// Guarded by the object's lock.
@@ -61,7 +61,7 @@ type turn struct {
 	next *turn
 }
 
-// use claims the turn for one operation of this life. Done gives it back.
+// use claims the turn for one operation of this incarnation. done releases the claim.
 func (t *turn) use() error {
 	if err := t.heldErr(); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (t *turn) done() {
 	idle.Broadcast()
 }
 
-// claim is use for the end of what was done with the turn: it waits for an
-// operation that another goroutine has begun.
+// claim is use for the end of the turn's code: it waits for an operation that another
+// goroutine has begun.
 func (t *turn) claim() {
 	if t.busy.CompareAndSwap(turnFree, turnUsed) {
 		return
@@ -103,12 +103,11 @@ func (t *turn) claim() {
 	}
 }
 
-// end is for the end of the code that had the turn, which may have left
-// goroutines behind that use it still. It refuses every later operation with the
-// turn and waits for one that runs, so that none writes into the segment while it
-// is handed over, nor into that of the next event. It takes back a transaction and
-// closes an Exclusive section that are open. If the turn is away, in an Await, it
-// queues for another in its place. It returns the turn that is held.
+// end ends the turn when its code has ended. Goroutines that outlived the code may still
+// use the turn: end refuses their later operations and waits for a running one, so that
+// none writes into the segment during the commit, nor into the segment of the next event.
+// It rolls back open transactions and closes an open Exclusive section. If the turn is
+// away, in an Await, end queues for a replacement. It returns the turn that is held.
 func (t *turn) end() *turn {
 	held := t
 	for !t.state.CompareAndSwap(turnHeld, turnOver) {
@@ -134,8 +133,8 @@ func (t *turn) end() *turn {
 	return held
 }
 
-// replace ends a turn that is away and returns another, held, for its event; nil
-// if the turn has come back meanwhile.
+// replace ends a turn that is away, and returns another one, held, for its event. It
+// returns nil if the turn has come back since.
 func (t *turn) replace() *turn {
 	o := t.ev.obj
 	o.mu.Lock()
@@ -143,7 +142,7 @@ func (t *turn) replace() *turn {
 		o.mu.Unlock()
 		return nil
 	}
-	t.state.Store(turnOver) // if it is queued, the lane passes over it
+	t.state.Store(turnOver) // if it is queued, the lane skips it
 	r := &turn{ev: t.ev, lane: t.lane, wake: make(chan signal, 2)}
 	queued := r.queueLocked()
 	o.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Calls, alarms, tasks and returning Awaits, of all kinds and at any time: never are
-// two of them in the object's code at once.
+// Calls, alarms, tasks and returning Awaits, of all kinds and at any time: no two of them
+// are ever in the object's code together.
 func TestOneEventAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside, entered atomic.Int32
@@ -88,7 +88,7 @@ func TestOneEventAtATime(t *testing.T) {
 	})
 }
 
-// New events and returning Awaits stand in one line.
+// New events and returning Awaits wait in one queue.
 func TestOneQueueForNewEventsAndReturningAwaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
@@ -202,7 +202,7 @@ func TestLimitsOfTheQueue(t *testing.T) {
 		if d := time.Since(start); d < 10*time.Second || d > 12*time.Second {
 			t.Errorf("refused after %v", d)
 		}
-		// A stuck object does not gather those that it refused.
+		// A stuck object does not accumulate the calls that it refused.
 		for range 100 {
 			goDo(t.Context(), h, "a", "old", nothing)
 		}
@@ -300,7 +300,7 @@ func TestTransactionTakesBackAllItDid(t *testing.T) {
 		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
 		h := open(t, objectstore.NewMemFS(), Options{}, class)
 		no := errors.New("no")
-		var mu sync.Mutex // frames leave on another goroutine than tasks run on
+		var mu sync.Mutex // outputs are released on another goroutine than tasks
 		var left []string
 		leave := func(what string) {
 			mu.Lock()
@@ -338,7 +338,7 @@ func TestTransactionTakesBackAllItDid(t *testing.T) {
 			if at, ok, err := c.s.GetAlarm(ctx); err != nil || !ok || at.Sub(hour).Abs() > time.Millisecond {
 				t.Errorf("alarm %v, %v, %v", at, ok, err)
 			}
-			// Of a nested one that fails, only the inner part is taken back.
+			// If a nested one fails, only the inner part is rolled back.
 			return Transaction(ctx, func(ctx context.Context) error {
 				err := errors.Join(c.put(ctx, "m", 1), emit(ctx, c, "second"))
 				if ierr := Transaction(ctx, func(ctx context.Context) error {
@@ -365,7 +365,7 @@ func TestTransactionTakesBackAllItDid(t *testing.T) {
 	})
 }
 
-// A scan sees what was there when it began, goes on over a Sync, and ends when the
+// A scan sees the rows as they were when it began, continues over a Sync, and ends when the
 // turn is given up.
 func TestScanLastsAsLongAsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -440,8 +440,8 @@ func TestTasksOfAnObjectAreBounded(t *testing.T) {
 					synctest.Wait()
 					time.Sleep(2 * time.Minute)
 				}
-				// Tasks that are taken back with their transaction do not count either, nor those
-				// that have ended.
+				// Tasks that are rolled back with their transaction do not count either,
+				// nor those that have ended.
 				err := do(t.Context(), h, "a", "back", func(ctx context.Context, c *counter) error {
 					for range 10 {
 						_ = Transaction(ctx, func(ctx context.Context) error {
@@ -459,8 +459,8 @@ func TestTasksOfAnObjectAreBounded(t *testing.T) {
 	}
 }
 
-// A task of a life that ends while it is begun, and whose object has left memory by then, is refused like
-// one of any ended life.
+// A task that is enqueued after its incarnation has ended and its object has left memory is
+// refused like a task of any ended incarnation.
 func TestATaskOfAnObjectThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{})})
@@ -476,8 +476,8 @@ func TestATaskOfAnObjectThatHasGone(t *testing.T) {
 	})
 }
 
-// TestATaskThatBeginsAtOnce runs while the disk is busy with what was written before it. What
-// leaves in it comes after that.
+// TestATaskThatBeginsAtOnce runs while the disk is busy with the writes before it. The
+// task's outputs leave after them.
 func TestATaskThatBeginsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

@@ -2,8 +2,8 @@ package runtime
 
 import "github.com/dohost/dohost/internal/invariants"
 
-// wake is what a runner does between lives: pending slot writes, then a new life
-// if an event wants one. It returns the first turn of that life to run.
+// wake is the work of a runner between incarnations: pending slot writes, then a new
+// incarnation if an event waits. It returns the first turn of that incarnation to run.
 func (o *object) wake() *turn {
 	o.mu.Lock()
 	if o.rng == nil {
@@ -29,7 +29,7 @@ func (o *object) wake() *turn {
 		}
 		head := o.headLocked()
 		if head == nil {
-			o.rng.Waking(false) // from here on the range may be another's, or gone
+			o.rng.Waking(false) // from here on the range may have another owner, or be gone
 			o.waking = false
 			o.mu.Unlock()
 			return nil
@@ -48,7 +48,7 @@ func (o *object) wake() *turn {
 	}
 }
 
-// headLocked returns the first queued event whose caller still waits.
+// headLocked returns the first queued event that its caller has not abandoned.
 func (o *object) headLocked() *turn {
 	invariants.Held(&o.mu)
 	for o.waiting.head != nil && o.waiting.head.ev.left {
@@ -57,7 +57,7 @@ func (o *object) headLocked() *turn {
 	return o.waiting.head
 }
 
-// heldBackLocked says why no life may begin now.
+// heldBackLocked returns the reason why no incarnation may begin now, or nil.
 func (o *object) heldBackLocked() error {
 	invariants.Held(&o.mu)
 	if o.host().phase.Load() == phaseClosed {
@@ -83,7 +83,7 @@ func (o *object) refuse(ev *event, err error) {
 	ev.answer(ev.failure(err, RanNo))
 }
 
-// takeOut takes a queued event out of the count, unless it has started or left.
+// takeOut uncounts a queued event, unless it has started or left.
 func (o *object) takeOut(ev *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,7 +97,7 @@ func (o *object) takeOut(ev *event) bool {
 	return true
 }
 
-// beginLocked starts the next life, with all queued events in its lane and its
+// beginLocked starts the next incarnation, with all queued events in its lane and its
 // constructor in an exclusive section.
 func (o *object) beginLocked(first *event) (*life, *event) {
 	invariants.Held(&o.mu)

@@ -1,11 +1,11 @@
-// Package anthropic has Anthropic's models answer, by the official SDK.
+// Package anthropic is a [chat.Model] that calls Anthropic's API with the official SDK.
 //
 //	model, err := anthropic.New("claude-sonnet-4-5", nil)
 //
-// The model is a [chat.Model], for [chat.Answer]. The provider knows no answer by an id, so a reply that was cut off
-// is asked to go on with, and billed once more.
+// The model is for [chat.Answer]. The provider does not store answers, so an interrupted reply needs a second request,
+// and is billed again.
 //
-// It is linked by who imports it alone: the SDK beneath takes longer to compile than the rest of a server.
+// Only programs that import this package link it: the SDK takes longer to compile than the rest of a server.
 package anthropic
 
 import (
@@ -28,27 +28,27 @@ import (
 
 // Options tunes New. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
-	// Key is the API's key. Empty means ANTHROPIC_API_KEY of the environment; there need be none if BaseURL is set.
+	// Key is the API key. Empty means ANTHROPIC_API_KEY of the environment. It is optional if BaseURL is set.
 	Key string
-	// BaseURL is where the API is. Empty means ANTHROPIC_BASE_URL of the environment, or else Anthropic itself.
+	// BaseURL is the URL of the API. Empty means ANTHROPIC_BASE_URL of the environment, or else Anthropic itself.
 	BaseURL string
 	// Client makes the requests. Nil means http.DefaultClient.
 	Client *http.Client
-	// Retries is how often a request is made again which was refused for now (408, 409, 429, 5xx) or could not be
-	// made, after as long as the provider has asked for. Zero means 2; negative, never. An answer that has
-	// begun is not.
+	// Retries bounds the retries of a request that the provider refused temporarily (408, 409, 429, 5xx) or that could
+	// not be sent. A retry waits as long as the provider asks for. Zero means 2; negative means none. An answer that has
+	// begun is not retried.
 	Retries int
-	// Strategy is how the model goes on with a text that was cut off. Empty means [chat.SyntheticMessage]. Models
-	// from Claude 4.6 on refuse [chat.Prefill].
+	// Strategy determines how the model continues an interrupted text. Empty means [chat.SyntheticMessage]. Models from
+	// Claude 4.6 on refuse [chat.Prefill].
 	Strategy chat.Strategy
 	// MaxTokens bounds an answer. Zero means 16,384.
 	MaxTokens int64
-	// Params changes what is asked, such as the budget for thinking. When the model is to go on with a text that
-	// was cut off it does not think about that again, whatever they say. It may be nil. Any goroutine.
+	// Params changes the request, such as the budget for thinking. Thinking is always disabled in a request that
+	// continues an interrupted text. Optional. It is called on any goroutine.
 	Params func(p *sdk.MessageNewParams)
 }
 
-// Model is a model of Anthropic. Any goroutine.
+// Model is a model of Anthropic. It is safe for concurrent use.
 type Model struct {
 	model    string
 	client   sdk.Client
@@ -56,7 +56,7 @@ type Model struct {
 	o        Options
 }
 
-// New makes a model answer, by its name.
+// New returns the model with a name.
 //
 // Errors: one if there is no key.
 func New(model string, o *Options) (*Model, error) {
@@ -80,7 +80,7 @@ func New(model string, o *Options) (*Model, error) {
 		if base == "" {
 			return nil, errors.New("anthropic: no key: set Options.Key, or ANTHROPIC_API_KEY")
 		}
-		key = "none" // servers of one's own want a header, and read nothing in it
+		key = "none" // other servers require a header and ignore its value
 	}
 	opts := []option.RequestOption{ // other secrets of the environment are for Anthropic itself
 		option.WithoutEnvironmentDefaults(), option.WithAPIKey(key), option.WithMiddleware(provider.Watch),
@@ -112,7 +112,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			return
 		}
 		stream := m.client.Messages.NewStreaming(ctx, params)
-		defer stream.Close() //nolint:errcheck // what it says has been read
+		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
 		a := &answer{id: ulid.Make().String(), blanks: blanks, yield: yield}
 		for stream.Next() {
@@ -131,7 +131,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 	}
 }
 
-// failed is an error of the SDK.
+// failed converts an error of the SDK.
 func (m *Model) failed(ctx context.Context, err error, opened bool) error {
 	e, ok := errors.AsType[*sdk.Error](err)
 	if !ok || e.Response == nil || ctx.Err() != nil {
@@ -142,18 +142,18 @@ func (m *Model) failed(ctx context.Context, err error, opened bool) error {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal([]byte(e.RawJSON()), &body) // what is no JSON has no message
+	_ = json.Unmarshal([]byte(e.RawJSON()), &body) // a body that is not JSON has no message
 	if opened {
 		return m.provider.Said(body.Error.Message)
 	}
 	return m.provider.Refused(e.Response, body.Error.Message)
 }
 
-// beginText is what the user says in a conversation that begins with the assistant.
+// beginText is the user message before an assistant's message that begins the conversation.
 const beginText = "(The conversation begins here.)"
 
-// params is what is asked. blanks says that the last text ended with a space, which the provider does not take:
-// those with which it goes on are to be left out.
+// params returns the request. The provider refuses text with spaces at its end, so params removes them from the last
+// text. blanks reports whether there were any: then leading spaces of the answer are to be dropped.
 func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool, err error) {
 	list, goesOn := p.ModelMessages(m.o.Strategy)
 	params = sdk.MessageNewParams{Model: m.model, MaxTokens: m.o.MaxTokens}
@@ -169,7 +169,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 	}
 	newest := provider.Newest(list, goesOn)
 	for i := range list {
-		if len(params.Messages) == 0 && list[i].Role == chat.Assistant { // the first has to be the user's
+		if len(params.Messages) == 0 && list[i].Role == chat.Assistant { // the API requires a user message first
 			params.Messages = append(params.Messages, sdk.NewUserMessage(sdk.NewTextBlock(beginText)))
 		}
 		blocks, err := m.contentOf(&list[i], i == newest)

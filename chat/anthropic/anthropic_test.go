@@ -17,7 +17,7 @@ func model(a providertest.Asked) (chat.Model, error) {
 	})
 }
 
-// thinking has the model think.
+// thinking returns a model with thinking enabled.
 func thinking(a providertest.Asked) (chat.Model, error) {
 	return anthropic.New("double", &anthropic.Options{
 		Key: a.Key, BaseURL: "http://provider", Client: a.HTTP(), Retries: a.Retries, Strategy: a.Strategy,
@@ -25,7 +25,7 @@ func thinking(a providertest.Asked) (chat.Model, error) {
 	})
 }
 
-// few are where one life of a reply differs from another.
+// few are the places that distinguish the lives of a reply.
 var few = []string{"handed", "awaited", "durable"}
 
 func TestMessagesBySyntheticMessage(t *testing.T) {
@@ -52,7 +52,7 @@ func TestFailures(t *testing.T) { providertest.Failures(t, model) }
 
 func TestFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }
 
-// A model that goes on with a text does not think about that again.
+// A request that continues an interrupted text has thinking disabled.
 func TestNoThoughtsWhenItGoesOn(t *testing.T) {
 	d := &providertest.Double{Plan: func(n int, _ []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: n == 0} }}
 	r := providertest.One(t, thinking, d)

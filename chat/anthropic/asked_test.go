@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/internal/providertest"
 )
 
-// A conversation of which the model is given the newest messages alone may begin with what the assistant has said.
+// A prompt of only the newest messages may begin with an assistant's message.
 func TestWhatBeginsWithTheAssistant(t *testing.T) {
 	d := &providertest.Double{}
 	m, err := model(providertest.Asked{Double: d, Key: providertest.Key})
@@ -29,7 +29,7 @@ func TestWhatBeginsWithTheAssistant(t *testing.T) {
 	}
 }
 
-// seen is what a request has in its headers.
+// seen records the headers of a request.
 type seen struct{ http.Header }
 
 // RoundTrip implements http.RoundTripper.
@@ -38,7 +38,7 @@ func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 
-// What the environment has for Anthropic itself is not told to who is asked by another key.
+// Secrets in the environment for Anthropic itself are not sent with another key.
 func TestOtherSecretsStayHere(t *testing.T) {
 	t.Setenv("ANTHROPIC_API_KEY", "")
 	t.Setenv("ANTHROPIC_AUTH_TOKEN", "sk-ant-oat-Of-The-Environment")

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-// thought is what the provider wants back with a thought: a signature, or all of it, encrypted.
+// thought is the provider's metadata of a reasoning: a signature, or the encrypted reasoning.
 type thought struct {
 	Anthropic struct {
 		Signature    string `json:"signature,omitempty"`
@@ -19,8 +19,8 @@ type thought struct {
 	} `json:"anthropic"`
 }
 
-// contentOf is a message as the API has it. The API refuses blank texts, so they are left out, and files of the
-// assistant, so a text mentions them.
+// contentOf returns a message in the API's form. The API refuses blank texts, so they are left out. It refuses files
+// of the assistant, so a text mentions them.
 func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.ContentBlockParamUnion, err error) {
 	for i := range of.Blocks {
 		switch b := &of.Blocks[i]; b.Kind {
@@ -31,7 +31,7 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 		case chat.ReasoningBlock:
 			var t thought
 			if b.Metadata == nil || json.Unmarshal(b.Metadata, &t) != nil {
-				continue // another provider's
+				continue // from another provider
 			}
 			if t.Anthropic.Signature != "" {
 				list = append(list, sdk.NewThinkingBlock(t.Anthropic.Signature, b.Text))
@@ -57,7 +57,7 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 	return list, nil
 }
 
-// fileOf is a file as the API has it, if it takes such.
+// fileOf returns a file in the API's form, if the API accepts its type.
 func fileOf(b *chat.Block) (_ sdk.ContentBlockParamUnion, ok bool) {
 	data, inline := b.Data()
 	switch isImage := strings.HasPrefix(b.MediaType, "image/"); {
@@ -73,31 +73,31 @@ func fileOf(b *chat.Block) (_ sdk.ContentBlockParamUnion, ok bool) {
 	return sdk.ContentBlockParamUnion{}, false
 }
 
-// answer is what the provider says, as it comes.
+// answer is an answer of the provider, while it streams.
 type answer struct {
-	id     string // of this answer among all
-	blanks bool   // those at the beginning are to be left out
+	id     string // unique among all answers
+	blanks bool   // drop leading spaces
 	yield  func(chat.Chunk, error) bool
 	whole  bool
 	stop   sdk.StopReason
 
 	blocks map[int64]*block
-	empty  *block // a call without input: whether there was no room for that is said behind it
+	empty  *block // a call without input; the end of the answer says whether the input was cut off
 }
 
-// block is one of an answer's, of one of the kinds that are known here.
+// block is a content block of an answer.
 type block struct {
 	kind     string
 	id, name string // of a call
 	input    string
 }
 
-// ends are reasons for which a model stops before it has said everything, as the AI SDK calls them.
+// ends are the reasons of a model that stopped early, in the words of the AI SDK.
 var ends = map[sdk.StopReason]string{
 	sdk.StopReasonMaxTokens: "length", sdk.StopReasonModelContextWindowExceeded: "length", sdk.StopReasonRefusal: "content-filter",
 }
 
-// add adds an event, and says whether more is wanted. What it does not know is left out.
+// add handles an event, and reports whether the consumer wants more. It ignores unknown events.
 func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 	switch e.Type {
 	case "content_block_start":
@@ -120,7 +120,7 @@ func (a *answer) add(e *sdk.MessageStreamEventUnion) bool {
 	return true
 }
 
-// name is that of a part, among those of all answers.
+// name returns the id of a part, unique among all answers.
 func (a *answer) name(index int64) string { return fmt.Sprintf("%s-%d", a.id, index) }
 
 func (a *answer) begin(e *sdk.MessageStreamEventUnion) bool {
@@ -167,7 +167,7 @@ func (a *answer) delta(e *sdk.MessageStreamEventUnion) bool {
 	return true
 }
 
-// think adds to a thought.
+// think adds to a reasoning.
 func (a *answer) think(index int64, text string, set func(*thought)) bool {
 	var metadata json.RawMessage
 	if set != nil {
@@ -202,7 +202,7 @@ func (a *answer) end(index int64) bool {
 	return true
 }
 
-// call tells of the call without input, if there is one.
+// call yields the call without input, if there is one.
 func (a *answer) call(cut bool) bool {
 	b := a.empty
 	a.empty = nil

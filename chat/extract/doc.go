@@ -1,4 +1,4 @@
-// Package extract is a model that needs neither a network nor a key: it answers from a folder of text,
-// in the words of its files, and says which they are. The same question has the same answer, so a reply
-// that was cut off goes on where it was, with nothing said twice.
+// Package extract is a model that needs neither a network nor a key. It answers with sentences quoted from the text
+// files of a folder, and names the files. The same question always has the same answer, so an interrupted reply
+// resumes at the exact word.
 package extract

@@ -12,27 +12,27 @@ import (
 	"unicode"
 )
 
-// passage is a paragraph of a file.
+// passage is a paragraph or a list item of a file.
 type passage struct {
 	file      string
 	heading   string
 	sentences []string
-	terms     map[string]int // how often each is in it, its heading's twice
+	terms     map[string]int // occurrences of each term; those in the heading count twice
 	size      int            // of all terms
 }
 
-// index is what is known of a folder.
+// index is the search index of a folder.
 type index struct {
 	files    []string
 	passages []passage
-	in       map[string]int // passages that have a term
-	size     float64        // terms of a passage, on average
+	in       map[string]int // number of passages with a term
+	size     float64        // average number of terms of a passage
 }
 
 const (
-	// maxFile bounds files, in bytes: what is larger is not read.
+	// maxFile bounds files, in bytes: larger files are not read.
 	maxFile = 1 << 20
-	// maxSentences is how many of a passage are said.
+	// maxSentences bounds the sentences quoted from a passage.
 	maxSentences = 3
 )
 
@@ -72,7 +72,7 @@ func newIndex(fsys fs.FS) (*index, error) {
 	return x, nil
 }
 
-// passagesOf are the paragraphs of a text, without its code and tables.
+// passagesOf returns the paragraphs of a text, without its code and tables.
 func passagesOf(file, text string) (all []passage) {
 	heading, fenced := "", false
 	var lines []string
@@ -119,7 +119,7 @@ func newPassage(file, heading, text string) (p passage, ok bool) {
 		p.terms[t] += 2
 		p.size += 2
 	}
-	whole := !strings.HasSuffix(text, ";") && !strings.HasSuffix(text, ",") // else it is an item of a sentence
+	whole := !strings.HasSuffix(text, ";") && !strings.HasSuffix(text, ",") // else part of a sentence
 	return p, whole && len(p.sentences) > 0 && p.size > 4
 }
 
@@ -129,7 +129,7 @@ var (
 	ends   = regexp.MustCompile(`[.!?](\s+|$)`)
 )
 
-// plain is a line without its markup.
+// plain returns a line without its markup.
 func plain(s string) string {
 	return strings.Join(strings.Fields(markup.Replace(link.ReplaceAllString(s, "$1"))), " ")
 }
@@ -145,7 +145,7 @@ func sentencesOf(text string) (all []string) {
 	return all
 }
 
-// termsOf are the words of a text by which it is found, without their endings.
+// termsOf returns the search terms of a text: its words without common words and endings.
 func termsOf(s string) (terms []string) {
 	for _, w := range strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		if len(w) < 2 || common[w] {
@@ -172,20 +172,20 @@ var common = func() map[string]bool {
 	return all
 }()
 
-// found is a passage with what it is worth to a question.
+// found is a passage with its score for a question.
 type found struct {
 	*passage
 	worth float64
 }
 
-// search returns the passages that are worth most to a question, at most n.
+// search returns the n passages with the highest scores for a question.
 func (x *index) search(question string, n int) (best []found) {
 	terms := termsOf(question)
 	for i := range x.passages {
 		p := &x.passages[i]
 		w := x.worth(p.terms, p.size, terms)
 		if same(termsOf(p.heading), terms) {
-			w *= 2 // the question is the passage's own
+			w *= 2 // the heading asks the same question
 		}
 		if w > 0 {
 			best = append(best, found{p, w})
@@ -195,7 +195,7 @@ func (x *index) search(question string, n int) (best []found) {
 	return best[:min(n, len(best))]
 }
 
-// same says that two lists have the same terms.
+// same reports whether two lists have the same terms.
 func same(a, b []string) bool {
 	notIn := func(list []string) func(string) bool {
 		return func(t string) bool { return !slices.Contains(list, t) }
@@ -203,7 +203,7 @@ func same(a, b []string) bool {
 	return !slices.ContainsFunc(a, notIn(b)) && !slices.ContainsFunc(b, notIn(a))
 }
 
-// worth is what terms are worth to those that are asked for, by BM25.
+// worth returns the BM25 score of a text's terms for the terms of a question.
 func (x *index) worth(has map[string]int, size int, asked []string) (w float64) {
 	const k, b = 1.2, 0.75
 	for i, t := range asked {
@@ -218,7 +218,7 @@ func (x *index) worth(has map[string]int, size int, asked []string) (w float64) 
 	return w
 }
 
-// best are the sentences of a passage that are worth most to a question, in their order.
+// best returns the sentences of a passage with the highest scores for a question, in their order.
 func (x *index) best(p *passage, question string) (said []string) {
 	if len(p.sentences) <= maxSentences {
 		return p.sentences

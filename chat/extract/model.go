@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// Model answers from a folder. Any goroutine.
+// Model answers from a folder. It is safe for concurrent use.
 type Model struct {
 	x    *index
 	pace time.Duration
@@ -19,11 +19,11 @@ type Model struct {
 
 // Options tunes New. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
-	// Pace is how long a word takes. Zero means none; negative is an error.
+	// Pace is the delay per word. Zero means none; negative is an error.
 	Pace time.Duration
 }
 
-// New reads the .md and .txt files of a folder, and of those in it, of at most 1 MiB each.
+// New reads the .md and .txt files of a folder and its subfolders. It skips files larger than 1 MiB.
 //
 // Errors: those of reading, and one for a folder without text.
 func New(fsys fs.FS, o *Options) (*Model, error) {
@@ -39,15 +39,15 @@ func New(fsys fs.FS, o *Options) (*Model, error) {
 	return m, err
 }
 
-// Stream answers the last message of the user, word by word, and then names the passages of the answer as
-// source-document chunks, one per file, whose title is the file's name and the passage's heading.
+// Stream answers the last message of the user, word by word, and then names the quoted passages as source-document
+// chunks, one per file, with the file's name and the passage's heading as title.
 func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		text, sources := m.answer(question(p))
 		id := "answer"
 		said := p.Partial.PlainText()
 		rest, goesOn := strings.CutPrefix(text, said)
-		if !goesOn { // the files are others than they were
+		if !goesOn { // the files have changed
 			rest, id = "\n\n"+text, "again"
 		}
 		for word := range words(rest) {
@@ -72,7 +72,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 	}
 }
 
-// wait waits as long as a word takes, and is false if nobody wants it any more.
+// wait waits for the delay of one word. It returns false if ctx has ended.
 func (m *Model) wait(ctx context.Context) bool {
 	if m.pace == 0 {
 		return ctx.Err() == nil
@@ -87,7 +87,7 @@ func (m *Model) wait(ctx context.Context) bool {
 	}
 }
 
-// question is what the user has said last.
+// question returns the text of the user's last message.
 func question(p *chat.Prompt) (q string) {
 	for i := range p.Messages {
 		if p.Messages[i].Role == chat.User {
@@ -97,7 +97,7 @@ func question(p *chat.Prompt) (q string) {
 	return q
 }
 
-// has says that a message names a file already.
+// has reports whether a message already names a file.
 func has(m chat.Message, file string) bool {
 	for _, p := range m.Parts {
 		if p.Type() == "source-document" && p.Text("sourceId") == file {
@@ -107,7 +107,7 @@ func has(m chat.Message, file string) bool {
 	return false
 }
 
-// title is the name of the passage's file, and its heading if it has one.
+// title returns the name of the passage's file, and its heading if it has one.
 func (p *passage) title() string {
 	if p.heading == "" {
 		return p.file
@@ -138,7 +138,7 @@ func (m *Model) answer(question string) (text string, sources []*passage) {
 	return b.String(), sources
 }
 
-// words are the words of a text, each with what is behind it.
+// words yields the words of a text, each with the space after it.
 func words(s string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for s != "" {

@@ -25,7 +25,7 @@ var folder = fstest.MapFS{
 	"large.md":      {Data: []byte(strings.Repeat("eviction ", 200_000))},
 }
 
-// said is what a model answers, and the files that it names.
+// said returns a model's answer, and the files that it names.
 func said(t *testing.T, m *Model, question string, partial chat.Message) (text string, files []string, chunks []chat.Chunk) {
 	t.Helper()
 	p := &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.User, question)}, Partial: partial}
@@ -73,7 +73,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The answer's sources are chunks of their own, titled by file and heading, and not part of its text.
+// The sources of an answer are separate chunks with file and heading as title, and not part of its text.
 func TestAnswerNamesItsSources(t *testing.T) {
 	m, err := New(folder, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestAnswerNamesItsSources(t *testing.T) {
 	}
 }
 
-// A reply that was cut off anywhere goes on with what is missing.
+// A reply interrupted at any chunk resumes with the missing words.
 func TestGoesOn(t *testing.T) {
 	m, err := New(folder, nil)
 	if err != nil {
@@ -130,7 +130,7 @@ type broken struct{}
 
 func (broken) Open(string) (fs.File, error) { return nil, fs.ErrPermission }
 
-// Who does not want the rest does not wait for it.
+// The model does not wait after the consumer has stopped.
 func TestStops(t *testing.T) {
 	m, err := New(folder, &Options{Pace: time.Hour})
 	if err != nil {

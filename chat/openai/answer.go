@@ -15,27 +15,27 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-// errEnough says that whoever reads has read enough.
+// errEnough stops reading after the consumer has stopped.
 var errEnough = errors.New("openai: nobody reads on")
 
-// maxTries is how often in a row an answer is fetched that says nothing more. One whose connection ended at once is
-// sometimes never begun by the provider.
+// maxTries bounds the fetches in a row that yield no more text. The provider sometimes never begins an answer if its
+// connection ended immediately.
 const maxTries = 3
 
-// answer is what the provider says to one request, as it comes: live, told again from its beginning, or whole.
+// answer is the provider's response to one request: streaming, replayed from its beginning, or complete.
 type answer struct {
 	id    string // of the response
 	keep  func(id string) error
-	skip  string // text that was said before, with which it begins
-	again bool   // it was asked for before
+	skip  string // text already yielded, at the beginning of the answer
+	again bool   // the request was made earlier
 	whole bool
 	yield func(chat.Chunk, error) bool
 
-	calls map[string]string // ids of calls by those of their items
+	calls map[string]string // ids of calls by the ids of their items
 }
 
-// fetch tells an answer again that was asked for before: what was said of it is left out, and what the
-// provider has not said yet follows as it comes.
+// fetch resumes an answer of an earlier request: it leaves out the text already yielded, and streams the rest as the
+// provider generates it.
 func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept) error {
 	now, err := m.client.Responses.Get(ctx, a.id, responses.ResponseGetParams{})
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 			return err
 		}
 		stream := m.client.Responses.GetStreaming(ctx, a.id, responses.ResponseGetParams{},
-			option.WithQuery("stream", "true")) // the SDK says so in a body, which the provider does not read
+			option.WithQuery("stream", "true")) // the SDK sends this in a body, which the provider ignores
 		if err := stream.Err(); err != nil {
 			return m.unfetched(ctx, err)
 		}
@@ -65,11 +65,11 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 	return chat.ErrNotRetrieved // it has failed, or was cancelled
 }
 
-// unfetched is why an answer cannot be fetched: it is not there, or it may be there yet.
+// unfetched returns the error of a failed fetch: ErrNotRetrieved if the answer is gone, or else a severed ModelError.
 func (m *Responses) unfetched(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
 		switch e.StatusCode {
-		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // for now
+		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // temporary
 		default:
 			if e.StatusCode >= 400 && e.StatusCode < 500 {
 				return chat.ErrNotRetrieved
@@ -83,7 +83,7 @@ func (m *Responses) unfetched(ctx context.Context, err error) error {
 	return err
 }
 
-// said are the texts of an item. Thoughts have some too, which are not for the reader.
+// said returns the texts of an item. Reasoning items have texts too, which readers do not see.
 func said(item *responses.ResponseOutputItemUnion) []responses.ResponseOutputMessageContentUnion {
 	if item.Type != "message" {
 		return nil
@@ -91,7 +91,7 @@ func said(item *responses.ResponseOutputItemUnion) []responses.ResponseOutputMes
 	return item.Content
 }
 
-// tell tells an answer that is whole.
+// tell yields a complete answer.
 func (a *answer) tell(r *responses.Response) error {
 	var whole strings.Builder
 	for i := range r.Output {
@@ -100,7 +100,7 @@ func (a *answer) tell(r *responses.Response) error {
 		}
 	}
 	if !strings.HasPrefix(whole.String(), a.skip) {
-		return chat.ErrNotRetrieved // it is not what was said
+		return chat.ErrNotRetrieved // the answer differs from the text already yielded
 	}
 	for i := range r.Output {
 		item := &r.Output[i]
@@ -125,7 +125,7 @@ func (a *answer) tell(r *responses.Response) error {
 func (m *Responses) read(
 	ctx context.Context, stream *ssestream.Stream[responses.ResponseStreamEventUnion], a *answer,
 ) error {
-	defer stream.Close() //nolint:errcheck // what it says has been read
+	defer stream.Close() //nolint:errcheck // the stream has been read
 	opened := stream.Err() == nil
 	for stream.Next() {
 		event := stream.Current()
@@ -150,7 +150,7 @@ func (m *Responses) read(
 	return nil
 }
 
-// add adds an event. What it does not know is left out.
+// add handles an event. It ignores unknown events.
 func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 	switch e.Type {
 	case "response.created", "response.queued", "response.in_progress":
@@ -176,7 +176,7 @@ func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 			return a.say(chat.ToolInputStart(e.Item.CallID, e.Item.Name))
 		}
 	case "response.function_call_arguments.delta":
-		if id := a.calls[e.ItemID]; id != "" && !a.again { // some may have been shown
+		if id := a.calls[e.ItemID]; id != "" && !a.again { // clients may have received a part of the input
 			return a.say(chat.ToolInputDelta(id, e.Delta))
 		}
 	case "response.output_item.done":
@@ -189,7 +189,7 @@ func (a *answer) add(e *responses.ResponseStreamEventUnion) error {
 	return nil
 }
 
-// begun keeps the id of the answer, before anything of it is said.
+// begun saves the id of the answer, before any of its chunks.
 func (a *answer) begun(id string) error {
 	if id == "" || a.id != "" {
 		return nil
@@ -208,13 +208,13 @@ func (a *answer) say(c chat.Chunk) error {
 	return nil
 }
 
-// call is a call whose input is as whole as it gets.
+// call yields a call with its final input.
 func (a *answer) call(item *responses.ResponseOutputItemUnion) error {
 	input := provider.Input(item.Arguments.OfString, item.Status == "incomplete")
 	return a.say(chat.ToolInput(item.CallID, item.Name, input))
 }
 
-// text adds to a text, but for what was said before.
+// text adds to a text, without the part already yielded.
 func (a *answer) text(id, delta string) error {
 	n := min(len(delta), len(a.skip))
 	if delta[:n] != a.skip[:n] {
@@ -227,7 +227,7 @@ func (a *answer) text(id, delta string) error {
 	return a.say(chat.TextDelta(id, delta))
 }
 
-// end ends a text, unless all of it was said before, and more.
+// end ends a text, unless all of it, and more, was already yielded.
 func (a *answer) end(id string) error {
 	if a.skip != "" {
 		return nil

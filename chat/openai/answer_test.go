@@ -13,12 +13,12 @@ import (
 	"github.com/dohost/dohost/chat/openai"
 )
 
-// whole is an answer that the provider has in full, with a thought in its own words.
+// whole is a complete answer of the provider, with an unencrypted reasoning.
 const whole = `{"id":"resp_0","status":"completed","background":true,"output":[
 	{"id":"rs_0","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
 	{"id":"msg_0","type":"message","content":[{"type":"output_text","text":"one two"}]}]}`
 
-// fetching is a model whose answers are there already, and what it is asked after "one" of the answer was said.
+// fetching returns a model with a completed answer, and the prompt after an interruption after its word "one".
 func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 	posted = new(int)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 	return m, p, posted
 }
 
-// Thoughts in an answer that is fetched are not what was said.
+// Reasoning in a fetched answer is not part of its text.
 func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 	m, p, posted := fetching(t)
 	var text string
@@ -61,7 +61,7 @@ func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 	}
 }
 
-// Whoever reads an answer that is fetched may stop anywhere.
+// The reader of a fetched answer may stop anywhere.
 func TestAFetchedAnswerMayBeLeft(t *testing.T) {
 	m, p, _ := fetching(t)
 	for range m.Retrieve(t.Context(), p) {
@@ -69,7 +69,7 @@ func TestAFetchedAnswerMayBeLeft(t *testing.T) {
 	}
 }
 
-// An answer that cannot be fetched for now is asked for no second time, whichever request of the two was refused.
+// If fetching an answer fails temporarily, the model does not request a new one, whichever of the two requests failed.
 func TestAnAnswerThatIsThereYet(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -103,7 +103,7 @@ func TestAnAnswerThatIsThereYet(t *testing.T) {
 	}
 }
 
-// A server that counts the calls of each answer anew has made another call all the same.
+// A server may reuse the ids of calls in each answer: the calls are different.
 func TestCallsThatAreCountedAnew(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -15,12 +15,12 @@ import (
 // CompletionsOptions tunes NewCompletions. A nil *CompletionsOptions, and the zero one, mean the defaults.
 type CompletionsOptions struct {
 	Options
-	// Params changes what is asked, such as the temperature. goesOn says that the model is to go on with a text
-	// that was cut off: it need not think about that again. It may be nil. Any goroutine.
+	// Params changes the request, such as the temperature. goesOn reports that the model is to continue an interrupted
+	// text, and need not reason again. Optional. It is called on any goroutine.
 	Params func(p *sdk.ChatCompletionNewParams, goesOn bool)
 }
 
-// Completions is a model behind the API of chat completions. Any goroutine.
+// Completions is a model of the chat completions API. It is safe for concurrent use.
 type Completions struct {
 	model    string
 	client   sdk.Client
@@ -28,7 +28,7 @@ type Completions struct {
 	o        CompletionsOptions
 }
 
-// NewCompletions makes a model answer, by its name.
+// NewCompletions returns the model with a name.
 //
 // Errors: one if there is no key.
 func NewCompletions(model string, o *CompletionsOptions) (*Completions, error) {
@@ -55,7 +55,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 			return
 		}
 		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
-		defer stream.Close() //nolint:errcheck // what it says has been read
+		defer stream.Close() //nolint:errcheck // the stream has been read
 		opened := stream.Err() == nil
 		c := &completion{id: "text-" + ulid.Make().String(), before: p.Partial.Parts, yield: yield}
 		for stream.Next() {
@@ -107,7 +107,7 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 	return params, nil
 }
 
-// messages are a message as the API has it: an outcome is a message of its own.
+// messages returns a message in the API's form: each result is a message of its own.
 func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.ChatCompletionMessageParamUnion, err error) {
 	switch of.Role {
 	case chat.System:
@@ -156,7 +156,7 @@ func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.C
 	return append(list, sdk.UserMessage(parts)), nil
 }
 
-// completion is an answer as it comes.
+// completion is an answer, while it streams.
 type completion struct {
 	id     string
 	before []chat.Part // of the message
@@ -166,14 +166,14 @@ type completion struct {
 	finish string
 }
 
-// calling is a call whose input is not whole.
+// calling is a call with incomplete input.
 type calling struct {
 	id, name, input string
-	theirs          string // the id that the server has given it
+	theirs          string // the server's id of the call
 	begun           bool
 }
 
-// add adds an event, and says whether more is wanted.
+// add handles an event, and reports whether the consumer wants more.
 func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
 	for _, choice := range e.Choices {
 		if choice.Index != 0 {
@@ -196,10 +196,10 @@ func (c *completion) add(e *sdk.ChatCompletionChunk) bool {
 	return true
 }
 
-// call adds to a call. Its id and its name may come at any time, and again; one whose id never comes is given one.
+// call adds to a call. The id and the name may arrive in any event, or repeatedly; end invents an id if none arrives.
 func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	now := c.calls[d.Index]
-	if now == nil || now.theirs != "" && d.ID != "" && d.ID != now.theirs { // some servers number nothing
+	if now == nil || now.theirs != "" && d.ID != "" && d.ID != now.theirs { // some servers do not number calls
 		now = &calling{}
 		if c.calls == nil {
 			c.calls = map[int64]*calling{}
@@ -227,7 +227,7 @@ func (c *completion) call(d sdk.ChatCompletionChunkChoiceDeltaToolCall) bool {
 	return add == "" || c.yield(chat.ToolInputDelta(now.id, add), nil)
 }
 
-// unused is an id that no other call of the message has: some servers count those of each answer anew.
+// unused returns an id that is unique in the message: some servers reuse the same ids in each answer.
 func (c *completion) unused(id string) string {
 	for _, p := range c.before {
 		if p.Text("toolCallId") == id {
@@ -237,7 +237,7 @@ func (c *completion) unused(id string) string {
 	return id
 }
 
-// end is what follows when the answer is whole.
+// end yields the end of a complete answer.
 func (c *completion) end() {
 	if !c.yield(chat.TextEnd(c.id), nil) {
 		return

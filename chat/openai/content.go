@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// content is what a block is to the API.
+// content is the kind of a block in the API.
 type content int
 
 const (
@@ -41,7 +41,7 @@ func fileName(b *chat.Block) string {
 	return b.Name
 }
 
-// texts are the texts of a message, one after the other.
+// texts returns the texts of a message, one after the other.
 func texts(m *chat.ModelMessage) string {
 	var s strings.Builder
 	for _, b := range m.Blocks {
@@ -52,7 +52,7 @@ func texts(m *chat.ModelMessage) string {
 	return s.String()
 }
 
-// schema is that of a tool's input. OpenAI wants one even of a tool that has none.
+// schema returns the schema of a tool's input. OpenAI requires one even for a tool without input.
 func schema(t chat.ToolSpec) (s map[string]any, err error) {
 	if len(t.Parameters) == 0 {
 		return map[string]any{"type": "object", "properties": map[string]any{}}, nil

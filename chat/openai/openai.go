@@ -1,12 +1,12 @@
-// Package openai has models of OpenAI answer, and those of all servers that speak its API: the one of Ollama, of
-// vLLM, of a gateway.
+// Package openai has models for the OpenAI API, and for all servers that implement it, such as Ollama, vLLM, and
+// gateways.
 //
 //	model, err := openai.NewResponses("gpt-5.2", nil)
 //
-// [Responses] is for OpenAI itself: a reply that was cut off is fetched by its id, and billed once. [Completions]
-// is what compatible servers have. Both are a [chat.Model], for [chat.Answer].
+// [Responses] is for OpenAI itself: an interrupted reply is fetched by its id, and billed once. [Completions] is for
+// compatible servers. Both are a [chat.Model], for [chat.Answer].
 //
-// It is linked by who imports it alone: the SDK beneath takes longer to compile than the rest of a server.
+// Only programs that import this package link it: the SDK takes longer to compile than the rest of a server.
 package openai
 
 import (
@@ -23,24 +23,24 @@ import (
 	"github.com/dohost/dohost/chat/internal/provider"
 )
 
-// Options are what both APIs have. The zero Options mean the defaults.
+// Options are the options that both APIs share. The zero Options mean the defaults.
 type Options struct {
-	// Key is the API's key. Empty means OPENAI_API_KEY of the environment; there need be none if BaseURL is set.
+	// Key is the API key. Empty means OPENAI_API_KEY of the environment. It is optional if BaseURL is set.
 	Key string
-	// BaseURL is where the API is, as "http://127.0.0.1:11434/v1". Empty means OPENAI_BASE_URL of the
-	// environment, or else OpenAI itself.
+	// BaseURL is the URL of the API, such as "http://127.0.0.1:11434/v1". Empty means OPENAI_BASE_URL of the environment,
+	// or else OpenAI itself.
 	BaseURL string
-	// Client makes the requests. Nil means that of the SDK.
+	// Client makes the requests. Nil means the SDK's client.
 	Client *http.Client
-	// Retries is how often a request is made again which was refused for now (408, 409, 429, 5xx) or could not be
-	// made, after as long as the provider has asked for. Zero means 2; negative, never. An answer that has
-	// begun is not.
+	// Retries bounds the retries of a request that the provider refused temporarily (408, 409, 429, 5xx) or that could
+	// not be sent. A retry waits as long as the provider asks for. Zero means 2; negative means none. An answer that has
+	// begun is not retried.
 	Retries int
-	// Strategy is how the model goes on with a text that was cut off. Empty means [chat.SyntheticMessage].
+	// Strategy determines how the model continues an interrupted text. Empty means [chat.SyntheticMessage].
 	Strategy chat.Strategy
 }
 
-// client is the SDK's, with what it is asked with.
+// client returns a client of the SDK, and the provider's name and key.
 func (o *Options) client() (sdk.Client, provider.Provider, error) {
 	p := provider.Provider{Name: "openai", Key: o.Key}
 	if p.Key == "" {
@@ -60,7 +60,7 @@ func (o *Options) client() (sdk.Client, provider.Provider, error) {
 	if p.Key != "" {
 		opts = append(opts, option.WithAPIKey(p.Key))
 	} else {
-		opts = append(opts, option.WithAPIKey("none")) // servers of one's own want a header, and read nothing in it
+		opts = append(opts, option.WithAPIKey("none")) // other servers require a header and ignore its value
 	}
 	if base != "" {
 		opts = append(opts, option.WithBaseURL(base))
@@ -71,7 +71,7 @@ func (o *Options) client() (sdk.Client, provider.Provider, error) {
 	return sdk.NewClient(opts...), p, nil
 }
 
-// failed is an error of the SDK.
+// failed converts an error of the SDK.
 func failed(ctx context.Context, p provider.Provider, err error, opened bool) error {
 	if e, ok := errors.AsType[*sdk.Error](err); ok && e.Response != nil && ctx.Err() == nil {
 		return p.Refused(e.Response, e.Message)
@@ -82,7 +82,7 @@ func failed(ctx context.Context, p provider.Provider, err error, opened bool) er
 	return p.Failed(ctx, err, opened)
 }
 
-// ends are reasons for which a model stops before it has said everything, as the AI SDK calls them.
+// ends are the reasons of a model that stopped early, in the words of the AI SDK.
 var ends = map[string]string{
 	"length": "length", "max_output_tokens": "length", "content_filter": "content-filter",
 }

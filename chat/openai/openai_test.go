@@ -31,7 +31,7 @@ func ephemeral(a providertest.Asked) (chat.Model, error) {
 	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a), Ephemeral: true})
 }
 
-// few are where one life of a reply differs from another, and most are those of what keeps most.
+// few are the places that distinguish the lives of a reply; most has more, for the model with the most stored state.
 var (
 	few  = []string{"handed", "awaited", "durable"}
 	most = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}
@@ -90,8 +90,8 @@ func TestFailuresInConversations(t *testing.T) {
 	t.Run("ephemeral", func(t *testing.T) { providertest.Conversations(t, ephemeral) })
 }
 
-// An answer in the background goes on when its connection is severed, is read on, and is billed once; what is
-// silent is fetched a few times, and then asked for again.
+// A background answer continues when its connection is severed, is fetched to its end, and is billed once. A silent
+// answer is fetched a few times, and then requested again.
 func TestFailuresInTheBackground(t *testing.T) {
 	severed := &providertest.Double{Pace: time.Second, Plan: func(int, []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: true} }}
 	r := providertest.One(t, responses, severed)
@@ -107,7 +107,7 @@ func TestFailuresInTheBackground(t *testing.T) {
 	}
 }
 
-// A reply that is stopped is stopped at the provider too.
+// Stopping a reply cancels the answer at the provider.
 func TestAStoppedAnswerIsCancelled(t *testing.T) {
 	d := &providertest.Double{Pace: time.Second}
 	m, err := responses(providertest.Asked{Double: d, Key: providertest.Key})

@@ -16,17 +16,17 @@ import (
 // ResponsesOptions tunes NewResponses. A nil *ResponsesOptions, and the zero one, mean the defaults.
 type ResponsesOptions struct {
 	Options
-	// Ephemeral has the provider store nothing, and end an answer with its connection. A reply that was cut off is
-	// then gone on with as Strategy says, and billed once more. Otherwise the provider is asked in its
-	// background mode, which stores answers (OpenAI: for 30 days), and the reply is fetched by its id.
+	// Ephemeral makes the provider store nothing, and end an answer with its connection. Strategy then determines how an
+	// interrupted reply resumes, and it is billed again. Otherwise requests use the provider's background mode, which
+	// stores answers (OpenAI: for 30 days), and the reply is fetched by its id.
 	Ephemeral bool
-	// Params changes what is asked, such as the effort of reasoning. goesOn says that the model is to go on with
-	// a text that was cut off: it need not think about that again. It may be nil. Any goroutine.
+	// Params changes the request, such as the reasoning effort. goesOn reports that the model is to continue an
+	// interrupted text, and need not reason again. Optional. It is called on any goroutine.
 	Params func(p *responses.ResponseNewParams, goesOn bool)
 }
 
-// Responses is a model behind the Responses API. It keeps the id of what is being answered with [chat.Prompt.Keep],
-// so a handler that uses it has no stash of its own. Any goroutine.
+// Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.Keep], so a
+// handler that uses it cannot stash its own value. It is safe for concurrent use.
 type Responses struct {
 	model    string
 	client   sdk.Client
@@ -34,7 +34,7 @@ type Responses struct {
 	o        ResponsesOptions
 }
 
-// NewResponses makes a model answer, by its name.
+// NewResponses returns the model with a name.
 //
 // Errors: one if there is no key.
 func NewResponses(model string, o *ResponsesOptions) (*Responses, error) {
@@ -47,12 +47,12 @@ func NewResponses(model string, o *ResponsesOptions) (*Responses, error) {
 	return m, err
 }
 
-// kept is which answer is being streamed, for who goes on with it.
+// kept identifies the streaming answer, for the run that resumes it.
 type kept struct {
 	ID   string `json:"openaiResponse"`
 	Step int    `json:"step"` // of the message
-	Said int    `json:"said"` // how many bytes of text the step had before
-	// Tries is how often in a row it was fetched without more to say than so many bytes.
+	Said int    `json:"said"` // bytes of text in the step before this answer
+	// Tries counts the fetches in a row that did not yield more than Had bytes.
 	Tries int `json:"tries,omitempty"`
 	Had   int `json:"had,omitempty"`
 }
@@ -91,7 +91,7 @@ func (m *Responses) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 	}
 }
 
-// ended tells of a failure, and ends what goes on at the provider if nobody wants it any more.
+// ended yields a failure, and cancels the answer at the provider if the reply is over.
 func (m *Responses) ended(ctx context.Context, a *answer, err error) {
 	if err != nil && !errors.Is(err, errEnough) {
 		a.yield(chat.Chunk{}, err)
@@ -102,17 +102,17 @@ func (m *Responses) ended(ctx context.Context, a *answer, err error) {
 	m.cancel(ctx, a.id)
 }
 
-// cancel tells the provider that nobody wants an answer any more.
+// cancel cancels an answer at the provider.
 func (m *Responses) cancel(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
-	_, _ = m.client.Responses.Cancel(ctx, id) // it ends by itself, if it has not heard
+	_, _ = m.client.Responses.Cancel(ctx, id) // if that fails, the answer ends by itself
 }
 
-// cancelTime is how long a provider has to hear that nobody wants its answer.
+// cancelTime is the timeout of the request that cancels an answer.
 const cancelTime = 10 * time.Second
 
-// lastStep is the number of the step of the reply that the model is asked for, and the text that it has.
+// lastStep returns the number of the reply's step that the model is asked for, and the text in that step.
 func lastStep(p *chat.Prompt) (step int, said string) {
 	for _, part := range p.Partial.Parts {
 		switch part.Type() {
@@ -125,10 +125,10 @@ func lastStep(p *chat.Prompt) (step int, said string) {
 	if p.Cut {
 		return step, said
 	}
-	return step + 1, "" // it is about to begin
+	return step + 1, "" // the step is about to begin
 }
 
-// ask has the provider answer.
+// ask requests an answer and reads it.
 func (m *Responses) ask(ctx context.Context, p *chat.Prompt, a *answer) error {
 	params, err := m.params(p)
 	if err != nil {
@@ -172,7 +172,7 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 	return params, nil
 }
 
-// items are a message as the API has it: a call is an item of its own, and an outcome too.
+// items returns a message in the API's form: calls and results are items of their own.
 func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.ResponseInputItemUnionParam, err error) {
 	if of.Role == chat.System || of.Role == chat.Assistant {
 		if text := texts(of); text != "" {

@@ -70,7 +70,7 @@ type attacked struct {
 	total int    // of the bystander's counter
 }
 
-// end stops the server by a signal and checks that it ends as it should.
+// end stops the server by a signal and checks its exit.
 func (a *attacked) end() {
 	a.t.Helper()
 	if err := a.v.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -87,7 +87,7 @@ func (a *attacked) end() {
 	}
 }
 
-// objects returns the objects that the store has, by `dohost ls`.
+// objects returns the objects in the store, from `dohost ls`.
 func (a *attacked) objects(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), a.bin, "ls", "--admin", strings.TrimPrefix(a.v.admin, "http://")).CombinedOutput()
@@ -97,7 +97,7 @@ func (a *attacked) objects(t *testing.T) string {
 	return string(out)
 }
 
-// raw sends bytes on a connection of its own and returns the status line of the answer.
+// raw sends bytes on a new connection and returns the status line of the answer.
 func (a *attacked) raw(t *testing.T, lines ...string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", a.at)

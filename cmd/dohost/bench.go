@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/internal/recovery"
 )
 
-// benchCmd measures on the user's own machine how long objects take to go on.
+// benchCmd measures recovery times of objects on the user's machine.
 type benchCmd struct {
 	Data    string        `help:"Folder on the disk that is meant, in which a temporary one is made; the system's own if empty, which may be memory." env:"DOHOST_BENCH_DATA"`
 	Seed    uint64        `help:"Draws which object is ended, and when a process." default:"1" env:"DOHOST_SEED"`
@@ -37,7 +37,7 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	o := recovery.Options{
 		Dir: dir, Seed: c.Seed, Objects: c.Objects, Fences: c.Fences, Workers: c.Workers, Ends: c.Ends, Rest: c.Rest, Work: c.Work,
 	}
-	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 { // somebody looks
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 { // a terminal
 		o.Progress = func(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\033[K"+format, args...) }
 		defer fmt.Fprintln(os.Stderr)
 	}
@@ -49,7 +49,7 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	return nil
 }
 
-// benchCommand is how the program offers it.
+// benchCommand is the command of benchCmd.
 var benchCommand = cli.Command{
 	Name: "bench", Help: "Measure how long objects take to go on after an eviction, a SIGKILL and a restart, on this machine.", Value: &benchCmd{},
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestChatInATerminal asks in a terminal, and kills the server in the middle of the answer: what is printed
-// is the whole of it, once.
+// TestChatInATerminal asks in a terminal, and kills the server in the middle of the answer: the terminal prints
+// the complete answer, once.
 func TestChatInATerminal(t *testing.T) {
 	t.Parallel()
 	_, whole := answered(t, nil)

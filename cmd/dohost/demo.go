@@ -14,9 +14,8 @@ import (
 	"github.com/dohost/dohost/docs"
 )
 
-// demoCmd has agents read a folder, with a fiber for each file, while chaos evicts the agents
-// and SIGKILL ends the process, and compares what they have counted with a count made without
-// them.
+// demoCmd runs agents that read a folder, with a fiber for each file, while chaos evicts the agents and SIGKILL
+// ends the process. It compares their counts with a count made without them.
 type demoCmd struct {
 	Dir        string `help:"Folder to count the words of; the project's own documents if empty." type:"path"`
 	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
@@ -31,9 +30,9 @@ type demoCmd struct {
 
 const (
 	demoMergers   = 4
-	demoTogether  = 2                     // files of an agent
-	demoKeepAlive = 20 * time.Millisecond // an interrupted fiber waits for so long at most
-	demoSteps     = 2000                  // about as many steps as a job is cut into
+	demoTogether  = 2                     // files per agent
+	demoKeepAlive = 20 * time.Millisecond // the maximum wait of an interrupted fiber
+	demoSteps     = 2000                  // the approximate number of steps of a job
 	pieceLeast    = 16
 	pieceMost     = 4 << 10
 	rateMost      = 0.02
@@ -55,7 +54,7 @@ func (c *demoCmd) Run(out io.Writer) error {
 	return errors.Join(c.run(ctx, out), c.leave(lock))
 }
 
-// run makes a plan or goes on with one, in a folder that is locked.
+// run makes or resumes a plan, in a locked folder.
 func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 	plan, err := c.plan()
 	if err != nil {
@@ -113,7 +112,7 @@ func (c *demoCmd) replay(p *demoPlan) string {
 	return line
 }
 
-// files is the text to count.
+// files returns the text to count.
 func (c *demoCmd) files(p *demoPlan) fs.FS {
 	if p.Dir == "" {
 		return docs.Files

@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/eviction"
 )
 
-// account is what happened during a demo, added up over its processes. What a
-// process did between its last report and its SIGKILL is not in it.
+// account contains the counts of a demo, summed over its processes. It lacks the work of each process between
+// its last report and its SIGKILL.
 type account struct {
 	Steps     int             `json:"steps"`
 	Bytes     int64           `json:"bytes"`
@@ -25,13 +25,13 @@ type account struct {
 	Refused   int             `json:"refused"`
 	Recovery  []time.Duration `json:"recovery"`
 
-	Fibers     int   `json:"fibers"`     // that have come to their end
+	Fibers     int   `json:"fibers"`     // that have ended
 	Recoveries int   `json:"recoveries"` // of interrupted ones
-	Reads      int   `json:"reads"`      // of pieces, those of steps that were cut off included
+	Reads      int   `json:"reads"`      // of pieces, including those of steps that were cut off
 	ReadBytes  int64 `json:"read_bytes"`
 }
 
-// add puts the counts of another process's account in.
+// add adds the counts of another process.
 func (a *account) add(b *account) {
 	a.Steps += b.Steps
 	a.Bytes += b.Bytes

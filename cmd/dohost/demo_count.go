@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// directCount is what the objects' result is compared with. It shares no code with
-// them, not even what a word is.
+// directCount is the expected result. It shares no code with the objects, not even the definition of a word.
 type directCount struct {
 	words map[string]int
 	total int
@@ -17,7 +16,7 @@ type directCount struct {
 
 var demoWord = regexp.MustCompile(`[A-Za-z]+`)
 
-// demoWordLimit is where a word is cut off.
+// demoWordLimit is the number of letters after which a word is cut off.
 const demoWordLimit = 64
 
 func countDirectly(files fs.FS) (*directCount, error) {
@@ -39,7 +38,7 @@ func countDirectly(files fs.FS) (*directCount, error) {
 	return c, err
 }
 
-// compare says how a result differs, or nothing if it does not.
+// compare describes how a result differs, or returns "" if it does not.
 func (c *directCount) compare(r *demoResult) string {
 	own := 0
 	for _, n := range r.Own {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// display shows how far the demo has come: a bar that is drawn over on a terminal,
-// plain lines elsewhere.
+// display shows the progress of the demo: as a bar on a terminal, else as plain lines.
 type display struct {
 	out      io.Writer
 	terminal bool
@@ -62,7 +61,7 @@ func (d *display) progress(share float64, p *demoPlan, now *account) {
 	fmt.Fprintln(d.out, line)
 }
 
-// note shows something that happened.
+// note prints a message.
 func (d *display) note(text string) {
 	if d.terminal {
 		fmt.Fprint(d.out, "\r\x1b[K")

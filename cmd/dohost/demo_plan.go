@@ -16,8 +16,7 @@ import (
 	"github.com/dohost/dohost/examples/research"
 )
 
-// demoPlan is what a run keeps beside its store, so that it can go on: what it was
-// asked for, and how far it has come.
+// demoPlan is stored next to a run's store, so that the run can be resumed: its settings and its progress.
 type demoPlan struct {
 	Dir     string `json:"dir"`
 	Seed    uint64 `json:"seed"`
@@ -32,7 +31,7 @@ type demoPlan struct {
 	Killed  int    `json:"killed"`
 	Account account
 
-	resumed bool // it was there when the command began
+	resumed bool // read from the folder
 }
 
 // Names in the demo's folder.
@@ -43,7 +42,7 @@ const (
 	storeFolder = "store"
 )
 
-// errRunning says that another process has the folder.
+// errRunning is the error for a folder that another process has locked.
 var errRunning = errors.New("another demo is running there")
 
 // claim makes the demo's folder, and locks it against another demo.
@@ -73,7 +72,7 @@ func (c *demoCmd) claim() (io.Closer, error) {
 	return lock, nil
 }
 
-// leave gives the folder up, and removes it if no run is kept in it.
+// leave unlocks the folder, and removes it if it contains no run.
 func (c *demoCmd) leave(lock io.Closer) error {
 	err := lock.Close()
 	if _, perr := os.Stat(filepath.Join(c.Data, planFile)); errors.Is(perr, fs.ErrNotExist) {
@@ -83,21 +82,20 @@ func (c *demoCmd) leave(lock io.Closer) error {
 	return err
 }
 
-// removeRun removes all but the lock. The plan is the first: it must not outlive the
-// store that it is about.
+// removeRun removes everything except the lock. It removes the plan first: a plan must not outlive its store.
 func (c *demoCmd) removeRun() error {
 	return errors.Join(os.Remove(filepath.Join(c.Data, planFile)), os.RemoveAll(filepath.Join(c.Data, storeFolder)))
 }
 
-// flagError says what is wrong with a path that a flag names.
+// flagError describes an error about the path of a flag.
 func flagError(flag, path string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err // which of the files in it, and in which call, is of no interest
+		err = e.Err // without the name of the file and of the call
 	}
 	return fmt.Errorf("%s %s: %w", flag, path, err)
 }
 
-// plan reads the plan of a run that was broken off, or makes a new one.
+// plan reads the plan of an interrupted run, or makes a new one.
 func (c *demoCmd) plan() (*demoPlan, error) {
 	p, err := c.readPlan()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +122,7 @@ func (c *demoCmd) readPlan() (*demoPlan, error) {
 	return p, nil
 }
 
-// newPlan makes a plan of the flags.
+// newPlan makes a plan from the flags.
 func (c *demoCmd) newPlan() (*demoPlan, error) {
 	p := &demoPlan{Seed: c.ChaosSeed, Evict: c.ChaosEvict, At: c.ChaosAt, Style: c.ChaosStyle, Kills: c.Kills}
 	if c.Kills < 0 {
@@ -151,7 +149,7 @@ func (c *demoCmd) newPlan() (*demoPlan, error) {
 	return p, nil
 }
 
-// measure finds out how much there is to count.
+// measure counts the files and their bytes.
 func (p *demoPlan) measure(files fs.FS) error {
 	paths, err := (&research.Config{Files: files}).Paths()
 	if err != nil {
@@ -175,8 +173,7 @@ func (p *demoPlan) measure(files fs.FS) error {
 	return nil
 }
 
-// save writes the plan durably, so that a crash at any moment leaves the old one or
-// the new.
+// save writes the plan durably: a crash at any moment leaves the old one or the new one.
 func (c *demoCmd) save(p *demoPlan) error {
 	data, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// listener counts what the host does.
+// listener counts the host's events.
 func (w *worker) listener() dohost.Listener {
 	return dohost.Listener{
 		Waking: func(dohost.ID, dohost.Epoch) { w.count(func(a *account) { a.Wakes++ }) },
@@ -36,7 +36,7 @@ func (w *worker) alarmEnded(al dohost.AlarmRun) {
 	})
 }
 
-// service counts what agents report.
+// service counts the agents' events.
 func (w *worker) service(_ dohost.ID, event string, attrs ...slog.Attr) {
 	w.count(func(a *account) {
 		switch event {
@@ -54,7 +54,7 @@ func (w *worker) service(_ dohost.ID, event string, attrs ...slog.Attr) {
 	})
 }
 
-// troubledLocked notes why nothing may come forward.
+// troubledLocked records the reason of a failed step.
 func (w *worker) troubledLocked(err error) {
 	if err != nil && !errors.Is(err, dohost.ErrFenced) {
 		w.trouble = &trouble{Full: errors.Is(err, dohost.ErrNoSpace), Err: err.Error()}
@@ -67,7 +67,7 @@ func (w *worker) count(f func(*account)) {
 	f(&w.account)
 }
 
-// step is called when a step is durable.
+// step counts a durable step.
 func (w *worker) step(bytes int) {
 	w.mu.Lock()
 	first := !w.stepped
@@ -81,7 +81,7 @@ func (w *worker) step(bytes int) {
 	}
 }
 
-// read is called when a step has read so many bytes.
+// read counts the bytes that a step has read.
 func (w *worker) read(bytes int) {
 	w.count(func(a *account) {
 		a.Reads++
@@ -104,7 +104,7 @@ func (w *worker) sendAccount() {
 	_ = w.out.Encode(report{Account: &w.account, Trouble: w.trouble})
 }
 
-// send writes a report. If nobody reads any more there is nobody to tell.
+// send writes a report. It ignores the error: the parent may have stopped reading.
 func (w *worker) send(r report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// showing is a demo that runs.
+// showing is a running demo.
 type showing struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -63,7 +63,7 @@ func (s *showing) until(pattern string) {
 	}
 }
 
-// end waits for the end and returns all that was shown.
+// end waits for the end and returns the whole output.
 func (s *showing) end() (out string, err error) {
 	if _, err := io.Copy(&s.log, s.out); err != nil {
 		s.t.Fatalf("does not end: %v\n%s", err, s.log.String())
@@ -72,7 +72,7 @@ func (s *showing) end() (out string, err error) {
 	return s.log.String(), err
 }
 
-// longText is a folder that takes the demo a while.
+// longText returns a folder that takes the demo a while.
 func longText(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,8 +85,7 @@ func longText(t *testing.T) string {
 	return dir
 }
 
-// One run has the folder; one that was broken off goes on under the flags that it
-// began with.
+// One run locks the folder; an interrupted run resumes with its original flags.
 func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
 	t.Parallel()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
@@ -140,7 +139,7 @@ func TestTroublesAreShownOnceAChange(t *testing.T) {
 	})
 }
 
-// A plan that cannot be written leaves the one before.
+// If a plan cannot be written, the previous one stays.
 func TestPlanIsSavedWholeOrNotAtAll(t *testing.T) {
 	c := &demoCmd{Data: t.TempDir()}
 	if err := c.save(&demoPlan{Files: 1, Piece: 1, Killed: 1}); err != nil {

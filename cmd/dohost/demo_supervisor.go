@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// supervisor runs the job in processes of their own, kills them, and starts the next.
+// supervisor runs the job in child processes, kills them, and starts the next.
 type supervisor struct {
 	cmd  *demoCmd
 	plan *demoPlan
@@ -23,9 +23,9 @@ type supervisor struct {
 	killAt []float64 // shares of the bytes, in order
 	killed time.Time // when the last process was killed, until the next step
 
-	steps int             // of the process, when it last came forward
-	since time.Time       // when that was
-	told  map[string]bool // the troubles since then that were shown
+	steps int             // of the process, at its last progress
+	since time.Time       // time of the last progress
+	told  map[string]bool // the troubles shown since then
 }
 
 // run returns the result of the job.
@@ -45,7 +45,7 @@ func (s *supervisor) run(ctx context.Context) (*demoResult, error) {
 	}
 }
 
-// process runs one process to its result, its kill, or its failure.
+// process runs one process until it returns the result, is killed, or fails.
 func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 		return nil, s.saved(err)
 	}
 	if werr != nil {
-		// It may have come to its result, and failed to end.
+		// It may have sent the result and failed afterwards.
 		return result, s.saved(fmt.Errorf("the process that does the job failed: %w", werr))
 	}
 	return result, s.saved(err)
@@ -90,10 +90,10 @@ func (s *supervisor) saved(err error) error {
 	return err
 }
 
-// stuckAfter is how long nothing comes forward until somebody is told why.
+// stuckAfter is the time without progress after which the display shows the reason.
 const stuckAfter = time.Second
 
-// stuck shows why no step succeeds any more, each reason once.
+// stuck shows the reasons why no step succeeds, each of them once.
 func (s *supervisor) stuck(steps int, why *trouble) {
 	if s.since.IsZero() || steps != s.steps {
 		s.steps, s.since, s.told = steps, time.Now(), map[string]bool{}
@@ -111,7 +111,7 @@ func (s *supervisor) stuck(steps int, why *trouble) {
 	}
 }
 
-// fullText says that the disk is full, as far as the store cares.
+// fullText is the message for a disk with too little space for the store.
 func fullText(data string) string {
 	return fmt.Sprintf("The store in %s refuses writes, because the disk is almost full", filepath.Join(data, storeFolder))
 }
@@ -123,7 +123,7 @@ func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, res
 	for {
 		var r report
 		if err := in.Decode(&r); err != nil {
-			return last, result, killed, nil // Wait says why
+			return last, result, killed, nil // Wait returns the reason
 		}
 		switch {
 		case killed:
@@ -140,7 +140,7 @@ func (s *supervisor) watch(child *exec.Cmd, lines io.Reader) (last *account, res
 			result = r.Result
 		}
 		share := float64(s.plan.Account.Bytes+last.Bytes) / float64(max(s.plan.Bytes, 1))
-		if s.show.terminal || len(s.told) == 0 { // else nothing comes forward
+		if s.show.terminal || len(s.told) == 0 { // else there is no progress
 			s.show.progress(share, s.plan, last)
 		}
 		if s.plan.Begun && s.plan.Killed < len(s.killAt) && share >= s.killAt[s.plan.Killed] {

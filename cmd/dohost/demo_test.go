@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/eviction"
 )
 
-// runDemo runs the demo in an empty directory and returns what it prints and its status.
+// runDemo runs the demo in an empty directory and returns its output and status.
 func runDemo(t *testing.T, bin string, args ...string) (out string, status int) {
 	t.Helper()
 	return runDemoWith(t, nil, bin, args...)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// inOwnGroup keeps a terminal's Ctrl-C from the child: its parent decides.
+// inOwnGroup keeps a terminal's Ctrl-C from the child. The parent handles it.
 func inOwnGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // lockDemo locks a file until it is closed, or the process ends.

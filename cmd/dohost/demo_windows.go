@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// inOwnGroup keeps a terminal's Ctrl-C from the child: its parent decides.
+// inOwnGroup keeps a terminal's Ctrl-C from the child. The parent handles it.
 func inOwnGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// sharingViolation is what Windows says of a file that another process keeps to itself.
+// sharingViolation is the error of Windows for a file that another process has opened exclusively.
 const sharingViolation syscall.Errno = 32
 
 // lockDemo locks a file until it is closed, or the process ends.

@@ -17,28 +17,28 @@ import (
 	"github.com/dohost/dohost/examples/research"
 )
 
-// report is a line from the process that does the job to the one that watches it.
+// report is a line from the worker process to the supervisor.
 type report struct {
 	Account *account    `json:"account,omitempty"` // since the process began
 	Trouble *trouble    `json:"trouble,omitempty"` // why the last step failed; nil if it did not
 	Step    bool        `json:"step,omitempty"`    // the first step of the process is durable
-	Begun   bool        `json:"begun,omitempty"`   // the job goes on by itself from here
+	Begun   bool        `json:"begun,omitempty"`   // the job continues by itself from here
 	Result  *demoResult `json:"result,omitempty"`
 }
 
-// trouble is why a step failed, other than for the end of its incarnation.
+// trouble is the error of a failed step, unless its incarnation was ended.
 type trouble struct {
-	Full bool   `json:"full"` // the store refuses writes for want of space
+	Full bool   `json:"full"` // the store refuses writes for lack of space
 	Err  string `json:"err"`
 }
 
-// demoResult is what the objects have counted.
+// demoResult contains the words that the objects have counted.
 type demoResult struct {
 	Words map[string]int `json:"words"`
 	Own   map[string]int `json:"own"`
 }
 
-// worker is the process that does the job. It counts what it sees.
+// worker is the process that runs the job. It counts the host's events.
 type worker struct {
 	cmd   *demoCmd
 	plan  *demoPlan
@@ -54,7 +54,7 @@ type worker struct {
 	trouble *trouble
 }
 
-// work is the command in the process that does the job.
+// work runs the worker process.
 func (c *demoCmd) work(out io.Writer) error {
 	plan, err := c.readPlan()
 	if err != nil {
@@ -110,13 +110,13 @@ func (w *worker) run() error {
 			w.sendAccount()
 		}
 		if first == nil {
-			// Somebody looks at the numbers while they grow.
+			// Read the counts while they grow, as a client would.
 			_, _ = w.words(ctx, strconv.Itoa(n%demoMergers))
 		}
 	}
 }
 
-// collect reads the result out of the objects, evicted as they are.
+// collect reads the result from the objects, under evictions.
 func (w *worker) collect(ctx context.Context) error {
 	r := &demoResult{Words: map[string]int{}, Own: map[string]int{}}
 	for i := range demoMergers {
@@ -150,7 +150,7 @@ func (w *worker) collect(ctx context.Context) error {
 	return nil
 }
 
-// errCutOff says that a stream ended before its end mark.
+// errCutOff is the error of a stream without its end mark.
 var errCutOff = errors.New("stream was cut off")
 
 // words streams the words of a merger.
@@ -176,7 +176,7 @@ func (w *worker) words(ctx context.Context, merger string) (words []research.Wor
 	}
 }
 
-// insist repeats what may be repeated for as long as it takes.
+// insist repeats an idempotent call until it succeeds, for up to a minute.
 func insist(ctx context.Context, fn func(context.Context) error) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 10_000, Base: -1, Window: time.Minute}, fn)
 }

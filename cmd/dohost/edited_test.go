@@ -17,8 +17,7 @@ import (
 // edit is a change of a source file: new replaces old.
 type edit struct{ file, old, new string }
 
-// build builds the command from sources with some edits, which must apply exactly
-// once, and returns its path.
+// build builds the command from edited sources and returns its path. Each edit must apply exactly once.
 func build(t *testing.T, edits ...edit) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -60,8 +59,7 @@ func build(t *testing.T, edits ...edit) string {
 	return bin
 }
 
-// What the demo says is worth something only if it would say something else when the
-// guards are taken out.
+// The demo's verdict is meaningful only if it changes when a guard is removed.
 func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]edit{
@@ -120,8 +118,8 @@ func TestDemoSaysThatTheDiskIsFullAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestSimFindsWhatAFenceIsFor takes the fence out of the hand-over. The simulation must
-// notice, and its replay line must tell the same again.
+// TestSimFindsWhatAFenceIsFor removes the fence from the hand-over. The simulation must fail, and its replay
+// line must reproduce the failure.
 func TestSimFindsWhatAFenceIsFor(t *testing.T) {
 	t.Parallel()
 	bin := build(t,

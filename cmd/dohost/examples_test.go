@@ -12,7 +12,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// guest is somebody in a room of a running server.
+// guest is a client in a room of a running server.
 type guest struct {
 	t  *testing.T
 	ws *websocket.Conn
@@ -28,7 +28,7 @@ func enter(t *testing.T, v *victim, query string) *guest {
 	return &guest{t, ws}
 }
 
-// hears reads frames until one of a type comes, and returns it.
+// hears reads frames until one of a type arrives, and returns it.
 func (g *guest) hears(kind string) string {
 	g.t.Helper()
 	for {
@@ -75,7 +75,7 @@ func (g *guest) want(kind, what string) {
 	}
 }
 
-// TestARoomAfterSIGKILL uses the room, kills the server, and comes back.
+// TestARoomAfterSIGKILL uses the room, kills the server, and reconnects.
 func TestARoomAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
@@ -99,7 +99,7 @@ func TestARoomAfterSIGKILL(t *testing.T) {
 	v = serveVictim(t, bin, data)
 	bob = enter(t, v, "name=bob&_pk=b")
 	bob.want("cf_agent_state", "tea")
-	bob.want("who", "[bob]") // ada has not come back
+	bob.want("who", "[bob]") // ada has not reconnected
 	bob.says("again")
 	bob.want("line", "2 bob: again")
 	bob.says(`{"type":"rpc","id":"1","method":"lines","args":[1]}`)
@@ -108,8 +108,8 @@ func TestARoomAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// TestResearchAfterSIGKILL has the built-in agents read the project's documents, in a server that
-// is killed meanwhile.
+// TestResearchAfterSIGKILL runs the built-in agents on the project's documents, in a server that is killed
+// during the job.
 func TestResearchAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
@@ -121,7 +121,7 @@ func TestResearchAfterSIGKILL(t *testing.T) {
 	}
 	_ = v.logged()
 	v = serveVictim(t, bin, data)
-	for read := 0; read < files; { // the catalog is asked; the readers are not
+	for read := 0; read < files; { // poll the catalog, not the readers
 		v.insist("POST", v.objects+"/objects/catalog/main/read", "", &read)
 	}
 	want, err := countDirectly((&demoCmd{}).files(&demoPlan{}))

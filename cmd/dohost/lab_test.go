@@ -41,12 +41,12 @@ func (b *bench) Fail(context.Context, struct{}) (struct{}, error) {
 
 func (b *bench) Panic(context.Context, struct{}) (struct{}, error) { panic("bug in bench") }
 
-// Linger starts a task that ends with the incarnation only.
+// Linger starts a task that runs until its incarnation ends.
 func (b *bench) Linger(ctx context.Context, _ struct{}) (struct{}, error) {
 	return struct{}{}, b.st.Go(ctx, "lingering", func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) })
 }
 
-// Ignore starts a task that does not end at all.
+// Ignore starts a task that never returns.
 func (b *bench) Ignore(ctx context.Context, _ struct{}) (struct{}, error) {
 	return struct{}{}, b.st.Go(ctx, "ignoring", func(context.Context) error { select {} })
 }
@@ -56,7 +56,7 @@ func (b *bench) Hold(_ context.Context, why string) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-// Break makes the file system refuse whatever is written from now on.
+// Break makes the file system refuse all later writes.
 func (b *bench) Break(context.Context, struct{}) (struct{}, error) {
 	return struct{}{}, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1, Max: 1})
 }

@@ -23,7 +23,7 @@ func main() {
 	}
 	cli.App{
 		Classes: builtIn(),
-		// Mergers are for catalogs alone.
+		// Only catalogs use mergers.
 		Serve: []string{
 			string(counter.Counters), string(room.Rooms), string(assistant.Assistants), string(research.Catalogs), string(research.Researchers),
 		},
@@ -39,11 +39,11 @@ func main() {
 	}.Main()
 }
 
-// pace is how long an assistant takes for a word, so that one can see it speak.
+// pace is the time that an assistant takes for a word, slow enough to watch.
 const pace = 40 * time.Millisecond
 
-// builtIn are the classes that serve runs when nobody has others: a counter, chat rooms, assistants that
-// answer from the project's own documents, and agents that read them.
+// builtIn returns the classes that serve runs by default: a counter, chat rooms, assistants that answer from
+// the project's documents, and agents that read these documents.
 func builtIn() []dohost.Class {
 	folder := &research.Config{Files: docs.Files, Piece: 256, Mergers: 4, Together: 4, KeepAlive: time.Second}
 	return append([]dohost.Class{counter.Class(), room.Class(), assistant.Class(docs.Files, pace)}, folder.Classes()...)

@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// probe is an agent whose fibers take steps outside: each writes a line into a file, which knows
-// what really happened, before its checkpoint.
+// probe is an agent with fibers that have effects outside: each appends a line to a file, the record of the
+// truth, before its checkpoint.
 type probe struct {
 	*agent.Agent[struct{}]
 	file string
@@ -27,7 +27,7 @@ const (
 	march   agent.Callback[walk]      = "march"
 )
 
-// walk is what a client asks for.
+// walk is a client's request.
 type walk struct {
 	Name   string
 	Steps  int
@@ -59,7 +59,7 @@ func probing() dohost.Class {
 		agent.OnInterrupted((*probe).interrupted))
 }
 
-// happened writes a line into the file, and lets clients know.
+// happened appends a line to the file, and sends it to clients.
 func (p *probe) happened(format string, args ...any) error {
 	f, err := os.OpenFile(p.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *probe) happened(format string, args ...any) error {
 	return errors.Join(err, f.Close())
 }
 
-// run runs a fiber in a task, as one may do with work that nobody waits for.
+// run runs a fiber in a task, as for work without a waiting caller.
 func (p *probe) run(ctx context.Context, w walk) (struct{}, error) {
 	return struct{}{}, p.Object().Go(ctx, "run", func(ctx context.Context) error {
 		_, err := agent.RunFiber(ctx, p, w.Name, func(ctx context.Context) (struct{}, error) {
@@ -83,7 +83,7 @@ func (p *probe) start(ctx context.Context, w walk) (agent.Started, error) {
 	return agent.StartFiber(ctx, p, walking, walkPart{Walk: w}, &agent.FiberOptions{Key: w.Name})
 }
 
-// walk takes the steps that are left, and tells of each checkpoint that is on disk.
+// walk takes the remaining steps, and reports each checkpoint that is on disk.
 func (p *probe) walk(ctx context.Context, at walkPart) error {
 	for at.Done < at.Walk.Steps {
 		if err := p.happened("step %s %d", at.Walk.Name, at.Done); err != nil {
@@ -107,7 +107,7 @@ func (p *probe) walk(ctx context.Context, at walkPart) error {
 	return p.happened("end %s", at.Walk.Name)
 }
 
-// interrupted goes on with what was run, except with poison.
+// interrupted resumes fibers of RunFiber, except poison.
 func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 	at := walkPart{Walk: walk{Name: i.Name}}
 	if _, err := i.Snapshot(&at); err != nil {
@@ -141,7 +141,7 @@ func (p *probe) dead(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error)
 	return agent.DeadFibers(ctx, p, 0)
 }
 
-// schedule has a walk begin at once, which keeps no checkpoint.
+// schedule starts a walk immediately, without a checkpoint.
 func (p *probe) schedule(ctx context.Context, w walk) (string, error) {
 	return agent.Schedule(ctx, p, agent.After(0), march, w, nil)
 }
@@ -168,7 +168,7 @@ func (p *probe) destroy(ctx context.Context, _ struct{}) (struct{}, error) {
 	return struct{}{}, p.Destroy(ctx)
 }
 
-// hold keeps the turn, so that nothing else happens to the probe as long as the process lives.
+// hold keeps the turn, so that the probe handles no other event in this process.
 func (p *probe) hold(ctx context.Context, _ struct{}) (struct{}, error) {
 	err := p.happened("hold")
 	<-ctx.Done()

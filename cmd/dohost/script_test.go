@@ -36,17 +36,16 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs what a user types, with what a user sees. Besides dohost there are
-// lab, which is the same over a class with a handler of each kind and one whose handler
-// hangs, and req, a client of the objects of the server that was started last. Commands
-// of its own:
+// TestScripts runs a user's commands, and compares their output. In addition to dohost there are lab, which is
+// the same over a class with a handler of each kind and one with a hanging handler, and req, a client of the
+// objects of the last started server. Commands of its own:
 //
 //	start NAME PROGRAM ARGS...   starts a server; its admin listener goes to $DOHOST_ADMIN
-//	again NAME                   waits until it says where it listens once more, in another process
+//	again NAME                   waits until it logs its address once more, in another process
 //	line NAME REGEXP             waits until the server has logged such a line
 //	signal NAME TERM|INT|KILL
 //	ended NAME STATUS            waits until the server has ended with it, or "killed";
-//	                             what it logged is in NAME.log
+//	                             its log is in NAME.log
 //	spoil FILE                   overwrites the middle of a file
 //	wreck DIR FROM TO            moves an alarm to another object, and not its index entry
 func TestScripts(t *testing.T) {
@@ -67,7 +66,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// unwritable is a folder in which nobody can make another, root included.
+// unwritable returns a folder that no user can create another in, root included.
 func unwritable(work string) string {
 	dir := filepath.Join(work, "unwritable")
 	if os.Mkdir(dir, 0o555) != nil || os.Geteuid() == 0 {
@@ -76,7 +75,7 @@ func unwritable(work string) string {
 	return dir
 }
 
-// patience is how long a script waits for what should come at once.
+// patience is how long a script waits for an immediate result.
 const patience = 30 * time.Second
 
 // running is a server that a script has started.
@@ -137,12 +136,12 @@ func start(ts *testscript.TestScript, neg bool, args []string) {
 	s.listens(ts)
 }
 
-// listens waits until it says where.
+// listens waits until the server logs its address.
 func (s *running) listens(ts *testscript.TestScript) {
 	ts.Check(s.said.SetReadDeadline(time.Now().Add(patience)))
 	for range 3 {
 		if !s.out.Scan() {
-			_ = s.cmd.Process.Kill() // whatever it waits for
+			_ = s.cmd.Process.Kill() // so that the wait ends
 			rest, _ := io.ReadAll(s.logs)
 			ts.Fatalf("it does not start (%v): %s", s.out.Err(), rest)
 		}
@@ -229,9 +228,8 @@ func spoil(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// wreck takes the alarm of an object in a store that nobody uses, without its entry
-// in the index, gives it to another object, which has no entry, and writes a row to
-// that of no known kind.
+// wreck takes the alarm of an object in a closed store, without its entry in the index, gives it to another
+// object, which has no entry, and writes a row of an unknown kind to that object.
 func wreck(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: wreck DIR FROM TO")
@@ -239,7 +237,7 @@ func wreck(ts *testscript.TestScript, neg bool, args []string) {
 	s, err := objectstore.Open(ts.MkAbs(args[0]), nil)
 	ts.Check(err)
 	defer func() { ts.Check(s.Close()) }()
-	// The store's own rows are in a space that it does not name for others.
+	// The store's own rows are in a space that has no exported name.
 	const meta, slot, unknown = objectstore.Space('m'), "s", objectstore.Space('z')
 	change := func(name string, fn func(*objectstore.Segment) error) {
 		id, err := objectstore.ParseID(name)

@@ -25,13 +25,13 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// asLab is a program that does what the command does, over the classes of the tests.
+// asLab returns a program that behaves like the command, with the classes of the tests.
 func asLab(t *testing.T) string { return as(t, "lab") }
 
-// asDohost is the command itself.
+// asDohost returns the command itself.
 func asDohost(t *testing.T) string { return as(t, "dohost") }
 
-// as is this program, under a name for which it is another.
+// as returns this executable under a name that selects another program.
 func as(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -46,15 +46,15 @@ func as(t *testing.T, name string) string {
 	return program
 }
 
-// patient is an agent in one process after the other.
+// patient is an agent that is tested over several processes.
 type patient struct {
 	t    *testing.T
 	bin  string
 	data string
-	file string // where its fibers write what really happened
+	file string // the record of its fibers' effects
 	v    *victim
 	ws   *websocket.Conn
-	told map[string]int // the last checkpoint of which a client was told, by fiber
+	told map[string]int // the last checkpoint that a client has received, by fiber
 }
 
 func admit(t *testing.T) *patient {
@@ -65,13 +65,13 @@ func admit(t *testing.T) *patient {
 	return p
 }
 
-// begin starts a process. It asks it for nothing.
+// begin starts a process, without a request.
 func (p *patient) begin() {
 	p.t.Helper()
 	p.v = serveVictimWith(p.t, []string{"PROBE_FILE=" + p.file}, p.bin, p.data)
 }
 
-// connect connects to the agent, which wakes it.
+// connect connects to the agent and so wakes it.
 func (p *patient) connect() {
 	p.t.Helper()
 	p.reach("a")
@@ -90,7 +90,7 @@ func (p *patient) reach(path string) {
 	p.ws = ws
 }
 
-// next reads a frame; ok is false when there is none any more.
+// next reads a frame; ok is false at the end of the connection.
 func (p *patient) next() (frame []byte, ok bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -106,7 +106,7 @@ func (p *patient) next() (frame []byte, ok bool) {
 	return data, err == nil
 }
 
-// ask asks for a method over the wire.
+// ask sends a call over the wire.
 func (p *patient) ask(method string, arg any) {
 	p.t.Helper()
 	frame, err := json.Marshal(map[string]any{"type": "rpc", "id": "1", "method": method, "args": []any{arg}})
@@ -146,7 +146,7 @@ func (p *patient) call(method string, arg, to any) {
 	}
 }
 
-// stashed reads frames until a fiber has told of a checkpoint behind so many steps.
+// stashed reads frames until a fiber has reported a checkpoint after so many steps.
 func (p *patient) stashed(name string, steps int) {
 	p.t.Helper()
 	for p.told[name] < steps {
@@ -156,7 +156,7 @@ func (p *patient) stashed(name string, steps int) {
 	}
 }
 
-// kill ends the process, and reads what it has sent.
+// kill ends the process, and reads its remaining frames.
 func (p *patient) kill() {
 	p.t.Helper()
 	if err := p.v.cmd.Process.Kill(); err != nil {
@@ -176,7 +176,7 @@ func (p *patient) kill() {
 	wantSound(p.t, p.bin, p.data)
 }
 
-// lines are those of what happened that begin so, with how often each did.
+// lines counts the lines of the file that begin with a prefix.
 func (p *patient) lines(prefix string) map[string]int {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)
@@ -192,7 +192,7 @@ func (p *patient) lines(prefix string) map[string]int {
 	return n
 }
 
-// happens waits until a line is there so often, without asking the agent for anything.
+// happens waits until a line is in the file so often, without a request to the agent.
 func (p *patient) happens(line string, times int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); p.lines(line)[line] < times; {
@@ -200,15 +200,14 @@ func (p *patient) happens(line string, times int) {
 			_ = p.v.cmd.Process.Kill() // for the end of its log
 			p.t.Fatalf("%q does not happen %d times: %v\n%s", line, times, p.lines(""), p.v.logged())
 		}
-		select { // looking for a file of another process is all one can do
+		select { // the file of another process can only be polled
 		case <-time.After(5 * time.Millisecond):
 		case <-p.t.Context().Done():
 		}
 	}
 }
 
-// wantOnce wants all to have happened once, but for steps that no checkpoint tells of: these one
-// kill may repeat.
+// wantOnce expects each line once, except for steps without a checkpoint: a kill may repeat these once.
 func (p *patient) wantOnce(told map[string]int) {
 	p.t.Helper()
 	for line, n := range p.lines("") {
@@ -224,9 +223,8 @@ func (p *patient) wantOnce(told map[string]int) {
 	}
 }
 
-// TestFibersGoOnAfterSIGKILL kills an agent in the midst of fibers of every kind. The next process
-// is asked for nothing, or for something at once; either way each fiber goes on from its last
-// checkpoint, once.
+// TestFibersGoOnAfterSIGKILL kills an agent while fibers of every kind run. The next process gets no request,
+// or one immediately; in both cases each fiber resumes from its last checkpoint, once.
 func TestFibersGoOnAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{false, true} {
@@ -267,7 +265,7 @@ func TestFibersGoOnAfterSIGKILL(t *testing.T) {
 var stashRounds = flag.Int("stash-rounds", 0,
 	"how often TestACheckpointIsNeverOlderThanWhatWasTold kills; 0 means 50, and 10 with invariants")
 
-// goesOn waits until hooks have been called so often, and returns the checkpoints that they had.
+// goesOn waits for so many hook calls, and returns their checkpoints.
 func (p *patient) goesOn(name string, hooks int) (from []int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -301,8 +299,8 @@ func (p *patient) goesOn(name string, hooks int) (from []int) {
 	}
 }
 
-// TestACheckpointIsNeverOlderThanWhatWasTold kills a process again and again, at drawn moments,
-// while its fiber stashes as fast as it can.
+// TestACheckpointIsNeverOlderThanWhatWasTold kills a process repeatedly, at random moments, while its fiber
+// saves checkpoints as fast as it can.
 func TestACheckpointIsNeverOlderThanWhatWasTold(t *testing.T) {
 	t.Parallel()
 	rounds := *stashRounds
@@ -338,8 +336,8 @@ func TestACheckpointIsNeverOlderThanWhatWasTold(t *testing.T) {
 	t.Logf("%d rounds, seed %d: %d steps", rounds, seed, least)
 }
 
-// TestPoisonIsBuriedOverProcesses has a hook that always fails and one that is killed in its
-// middle: one is dead in the end, the other goes on, and the agent serves meanwhile.
+// TestPoisonIsBuriedOverProcesses has a hook that always fails and one that is killed during its call: the fiber of the
+// first is dead in the end, that of the second resumes, and the agent serves requests all the time.
 func TestPoisonIsBuriedOverProcesses(t *testing.T) {
 	t.Parallel()
 	p := admit(t)
@@ -369,9 +367,8 @@ func TestPoisonIsBuriedOverProcesses(t *testing.T) {
 	}
 }
 
-// TestAHangingHookDoesNotKeepTheGateShut has a hook of recovery that does not come to its end in the
-// constructor. After 10 s, which is how long this test takes, its agent is there for others, and the
-// hook is tried again.
+// TestAHangingHookDoesNotKeepTheGateShut has a recovery hook that does not return in the constructor. After
+// 10 s, the duration of this test, the agent serves requests, and the hook is called again.
 func TestAHangingHookDoesNotKeepTheGateShut(t *testing.T) {
 	t.Parallel()
 	p := admit(t)

@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// debate is a conversation with a speaker, in one process after the other.
+// debate is a conversation with a speaker over several processes.
 type debate struct {
 	*listener
 	p      *patient
 	kills  int
-	onDisk []string // how many chunks each process has found of an answer that was cut off
+	onDisk []string // the number of chunks of an interrupted answer that each process found
 }
 
-// debates begins one with a speaker of a class.
+// debates starts a conversation with a speaker of a class.
 func debates(t *testing.T, class string) *debate {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,14 +31,14 @@ func debates(t *testing.T, class string) *debate {
 	return d
 }
 
-// words hears so many more.
+// words reads so many more words.
 func (d *debate) words(n int) {
 	for n += len(strings.Fields(d.text)); len(strings.Fields(d.text)) < n; {
 		d.hear()
 	}
 }
 
-// dies kills the process, and comes back to the next one.
+// dies kills the process, and connects to the next one.
 func (d *debate) dies() {
 	d.t.Helper()
 	d.kills++
@@ -49,7 +49,7 @@ func (d *debate) dies() {
 
 var interrupted = regexp.MustCompile(`chat:interrupted.* chunks=(\d+)`)
 
-// killed kills the process, and reads in its log what it has found.
+// killed kills the process, and reads in its log the chunks that it found.
 func (d *debate) killed() {
 	d.t.Helper()
 	d.p.kill()
@@ -58,14 +58,14 @@ func (d *debate) killed() {
 	}
 }
 
-// catchesUp hears what was said so far.
+// catchesUp reads the answer so far.
 func (d *debate) catchesUp() {
 	for d.caught = false; !d.caught; {
 		d.hear()
 	}
 }
 
-// ended hears the end of an answer.
+// ended reads the end of an answer.
 func (d *debate) ended(request string) ending {
 	for {
 		if e, ok := d.ends[request]; ok {
@@ -75,7 +75,7 @@ func (d *debate) ended(request string) ending {
 	}
 }
 
-// speak lets those speak who wait.
+// speak releases the waiting speakers.
 func (d *debate) speak() {
 	d.t.Helper()
 	if err := os.WriteFile(d.p.file+".go", nil, 0o600); err != nil {
@@ -83,8 +83,7 @@ func (d *debate) speak() {
 	}
 }
 
-// bill says what the kills have cost, and wants so many runs of the handler, and so many calls of the
-// model.
+// bill logs the cost of the kills, and expects so many runs of the handler, and so many calls of the model.
 func (d *debate) bill(runs, calls int) {
 	t := d.t
 	t.Helper()
@@ -100,7 +99,7 @@ func (d *debate) bill(runs, calls int) {
 	}
 }
 
-// says wants a transcript. A count is as many words, each said once, in the order of the runs.
+// says expects a transcript. A number stands for so many words, each of them once, in the order of the runs.
 func (d *debate) says(want ...string) {
 	t := d.t
 	t.Helper()
@@ -126,7 +125,7 @@ func (d *debate) says(want ...string) {
 	}
 }
 
-// TestTheBillOfKilledAnswers kills the process while an answer is given, and says what that costs.
+// TestTheBillOfKilledAnswers kills the process during an answer, and logs the cost.
 func TestTheBillOfKilledAnswers(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T){
 		"in the middle":            killedInTheMiddle,
@@ -190,7 +189,7 @@ func killedThreeTimes(t *testing.T) {
 	d.bill(4, 4)
 }
 
-// The sixth is one too many, though each got further; the next question is answered.
+// The sixth kill is one too many, although each run made progress; the next question is answered.
 func killedSixTimes(t *testing.T) {
 	d := debates(t, "counted")
 	d.ask("one", "count 200", "")
@@ -219,7 +218,7 @@ func droppedByTheHook(t *testing.T) {
 	d.ask("one", "count 100", "")
 	d.words(4)
 	d.dies()
-	d.text = "" // which vanishes
+	d.text = "" // which the client drops
 	d.ask("one", "count 100", "")
 	if e := d.ended("one"); e.Outcome != "aborted" {
 		t.Errorf("%+v", e)
@@ -228,7 +227,7 @@ func droppedByTheHook(t *testing.T) {
 	d.bill(1, 1)
 }
 
-// The hook has what the run has kept, and knows of which request.
+// The hook gets the checkpoint of the run, and the request's id.
 func keptForTheHook(t *testing.T) {
 	d := debates(t, "speaker")
 	d.ask("one", "count 50", "")
@@ -242,7 +241,7 @@ func keptForTheHook(t *testing.T) {
 	d.bill(2, 2)
 }
 
-// They are those of the request, of what goes on because a tool was answered after another kill, too.
+// Body and tools are those of the request, also in the continuation after a tool result and another kill.
 func bodyAndToolsAfterAKill(t *testing.T) {
 	d := debates(t, "speaker")
 	d.ask("one", "ask 50", `,"clientTools":[{"name":"ask"}],"city":"Bern"`)
@@ -265,14 +264,14 @@ func bodyAndToolsAfterAKill(t *testing.T) {
 	d.bill(3, 3)
 }
 
-// What was said stays, and clients are told what has become of it.
+// The text so far stays, and clients get the outcome.
 func killedAndEnded(class, outcome, why string) func(t *testing.T) {
 	return func(t *testing.T) {
 		d := debates(t, class)
 		d.ask("one", "count 100", "")
 		d.words(4)
 		d.dies()
-		d.ask("one", "count 100", "") // it is not sure that this has come
+		d.ask("one", "count 100", "") // this request may have been lost
 		if e := d.ended("one"); e.Outcome != outcome || !strings.Contains(e.Body, why) {
 			t.Errorf("%+v", e)
 		}
@@ -283,7 +282,7 @@ func killedAndEnded(class, outcome, why string) func(t *testing.T) {
 	}
 }
 
-// It is answered afterwards, and each answer tells of its own messages alone.
+// A request during recovery is answered afterwards, and each answer has its own messages alone.
 func askedWhileItRecovers(t *testing.T) {
 	d := debates(t, "speaker")
 	d.ask("one", "hold 6", "")
@@ -321,13 +320,13 @@ func joinedAfterAKill(t *testing.T) {
 	d.bill(2, 2)
 }
 
-// One that waits when the process is killed is answered behind the one that is cut off.
+// A waiting request is answered after the interrupted one.
 func killedWithOneThatWaits(t *testing.T) {
 	d := debates(t, "speaker")
 	d.ask("one", "count 50", "")
 	d.words(2)
 	d.ask("two", "count 3", "")
-	for len(transcript(t, d.p.v, d.at)) < 2 { // it is stored, and with it that it is asked
+	for len(transcript(t, d.p.v, d.at)) < 2 { // it is stored, together with the request
 		d.hear()
 	}
 	d.dies()
@@ -337,7 +336,7 @@ func killedWithOneThatWaits(t *testing.T) {
 	d.bill(3, 3)
 }
 
-// What a provider goes on with is fetched, and not asked for again.
+// An answer that the provider continues is fetched, and not requested again.
 func killedWhileTheProviderGoesOn(t *testing.T) {
 	d := debates(t, "speaker")
 	d.ask("one", "fetch 50", "")

@@ -14,28 +14,28 @@ import (
 	"github.com/coder/websocket"
 )
 
-// listener is a client of a chat agent. What it is shown of an answer is made of frames alone.
+// listener is a client of a chat agent. Its text of an answer is built from frames alone.
 type listener struct {
 	t       *testing.T
 	at      string // class and name of the agent
 	ws      *websocket.Conn
-	of      string // request whose answer is shown
+	of      string // request of the text
 	text    string
 	message string
 	next    uint64
-	asked   bool // for what was said, over this connection
-	caught  bool // has been shown it
+	asked   bool // for the text so far, over this connection
+	caught  bool // has received it
 	replay  strings.Builder
-	done    string // the outcome of that which has ended last
+	done    string // the outcome of the last answer
 
 	ends       map[string]ending // by request
 	call       string            // of a tool, the last
-	replayed   int               // chunks that were shown again
-	recovering int               // how often it was told that an answer is being recovered
+	replayed   int               // chunks received again
+	recovering int               // number of frames about recovery
 	runs       int               // of the handler, as the processes have logged
 }
 
-// ending is what a client is told of the end of an answer.
+// ending is the end of an answer for a client.
 type ending struct {
 	Outcome, Body string
 	MessageIDs    []string
@@ -50,7 +50,7 @@ func newListener(t *testing.T, at string) *listener {
 
 const question = "What happens to an object when it is evicted, and what survives?"
 
-// listen connects to the agent, and asks whether there is something to catch up with.
+// listen connects to the agent, and asks for an answer in progress.
 func listen(t *testing.T, v *victim, l *listener) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -81,7 +81,7 @@ func (l *listener) ask(id, text, more string) {
 	l.say(map[string]any{"type": "cf_agent_use_chat_request", "id": id, "init": map[string]any{"method": "POST", "body": body}})
 }
 
-// hear takes a frame, and wants what was shown of the answer to grow.
+// hear reads a frame, and expects the text of the answer to grow.
 func (l *listener) hear() {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
@@ -103,7 +103,7 @@ func (l *listener) hear() {
 		l.of, l.text, l.message, l.next = f.ID, "", "", 0
 	}
 	switch {
-	case f.Type == "cf_agent_stream_resuming" && !l.asked: // it is told so when it comes, and when it asks
+	case f.Type == "cf_agent_stream_resuming" && !l.asked: // sent when it connects, and when it asks
 		l.asked = true
 		l.replay.Reset()
 		l.say(map[string]any{"type": "cf_agent_stream_resume_ack", "id": f.ID})
@@ -149,7 +149,7 @@ func (l *listener) chunk(body string, replay bool, seq uint64) {
 	}
 }
 
-// transcript is what a page fetches: role and text of each message.
+// transcript fetches the conversation like a page: role and text of each message.
 func transcript(t *testing.T, v *victim, at string) (lines []string) {
 	t.Helper()
 	res, err := v.client.Get(v.objects + "/agents/" + at + "/get-messages")
@@ -174,9 +174,9 @@ func transcript(t *testing.T, v *victim, at string) (lines []string) {
 	return lines
 }
 
-// TestAnAnswerGoesOnAfterSIGKILL kills the server in the middle of a sentence, as often as words are
-// listed: so many more are heard before each. It comes back without a request, and two clients come back
-// to it: the text is that of an answer that nobody has killed.
+// TestAnAnswerGoesOnAfterSIGKILL kills the server in the middle of a sentence, once for each entry of words:
+// the client reads so many words first. The server restarts without a request, and two clients reconnect to it:
+// the text is that of an uninterrupted answer.
 func TestAnAnswerGoesOnAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	_, whole := answered(t, nil)
@@ -198,7 +198,7 @@ func TestAnAnswerGoesOnAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// answered has an answer given by one process after the other, and returns its text.
+// answered runs an answer over several processes, and returns its text.
 func answered(t *testing.T, words []int) (*listener, string) {
 	t.Helper()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
@@ -240,7 +240,7 @@ func answered(t *testing.T, words []int) (*listener, string) {
 	return l, l.text
 }
 
-// killed ends the process as a power cut would, but for what the system still has, and returns its log.
+// killed ends the process like a power cut, except that the system keeps its caches, and returns its log.
 func killed(t *testing.T, v *victim) (log string) {
 	t.Helper()
 	if err := v.cmd.Process.Kill(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// objects lists those that there are, or those in memory, which wakes none.
+// objects lists the existing objects, or those in memory, and wakes none.
 func (p *patient) objects(query string) (names []string) {
 	p.t.Helper()
 	var list web.ObjectList
@@ -25,7 +25,7 @@ func (p *patient) objects(query string) (names []string) {
 	return names
 }
 
-// comesTo waits until these are the objects that there are.
+// comesTo waits until exactly these objects exist.
 func (p *patient) comesTo(want ...string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -44,9 +44,8 @@ func (p *patient) comesTo(want ...string) {
 	}
 }
 
-// TestSubAgentsGoOnAfterSIGKILL kills a child and its child in the midst of fibers and a schedule. In
-// the next process each goes on by its own alarm: nobody asks them for anything, and their root is
-// not even woken.
+// TestSubAgentsGoOnAfterSIGKILL kills a child and its child while they run fibers and a schedule. In the next
+// process each resumes by its own alarm: it gets no request, and the root does not even wake.
 func TestSubAgentsGoOnAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	const child, grandchild = "sub/probe/a/c", "sub/probe/a/probe/c/g"
@@ -84,15 +83,15 @@ func TestSubAgentsGoOnAfterSIGKILL(t *testing.T) {
 	}
 }
 
-// The children of a, each with children of its own, in the order in which they are destroyed.
+// The children of a with their own children, in the order of their destruction.
 const (
 	c1, c1g      = "sub/probe/a/c1", "sub/probe/a/probe/c1/g"
 	c2, c2g, c2h = "sub/probe/a/c2", "sub/probe/a/probe/c2/g", "sub/probe/a/probe/c2/h"
 	c3, c3g      = "sub/probe/a/c3", "sub/probe/a/probe/c3/g"
 )
 
-// admitFamily is an agent with children and grandchildren, all of which have a fiber. One of the
-// grandchildren holds its turn, so that no destroying gets past it in this process.
+// admitFamily returns an agent with children and grandchildren that all have a fiber. One of the grandchildren
+// holds its turn, so that the destruction stops there in this process.
 func admitFamily(t *testing.T) *patient {
 	t.Helper()
 	p := admit(t)
@@ -110,7 +109,7 @@ func admitFamily(t *testing.T) *patient {
 	return p
 }
 
-// wantNothing wants the store to be empty, when the process is killed.
+// wantNothing expects the store to be empty, after the process is killed.
 func (p *patient) wantNothing() {
 	p.t.Helper()
 	p.comesTo()
@@ -121,9 +120,8 @@ func (p *patient) wantNothing() {
 	}
 }
 
-// TestADestroyThatSIGKILLCutsOffGoesOn kills an agent that is being destroyed, when the first of its
-// children and half of the second's are gone. The next process, which is asked for nothing, does the
-// rest.
+// TestADestroyThatSIGKILLCutsOffGoesOn kills an agent during its destruction, when the first of its children
+// and half of the second's are gone. The next process gets no request, and destroys the rest.
 func TestADestroyThatSIGKILLCutsOffGoesOn(t *testing.T) {
 	t.Parallel()
 	p := admitFamily(t)
@@ -134,8 +132,8 @@ func TestADestroyThatSIGKILLCutsOffGoesOn(t *testing.T) {
 	p.wantNothing()
 }
 
-// TestADeletionThatSIGKILLCutsOffGoesOn is the same for a child that is deleted. What has begun to go
-// goes by itself; its parent lists it until it is asked to delete it again.
+// TestADeletionThatSIGKILLCutsOffGoesOn does the same with a deleted child. Its destruction continues by
+// itself; its parent lists it until the deletion is repeated.
 func TestADeletionThatSIGKILLCutsOffGoesOn(t *testing.T) {
 	t.Parallel()
 	p := admitFamily(t)

@@ -49,16 +49,14 @@ func (r *ringer) add(ctx context.Context, n int) (int, error) {
 const (
 	killRounds  = 10
 	killClients = 4
-	killObjects = 3 // fewer than clients, so that they meet
-	// bellTime is how long before its time an alarm is set: long enough for the kill
-	// to come first.
+	killObjects = 3 // fewer than clients, so that they share objects
+	// bellTime is the time until an alarm that is set before the kill: long enough for the kill to come first.
 	bellTime = 200 * time.Millisecond
 )
 
-// TestServeLosesNothingToSIGKILL kills a server in the midst of its callers, under
-// chaos. Each time the next one has every increment that was acknowledged, and on
-// top at most those of which nobody was told; and it delivers the alarm that was
-// set just before the kill, without being asked for anything.
+// TestServeLosesNothingToSIGKILL kills a server among its callers, under chaos. Each next server has every
+// acknowledged increment, and at most the unacknowledged ones in addition; and it delivers the alarm that was
+// set just before the kill, without a request.
 func TestServeLosesNothingToSIGKILL(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64() % 1_000_000
@@ -148,7 +146,7 @@ func serveVictimWith(t *testing.T, env []string, bin, data string, args ...strin
 	out := bufio.NewScanner(stdout)
 	for _, at := range []*string{&v.objects, &v.admin} {
 		if !out.Scan() {
-			_ = v.cmd.Process.Kill() // whatever it waits for
+			_ = v.cmd.Process.Kill() // so that the wait ends
 			t.Fatalf("does not start: %v\n%s", out.Err(), v.logged())
 		}
 		*at = listens.FindStringSubmatch(out.Text())[2]
@@ -167,7 +165,7 @@ func (v *victim) read(log io.Reader) {
 	}
 }
 
-// logged is the log, when the process has ended.
+// logged returns the log, after the process has ended.
 func (v *victim) logged() string {
 	for range v.alarms {
 	}
@@ -192,7 +190,7 @@ func (v *victim) do(method, url, body string, to any) (refusal *dohost.ErrorBody
 	return nil, json.NewDecoder(res.Body).Decode(to)
 }
 
-// insist repeats what chaos cuts off.
+// insist repeats a request that chaos cuts off.
 func (v *victim) insist(method, url, body string, to any) (tries int) {
 	v.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -200,7 +198,7 @@ func (v *victim) insist(method, url, body string, to any) (tries int) {
 		refusal, err := v.do(method, url, body, to)
 		switch {
 		case err != nil:
-			_ = v.cmd.Process.Signal(syscall.SIGQUIT) // what it waits for stands at the end of its log
+			_ = v.cmd.Process.Signal(syscall.SIGQUIT) // the log then ends with its stacks
 			v.t.Fatalf("%s %s: %v\n%s", method, url, err, v.logged())
 		case refusal == nil:
 			return tries
@@ -218,8 +216,8 @@ func (v *victim) total(name string) (n int) {
 	return n
 }
 
-// heard waits until an alarm has been delivered, without a request to its object: to
-// look at it does not wake it. It returns 1 if the alarm was still due.
+// heard waits until an alarm has been delivered, without a request to its object: reading its state does not
+// wake it. It returns 1 if the alarm was still due.
 func (v *victim) heard(name string) (late int) {
 	v.t.Helper()
 	var o web.Object
@@ -233,7 +231,7 @@ func (v *victim) heard(name string) (late int) {
 			if !open {
 				v.t.Fatalf("has ended:\n%s", v.log.String())
 			}
-			// Chaos may have cut the run off after its end was handed over, or before.
+			// Chaos may have cut the run off after or before its commit.
 			if strings.Contains(run, " object=counter/"+name+" ") && (!strings.Contains(run, " err=") || v.total(name) > 0) {
 				return 1
 			}
@@ -244,8 +242,8 @@ func (v *victim) heard(name string) (late int) {
 	}
 }
 
-// dieAmong lets clients add until so many increments have been acknowledged, sets an
-// alarm, and kills the server while they go on.
+// dieAmong lets clients add until so many increments have been acknowledged, sets an alarm, and kills the
+// server under this load.
 func (v *victim) dieAmong(book *ledger, name string, acks int) {
 	v.t.Helper()
 	enough, gone := book.enough(acks), make(chan struct{})
@@ -282,14 +280,14 @@ func (v *victim) dieAmong(book *ledger, name string, acks int) {
 	}
 }
 
-// ledger is what the clients of counters have been told.
+// ledger records the answers that the clients of counters got.
 type ledger struct {
 	t   *testing.T
 	set map[string]int // how often each alarm was set
 
 	mu      sync.Mutex     // guards the rest
 	acked   map[string]int // increments that were acknowledged
-	unknown map[string]int // those of which nobody was told
+	unknown map[string]int // increments without an answer
 	answers map[string]bool
 	left    int // acknowledgements until done is closed
 	done    chan struct{}
@@ -307,7 +305,7 @@ func (l *ledger) enough(acks int) <-chan struct{} {
 	return l.done
 }
 
-// add adds 1 and says whether the server is there.
+// add adds 1 and reports whether the server answers.
 func (l *ledger) add(v *victim, name string) bool {
 	var n int
 	refusal, err := v.do("POST", v.add(name), "1", &n)
@@ -333,7 +331,7 @@ func (l *ledger) add(v *victim, name string) bool {
 	return true
 }
 
-// settle compares with what the server has, which is the truth from here.
+// settle compares the ledger with the server's counts, and adopts these.
 func (l *ledger) settle(v *victim) {
 	l.t.Helper()
 	for i := range killObjects {

@@ -19,7 +19,7 @@ import (
 	"github.com/dohost/dohost/internal/simtest"
 )
 
-// simCmd runs the project's own workloads under drawn endings, in virtual time.
+// simCmd runs the project's own workloads in virtual time, with random endings.
 type simCmd struct {
 	Seed       uint64  `help:"The first seed; zero draws one." env:"DOHOST_SEED"`
 	Minutes    float64 `help:"For how long, by the clock on the wall." default:"1" env:"DOHOST_MINUTES"`
@@ -48,7 +48,7 @@ func (c *simCmd) Run(out io.Writer) error {
 	return nil // not reached: Main ends the process
 }
 
-// sim is a simulation that is going on.
+// sim is a running simulation.
 type sim struct {
 	c         *simCmd
 	out       io.Writer
@@ -64,7 +64,7 @@ type sim struct {
 	virtual     time.Duration
 }
 
-// plan says what is wrong with the flags, or makes a simulation of them.
+// plan makes a simulation from the flags, or returns the error of an invalid flag.
 func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	s := &sim{c: c, out: out, workloads: simtest.Scenarios()}
 	chaos, err := dohost.ParseChaos(fmt.Sprint(c.ChaosEvict), c.ChaosAt, c.ChaosStyle, c.Seed)
@@ -97,7 +97,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 	return s, nil
 }
 
-// run goes through seeds and returns the exit status.
+// run runs all workloads with each seed in turn, and returns the exit status.
 func (s *sim) run(t *testing.T) int {
 	s.begun = time.Now()
 	s.told = s.begun
@@ -152,7 +152,7 @@ func (s *sim) try(t *testing.T, w simtest.Named, seed uint64) error {
 	return err
 }
 
-// flags are those of the command line that a replay needs as well.
+// flags returns the flags that a replay needs in addition.
 func (c *simCmd) flags() string {
 	text := fmt.Sprintf(" --chaos-evict %v", c.ChaosEvict)
 	if c.ChaosAt != "" {

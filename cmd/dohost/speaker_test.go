@@ -15,16 +15,15 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// speaker is a chat agent that counts, and writes what it does into a file, which knows what really
-// happened. It is told "count 5"; "hold 5", with which it waits for another file before each word;
-// "ask 5", with which a tool of the client is called first; "fetch 5", which a provider goes on with, and
-// has under a name.
+// speaker is a chat agent that counts, and records its runs in a file. The requests are "count 5"; "hold 5",
+// which waits for another file before each word; "ask 5", which calls a tool of the client first; and "fetch
+// 5", an answer that a provider continues and that can be fetched by name.
 type speaker struct {
 	*chat.Agent[struct{}]
 	file string
 }
 
-// speaking are classes of speakers that differ in what becomes of an answer that is cut off.
+// speaking returns classes of speakers that handle an interrupted answer differently.
 func speaking() (all []dohost.Class) {
 	for name, of := range map[string]struct {
 		rules chat.Recovery
@@ -65,7 +64,7 @@ func (s *speaker) reply(ctx context.Context, r *chat.Reply) error {
 	return chat.Answer(ctx, r, &speech{s, r.Attempt}, nil)
 }
 
-// speech is the model of one run: each word says in which.
+// speech is the model of one run: each word contains the run's number.
 type speech struct {
 	s   *speaker
 	run int
@@ -109,7 +108,7 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 	}
 }
 
-// ask takes note of a call, or that what a provider has under a name was fetched.
+// ask records a call of the model, or a fetch of an answer by its name.
 func (m *speech) ask(p *chat.Prompt, named bool) error {
 	var name string
 	ok, err := p.Kept(&name)

@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// stone is an object that does not listen.
+// stone is an object that ignores its context.
 type stone struct{ st *dohost.State }
 
 const stones dohost.Namespace[stone] = "stone"
@@ -18,7 +18,7 @@ func quarry() dohost.Class {
 		dohost.Expose("hang", (*stone).Hang))
 }
 
-// Hang writes, and never returns: its context may end as it likes.
+// Hang writes, and never returns, even after its context ends.
 func (s *stone) Hang(ctx context.Context, _ struct{}) (struct{}, error) {
 	if err := dohost.Put(ctx, s.st.Storage(), "v", "half"); err != nil {
 		return struct{}{}, err

@@ -22,8 +22,8 @@ type Assistant struct {
 	model chat.Model
 }
 
-// Class is that of assistants which answer from a folder, a word in so much time. A folder without text
-// is an error of [dohost.Open].
+// Class returns the class of assistants that answer from a folder, with pace as the time for a word. For a
+// folder without text, [dohost.Open] returns an error.
 func Class(folder fs.FS, pace time.Duration) dohost.Class {
 	model, err := extract.New(folder, &extract.Options{Pace: pace})
 	if err != nil {

@@ -20,8 +20,8 @@ var folder = fstest.MapFS{"guide.md": {Data: []byte("# Eviction\n\nAn object lea
 
 const whole = "An object leaves memory when it is idle. The next call wakes it."
 
-// TestAnswersWhereverItIsEnded asks, and has the incarnation end at every point of the answer: each of two
-// questions has one answer, in the words of the file.
+// TestAnswersWhereverItIsEnded asks two questions, and ends the incarnation at every point of the answers: each
+// question gets one answer, in the words of the file.
 func TestAnswersWhereverItIsEnded(t *testing.T) {
 	ask := func(ctx context.Context, h *dohosttest.Host, id string) error {
 		return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
@@ -64,7 +64,7 @@ func TestAnswersWhereverItIsEnded(t *testing.T) {
 	})
 }
 
-// The code in docs/chat.md is this.
+// docs/chat.md contains this code.
 func TestTheDocumentShowsThisCode(t *testing.T) {
 	text, err := docs.Files.ReadFile("chat.md")
 	if err != nil {

@@ -28,7 +28,7 @@ func (c *Counter) Add(ctx context.Context, delta int) (int, error) {
 	return n, dohost.Put(ctx, c.store, "n", n)
 }
 
-// Class lists what callers outside the process may name.
+// Class lists the methods that callers outside the process may name.
 func Class() dohost.Class {
 	return dohost.Bind(Counters, New, dohost.Expose("add", (*Counter).Add))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/examples/counter"
 )
 
-// TestNothingAcknowledgedIsLost adds a few times. A call whose outcome is unknown may
-// have counted or not; every other has counted once.
+// TestNothingAcknowledgedIsLost adds a few times. A call with an unknown outcome may have counted or not; every
+// other has counted once.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	acknowledged, unknown := 0, 0
 	dohosttest.EveryPoint(t, dohosttest.Scenario{

@@ -21,7 +21,7 @@ import (
 // Notes is the name of the class. A note has the name of its user.
 const Notes dohost.Namespace[Note] = "note"
 
-// Note is an agent for each user, whose state is a text.
+// Note is an agent for each user. Its state is a text.
 type Note struct{ *agent.Agent[string] }
 
 // Class is the class of notes.
@@ -47,7 +47,7 @@ func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error
 	return dohost.Access{Identity: user, Rights: dohost.ReadWrite}, nil
 }
 
-// userOf takes the place of the authentication that a real server has.
+// userOf replaces the authentication of a real server.
 func userOf(r *http.Request) (user string, ok bool) {
 	cookie, err := r.Cookie("user")
 	if err != nil || cookie.Value == "" {

@@ -52,7 +52,7 @@ func ExampleHandler() {
 	// /objects/note/ada/x 404
 }
 
-// The page in docs shows this program as it is.
+// The documents contain this program unchanged.
 func TestDocumentsShowThisProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/embedding.md")
 	if err != nil {

@@ -1,11 +1,11 @@
-// Command models serves assistants that a provider's model answers for:
+// Command models serves assistants that answer with a provider's model:
 //
 //	OPENAI_API_KEY=... go run ./examples/models --model openai:gpt-5.2
 //	ANTHROPIC_API_KEY=... go run ./examples/models --model anthropic:claude-sonnet-4-5
 //	OPENAI_BASE_URL=http://127.0.0.1:11434/v1 go run ./examples/models --model completions:llama3.2
 //
-// The model is the first flag, or DOHOST_MODEL of the environment; what follows is the dohost command. It is a program
-// of its own since the official SDKs take longer to compile than all the rest.
+// The model is the first flag, or the environment variable DOHOST_MODEL; the dohost command follows. It is a
+// separate program since the official SDKs take longer to compile than all other packages.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	cli.Main(assistant.Of(model))
 }
 
-// modelOf is the model of a name, as api:model.
+// modelOf returns the model of a name such as openai:gpt-5.2.
 func modelOf(name string) (chat.Model, error) {
 	api, model, _ := strings.Cut(name, ":")
 	if model == "" {

@@ -17,10 +17,10 @@ import (
 	"github.com/dohost/dohost/internal/providertest"
 )
 
-// patience bounds everything that a process is waited for.
+// patience bounds all waits for processes.
 const patience = time.Minute
 
-// TestMain is the command itself, if the environment says so: linking it once more takes longer than the test.
+// TestMain runs the command itself if the environment asks for it: linking it again takes longer than the test.
 func TestMain(m *testing.M) {
 	if os.Getenv("DOHOST_TEST_COMMAND") != "" {
 		main()
@@ -94,8 +94,8 @@ func (s *site) kill() {
 	_ = s.server.Wait()         // killed
 }
 
-// An answer whose process dies in mid-sentence, twice, is whole, in the terminal too; and what the provider has billed
-// is what its API makes possible: one generation if the answer is fetched, else one more a death.
+// If a process dies twice in mid-sentence, its answer is still complete, in the terminal too; and the provider
+// bills as few generations as its API allows: one if the answer can be fetched, else one more for each death.
 func TestAnswersGoOnAfterSIGKILL(t *testing.T) {
 	for _, c := range []struct {
 		model  string

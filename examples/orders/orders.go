@@ -1,5 +1,4 @@
-// Package orders is an object that charges a customer once and ships once, whatever ends
-// in between.
+// Package orders is an object that charges a customer once and ships once, even if any step is interrupted.
 package orders
 
 import (
@@ -14,31 +13,31 @@ import (
 // Orders is the class's name.
 const Orders dohost.Namespace[Order] = "order"
 
-// ErrDeclined says that the bank has refused to charge, and charged nothing.
+// ErrDeclined is the error of a charge that the bank refused without charging anything.
 var ErrDeclined = errors.New("declined")
 
-// Shop is what an order has an effect on. It serves a key once: asked again, it does
-// nothing and gives the same answer, a decline included.
+// Shop is the outside world of an order. It serves a key once: a repeated key has no
+// effect and gets the same answer, a decline included.
 type Shop interface {
 	Charge(ctx context.Context, key string, cents int) error
 	Ship(ctx context.Context, key string) error
 }
 
-// Order is what a customer buys.
+// Order is a purchase.
 type Order struct {
 	st   *dohost.State
 	shop Shop
 }
 
-// Place charges the customer, and has the order shipped an hour later. It may be called
-// again, with the same amount: after a decline, that is another try.
+// Place charges the customer and schedules the shipment an hour later. It may be called again with the same
+// amount: after a decline, that is another try.
 func (o *Order) Place(ctx context.Context, cents int) (int, error) {
 	paid, ok, err := dohost.Get[int](ctx, o.st.Storage(), "paid")
 	if err != nil || ok {
 		return paid, err
 	}
-	// The tries that are known to have failed number the one that is under way. A try
-	// whose end is unknown is the same one still, and asks with the same key.
+	// The number of declined tries identifies the current one. A try with an unknown
+	// outcome is still the current one, and uses the same key again.
 	declined, _, err := dohost.Get[int](ctx, o.st.Storage(), "declined")
 	if err != nil {
 		return 0, err
@@ -66,7 +65,7 @@ func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 	return err
 }
 
-// Class is the code of orders at a shop.
+// Class returns the class of orders at a shop.
 func Class(shop Shop) dohost.Class {
 	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
 		return &Order{st, shop}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// shop is a Shop whose bank and carrier remember what was asked of them.
+// shop is a Shop with a bank and a carrier that record their requests.
 type shop struct{ bank, carrier dohosttest.Service }
 
 func newShop() *shop {
@@ -30,7 +30,7 @@ func (s *shop) Charge(ctx context.Context, key string, cents int) error {
 
 func (s *shop) Ship(ctx context.Context, key string) error { return s.carrier.Call(ctx, key, "") }
 
-// once says that the customer was charged once, by whatever key, and the order shipped once.
+// once returns an error unless the customer was charged once, by any key, and the order shipped once.
 func (s *shop) once(order string) error {
 	charges := 0
 	for _, key := range s.bank.Keys() {
@@ -44,7 +44,7 @@ func (s *shop) once(order string) error {
 	return s.carrier.RanOnce(order)
 }
 
-// place calls Place as a client does that does not give up.
+// place calls Place like a client that does not give up.
 func place(ctx context.Context, h *dohosttest.Host, order string) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 		_, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
@@ -63,7 +63,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 	})
 }
 
-// declineFirst is a bank that declines whatever comes with the first key.
+// declineFirst is a bank that declines every charge with the first key.
 func declineFirst(key string, _ int, m dohosttest.Moment) error {
 	if key == "7/1" && m == dohosttest.BeforeEffect {
 		return orders.ErrDeclined
@@ -191,7 +191,7 @@ func TestADiskThatFails(t *testing.T) {
 		if !errors.Is(err, dohost.ErrFenced) {
 			t.Errorf("Place with a disk that fails: %v", err)
 		}
-		_ = h.Restart() // returns what the disk said
+		_ = h.Restart() // returns the error of the disk
 		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}

@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what has changed in testdata")
 
-// TestOutput holds what go test says of the version with the bug and of the mended one.
-// docs/testing.md shows it.
+// TestOutput compares the output of go test with testdata, for the version with the bug
+// and for the mended one. docs/testing.md contains this output.
 func TestOutput(t *testing.T) {
 	failure := output(t, "failure.txt", "before", "go test -run Charged .")
 	first, line, ok := strings.Cut(failure, "replay: ")
@@ -29,7 +29,7 @@ func TestOutput(t *testing.T) {
 	output(t, "mended.txt", ".", "go test -v -run Charged .")
 }
 
-// output runs a command as someone would type it, and compares what it says with a file.
+// output runs a shell command, and compares its output with a file.
 func output(t *testing.T, file, dir, command string) string {
 	t.Helper()
 	words := strings.Fields(strings.ReplaceAll(command, "'", ""))
@@ -58,5 +58,5 @@ func output(t *testing.T, file, dir, command string) string {
 
 var realTime = regexp.MustCompile(`(?m)(; |\(|\t)(?:[0-9.hmµ]+s|\(cached\))(\)?)$`)
 
-// measured is a text without the times that the real clock has told.
+// measured returns the text without times of the real clock.
 func measured(text string) string { return realTime.ReplaceAllString(text, "${1}some time$2") }

@@ -7,8 +7,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Catalogs is the class of the object that has the files read and knows when
-// that is done.
+// Catalogs is the class of the object that starts the job and detects its end.
 const Catalogs dohost.Namespace[Catalog] = "catalog"
 
 // CatalogName is the name of the one catalog.
@@ -36,7 +35,7 @@ func (c *Config) catalog() dohost.Class {
 	}, dohost.OnAlarm((*Catalog).goOn), dohost.Expose("begin", (*Catalog).Begin), dohost.Expose("read", (*Catalog).Read))
 }
 
-// Begin starts the job. From then on it goes on by itself, through any restart.
+// Begin starts the job. The job continues by itself from then on, through any restart.
 func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) {
 	_, begun, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
 	if err != nil || begun {
@@ -48,8 +47,8 @@ func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) 
 	return len(c.paths), c.state.SetAlarm(ctx, time.Now())
 }
 
-// goOn starts the next few files; when all have started it looks from time to
-// time whether all have finished, if somebody wants to be told.
+// goOn starts the next few files. When all have started, it checks periodically whether all have finished, if
+// Config.Done is set.
 func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	started, _, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
 	if err != nil {
@@ -73,7 +72,7 @@ func (c *Catalog) goOn(ctx context.Context, _ dohost.AlarmInfo) error {
 	return c.state.SetAlarm(ctx, time.Now())
 }
 
-// remind says that the job is done, if it is, until somebody has listened.
+// remind calls Config.Done repeatedly once the job is done.
 func (c *Catalog) remind(ctx context.Context) error {
 	finished, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
 	if err != nil {
@@ -85,13 +84,13 @@ func (c *Catalog) remind(ctx context.Context) error {
 	return c.state.SetAlarm(ctx, time.Now().Add(remindEvery))
 }
 
-// Read returns how many files were read to their end.
+// Read returns the number of files that were read completely.
 func (c *Catalog) Read(ctx context.Context, _ struct{}) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
 	return n, err
 }
 
-// finished counts a file that was read to its end, once.
+// finished counts a completely read file, once.
 func (c *Catalog) finished(ctx context.Context, path string) (struct{}, error) {
 	store := c.state.Storage()
 	if _, before, err := dohost.Get[bool](ctx, store, finishedPrefix+path); err != nil || before {

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// TestCountIsExactWhereverItIsEnded ends the job of the demo at every point, with a few
-// words to count, and at some pairs of points.
+// TestCountIsExactWhereverItIsEnded interrupts the job of the demo at every point, with a few words to count,
+// and at some pairs of points.
 func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 	fsys := fstest.MapFS{"a.txt": {Data: []byte("one two one three")}, "b.txt": {Data: []byte("two one")}}
 	var done atomic.Bool
@@ -35,7 +35,7 @@ func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 			}
 			return err
 		},
-		Settle: time.Millisecond, // the catalog goes on to tell that it is done
+		Settle: time.Millisecond, // the catalog keeps calling Done
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, want := map[string]int{}, direct(fsys)
 			for w := range want {
@@ -58,7 +58,7 @@ func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 	dohosttest.EveryPoint(t, s)
 }
 
-// again repeats a call that may be repeated until it succeeds.
+// again repeats an idempotent call until it succeeds.
 func again(ctx context.Context, fn func(context.Context) error) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 1000, Window: time.Hour}, fn)
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Mergers is the class of the shared objects that add up what researchers send.
+// Mergers is the class of the shared objects that sum the words of all researchers.
 const Mergers dohost.Namespace[Merger] = "merger"
 
-// Merger adds up the words of all files that are its share.
+// Merger sums its share of the words of all files.
 type Merger struct {
 	cfg   *Config
 	store *dohost.Storage
 }
 
-// Delta is what one step of a file found.
+// Delta contains the words of one step of a file.
 type Delta struct {
 	File  string
 	Step  int
@@ -36,8 +36,7 @@ func (c *Config) merger() dohost.Class {
 		dohost.OnHTTP((*Merger).ServeHTTP))
 }
 
-// Add adds a step's words, unless it has seen that step. Steps of a file come
-// in order.
+// Add adds a step's words, unless it has already added that step. Steps of a file arrive in order.
 func (m *Merger) Add(ctx context.Context, d Delta) (struct{}, error) {
 	return struct{}{}, dohost.Transaction(ctx, func(ctx context.Context) error {
 		next, _, err := dohost.Get[int](ctx, m.store, seenPrefix+d.File)
@@ -59,19 +58,19 @@ func (m *Merger) Add(ctx context.Context, d Delta) (struct{}, error) {
 	})
 }
 
-// Count returns how often a word was seen so far.
+// Count returns the number of occurrences of a word so far.
 func (m *Merger) Count(ctx context.Context, word string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, m.store, wordPrefix+word)
 	return n, err
 }
 
-// Word is a word and how often it was seen.
+// Word is a word with its number of occurrences.
 type Word struct {
 	Word  string
 	Count int
 }
 
-// Pieces of the stream: words are sent so many at a time.
+// wordsPerPiece is the number of words after which the stream is flushed.
 const wordsPerPiece = 32
 
 // ServeHTTP streams all words as JSON, one a line, and an empty object at the end.

@@ -1,15 +1,14 @@
-// Package research has agents read a folder of text and count its words, with a fiber for each
-// file. It is what the demo runs under chaos: every step adds, so a step that is lost, or done
-// twice, changes the sum.
+// Package research contains agents that read a folder of text and count its words, with a fiber for each file.
+// The demo runs it under chaos: every step adds to a sum, so a lost or repeated step changes the sum.
 //
 //	catalog ──starts──▶ researcher (one for a few files) ──adds──▶ merger (a few, shared)
 //	   ▲                   │  a fiber for each file
 //	   └────finished───────┘
 //
-// A step of a fiber reads a piece of the file, calls the mergers, and adds the words to the
-// researcher's own rows. The calls come first and carry the step's number, by which a merger
-// knows a step that it has seen; the own rows and the fiber's checkpoint are written together
-// after them. So a step that is cut off is done again, whole, and counts once.
+// A step of a fiber reads a piece of the file, calls the mergers, and adds the words to the researcher's own
+// rows. The calls come first and carry the step's number, so a merger recognizes a repeated step; the own rows
+// and the fiber's checkpoint are written together after the calls. So a step that is cut off runs again,
+// completely, and counts once.
 package research
 
 import (
@@ -24,35 +23,34 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Config says what is counted, and how.
+// Config configures the job.
 type Config struct {
-	// Files is where the text is.
+	// Files contains the text.
 	Files fs.FS
-	// Piece is about how many bytes a step reads.
+	// Piece is the approximate number of bytes that a step reads.
 	Piece int
 	// Mergers is the number of merger objects.
 	Mergers int
-	// Together is how many files a researcher reads.
+	// Together is the number of files per researcher.
 	Together int
-	// KeepAlive is the researchers' heartbeat: how long interrupted fibers may have to wait.
+	// KeepAlive is the researchers' heartbeat: the maximum wait of an interrupted fiber.
 	KeepAlive time.Duration
-	// Step is told, on a goroutine that it must not block, that a step of a file of so
-	// many bytes is durable.
+	// Step is called when a step of a file of so many bytes is durable, on a goroutine that it must not block.
 	Step func(bytes int)
-	// Read is told that a step has read so many bytes, which it may do again.
+	// Read is called when a step has read so many bytes. An interrupted step reads them again.
 	Read func(bytes int)
-	// Seen is told that a merger was sent a step for the second time.
+	// Seen is called when a merger gets a step for the second time.
 	Seen func()
-	// Done is told, again and again, that all files are counted.
+	// Done is called repeatedly once all files are counted.
 	Done func()
 }
 
-// Classes are the three classes of the job.
+// Classes returns the three classes of the job.
 func (c *Config) Classes() []dohost.Class {
 	return []dohost.Class{c.catalog(), c.researcher(), c.merger()}
 }
 
-// MergerName is the merger that a word belongs to.
+// MergerName returns the name of a word's merger.
 func (c *Config) MergerName(word string) string {
 	h := fnv.New32a()
 	h.Write([]byte(word))
@@ -77,14 +75,14 @@ func (c *Config) Paths() ([]string, error) {
 	return paths, err
 }
 
-// validPath says whether a path can be a fiber's key.
+// validPath reports whether a path can be a fiber's key.
 func validPath(path string) bool { return len(path) <= 256 && utf8.ValidString(path) }
 
-// ResearcherName is the researcher that the file at a place of the list belongs to.
+// ResearcherName returns the name of the researcher of a file, by its index in Paths.
 func (c *Config) ResearcherName(file int) string { return strconv.Itoa(file / c.Together) }
 
-// ask calls a method that may be repeated, until it has an answer. An evicted callee
-// is no failure of the caller's alarm, of which only a few are allowed.
+// ask repeats an idempotent call until it is answered. An evicted callee must not use up one of the caller's
+// few alarm attempts.
 func ask[O, In any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (struct{}, error), in In) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 		_, err := dohost.Call(ctx, s, m, in)

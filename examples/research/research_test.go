@@ -20,7 +20,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// text is a folder of random words.
+// text returns a folder of random words.
 func text(seed uint64, files, words int) fstest.MapFS {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	fsys := fstest.MapFS{}
@@ -133,7 +133,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 }
 
-// insist repeats a call that may be repeated until it succeeds.
+// insist repeats an idempotent call until it succeeds.
 func insist(t *testing.T, fn func(context.Context) error) {
 	t.Helper()
 	err := dohost.Retry(t.Context(), &dohost.RetryOptions{Idempotent: true, Attempts: 1000, Window: time.Hour}, fn)
@@ -142,7 +142,7 @@ func insist(t *testing.T, fn func(context.Context) error) {
 	}
 }
 
-// The catalog of a server, which tells nobody, is at rest when it has started the files.
+// The catalog of a server without Config.Done is idle once it has started the files.
 func TestACatalogThatTellsNobodyHasNoAlarm(t *testing.T) {
 	cfg := &research.Config{Files: text(1, 3, 20), Piece: 64, Mergers: 1, Together: 2, KeepAlive: time.Second}
 	dohosttest.Run(t, &dohosttest.Options{Classes: cfg.Classes()}, func(t *testing.T, h *dohosttest.Host) {

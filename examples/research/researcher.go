@@ -25,11 +25,11 @@ type Researcher struct {
 
 // Progress is a researcher's state, which its clients share.
 type Progress struct {
-	Files int `json:"files"` // that it was given
-	Read  int `json:"read"`  // that it has read to the end
+	Files int `json:"files"` // files given to it
+	Read  int `json:"read"`  // files read completely
 }
 
-// place is how far a fiber has come with its file: its checkpoint.
+// place is a fiber's position in its file: its checkpoint.
 type place struct {
 	Path   string
 	Step   int
@@ -44,11 +44,11 @@ func (c *Config) researcher() dohost.Class {
 		func(_ context.Context, a *agent.Agent[Progress]) (*Researcher, error) { return &Researcher{a, c}, nil },
 		agent.Tune[Researcher](agent.Options{KeepAlive: c.KeepAlive}),
 		agent.Callable("totals", (*Researcher).Totals),
-		// An eviction counts like a failure, and here there are many.
+		// Evictions without progress count as retries, and here there are many.
 		agent.OnFiber(reading, (*Researcher).read, &agent.KindOptions{MaxRetries: math.MaxInt}))
 }
 
-// Start has a fiber read a file, unless one does already.
+// Start starts a fiber that reads a file, unless there is one already.
 func (r *Researcher) Start(ctx context.Context, path string) (struct{}, error) {
 	s, err := agent.StartFiber(ctx, r, reading, place{Path: path}, &agent.FiberOptions{Key: path})
 	if err != nil || !s.Accepted {
@@ -57,7 +57,7 @@ func (r *Researcher) Start(ctx context.Context, path string) (struct{}, error) {
 	return struct{}{}, r.UpdateState(ctx, func(p *Progress) error { p.Files++; return nil })
 }
 
-// read is the fiber: it goes on from its checkpoint, in its first life and in every other.
+// read is the fiber's method. It continues from the checkpoint, in every incarnation.
 func (r *Researcher) read(ctx context.Context, f *agent.Fiber[place]) error {
 	at := f.Checkpoint()
 	for !at.Done {
@@ -73,8 +73,8 @@ func (r *Researcher) read(ctx context.Context, f *agent.Fiber[place]) error {
 	return r.UpdateState(ctx, func(p *Progress) error { p.Read++; return nil })
 }
 
-// step reads a piece, sends its words to the mergers, adds them to the researcher's own rows, and
-// moves the checkpoint behind them.
+// step reads a piece, sends its words to the mergers, adds them to the researcher's own rows, and advances the
+// checkpoint.
 func (r *Researcher) step(ctx context.Context, f *agent.Fiber[place], at place) (place, error) {
 	p, err := dohost.Await(ctx, func(context.Context) (piece, error) { return r.cfg.readPiece(at) })
 	if err != nil {
@@ -85,8 +85,8 @@ func (r *Researcher) step(ctx context.Context, f *agent.Fiber[place], at place) 
 	}
 	size := int(p.next - at.Offset)
 	next := place{Path: at.Path, Step: at.Step + 1, Offset: p.next, Done: p.done}
-	// All of it happens, or none: an eviction takes back what has not been handed over, and the
-	// Transaction what came before an error.
+	// All of these writes commit or none: an eviction discards uncommitted writes, and the Transaction rolls
+	// back earlier ones after an error.
 	return next, dohost.Transaction(ctx, func(ctx context.Context) error {
 		for prefix, n := range byPrefix(p.words) {
 			if err := dohost.Add(ctx, r.Storage(), ownPrefix+prefix, n); err != nil {
@@ -104,7 +104,7 @@ func (r *Researcher) step(ctx context.Context, f *agent.Fiber[place], at place) 
 	})
 }
 
-// piece is what a step has read.
+// piece is the result of reading a piece.
 type piece struct {
 	words map[string]int
 	next  int64
@@ -133,7 +133,7 @@ func (c *Config) readPiece(at place) (p piece, err error) {
 	return p, err
 }
 
-// merge sends each merger the words that are its.
+// merge sends each merger its share of the words.
 func (r *Researcher) merge(ctx context.Context, at place, words map[string]int) error {
 	shares := map[string]map[string]int{}
 	for w, n := range words {
@@ -156,7 +156,7 @@ func (r *Researcher) merge(ctx context.Context, at place, words map[string]int) 
 	return nil
 }
 
-// byPrefix adds up words by their first two letters.
+// byPrefix sums words by their first two letters.
 func byPrefix(words map[string]int) map[string]int {
 	sums := map[string]int{}
 	for w, n := range words {

@@ -2,16 +2,15 @@ package research
 
 import "io"
 
-// maxWord is where a word is cut off: the rest of a longer run of letters is not
+// maxWord is the number of letters after which a word is cut off: the rest of a longer run of letters is not
 // counted.
 const maxWord = 64
 
-// isLetter says what words are made of.
+// isLetter reports whether words may contain b.
 func isLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
 
-// readPiece reads about size bytes of r from offset, up to the end of a word, and
-// counts its words. next is where the following piece begins, done whether there is
-// none.
+// readPiece reads about size bytes of r from offset, up to the end of a word, and counts its words. next is the
+// offset of the following piece; done is set if there is none.
 func readPiece(r io.ReaderAt, offset int64, size int) (words map[string]int, next int64, done bool, err error) {
 	var buf []byte
 	for {

@@ -1,4 +1,4 @@
-// Package room is a chat room: who is there, and what was said last.
+// Package room is a chat room: the names of the people in it, and the last lines.
 package room
 
 import (
@@ -15,17 +15,17 @@ import (
 // Rooms is the class's name.
 const Rooms dohost.Namespace[Room] = "room"
 
-// Room is where people talk. Who is there is not stored anywhere: those are whose connections
-// are open, which outlive the room's time in memory, and end with its incarnation when that is
-// ended. So nobody is there who has gone.
+// Room is a chat room. The list of people in it is not stored: it consists of the open connections. These
+// outlive the room's time in memory and end with its incarnation, so it never contains a person after the
+// connection has closed.
 type Room struct{ *agent.Agent[Topic] }
 
-// Topic is a room's state, which everybody there may change.
+// Topic is a room's state. Everyone in the room may change it.
 type Topic struct {
 	Topic string `json:"topic"`
 }
 
-// Line is something that was said.
+// Line is a message.
 type Line struct {
 	Number int       `json:"number"`
 	Who    string    `json:"who"`
@@ -44,7 +44,7 @@ var lines = dohost.Collection[Line]{
 	Key:  func(l Line) string { return string(dohost.KeyOf(l.Number)) },
 }
 
-// Class lists what clients may do.
+// Class returns the class of rooms, with the methods for clients.
 func Class() dohost.Class {
 	return agent.Bind(Rooms,
 		func(_ context.Context, a *agent.Agent[Topic]) (*Room, error) { return &Room{a}, nil },
@@ -69,7 +69,7 @@ func authorize(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error
 
 func nameIn(r *http.Request) string { return r.URL.Query().Get("name") }
 
-// say takes what somebody says, and tells everybody.
+// say stores a client's message and sends it to every connection.
 func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 	if !f.Text || len(f.Data) > maxText {
 		return c.Close(ctx, 4001, fmt.Sprintf("want text of at most %d bytes", maxText))
@@ -95,7 +95,7 @@ func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 	return r.send(ctx, map[string]any{"type": "line", "line": l})
 }
 
-// tell tells everybody who is there.
+// tell sends the list of names to every connection.
 func (r *Room) tell(ctx context.Context) error {
 	names, err := r.who(ctx, struct{}{})
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Room) send(ctx context.Context, v any) error {
 	return r.Broadcast(ctx, dohost.Frame{Text: true, Data: data})
 }
 
-// who returns the names of those who are there, in the order in which they came.
+// who returns the names of the people in the room, the first to arrive first.
 func (r *Room) who(context.Context, struct{}) ([]string, error) {
 	names := []string{}
 	for c := range r.Connections("") {
@@ -125,7 +125,7 @@ func (r *Room) who(context.Context, struct{}) ([]string, error) {
 	return names, nil
 }
 
-// last returns what was said last, at most n lines.
+// last returns the last messages, at most n.
 func (r *Room) last(ctx context.Context, n int) ([]Line, error) {
 	rows, err := lines.List(ctx, r.Storage(), &dohost.Query[Line]{Reverse: true, Limit: min(max(n, 1), keepLines)})
 	said := make([]Line, 0, len(rows))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// rules is all that holds in this repository. A rule returns its findings.
+// rules are all rules of this repository. A rule returns its findings.
 var rules = map[string]func(*tree) []string{
 	"import direction":    importDirection,
 	"import owners":       importOwners,

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// sleepsInTests wants waiting to be virtual. Whether the sleep lies inside a
-// bubble cannot be seen from the source (it may be in a function that the bubble
-// calls), so the file as a whole answers for it: it must know of bubbles.
+// sleepsInTests requires waiting to be virtual. The source does not tell whether a sleep
+// runs inside a bubble (it may be in a function that the bubble calls), so a file with a
+// sleep must import a package with bubbles.
 func sleepsInTests(t *tree) (found []string) {
 	for _, f := range t.files {
 		if !f.test || f.localName("testing/synctest") != "" || f.localName(modulePath+"/dohosttest") != "" {
@@ -23,9 +23,9 @@ func sleepsInTests(t *tree) (found []string) {
 	return found
 }
 
-// freshContexts wants every context to come from somebody: a life, a caller, a
-// test. Only programs have nobody above them (cli/main.go is the main function of
-// several), and the runtime, which gives each incarnation its own.
+// freshContexts requires every context to derive from an incarnation, a caller, or a test.
+// Exceptions are programs, which have no caller (cli/main.go is the main function of
+// several), and the runtime, which makes the context of each incarnation.
 func freshContexts(t *tree) (found []string) {
 	for _, f := range t.files {
 		if f.test || f.dir == "runtime" || f.path == "cli/main.go" || f.syntax.Name.Name == "main" {
@@ -55,8 +55,8 @@ func looseEnds(t *tree) (found []string) {
 
 var skips = []string{"Skip", "Skipf", "SkipNow"}
 
-// skippedTests looks for Skip on what a test is handed. A *rapid.T has a Skip of
-// its own, which throws a drawn example away and is fine.
+// skippedTests searches for Skip on the parameter of a test. A *rapid.T has a Skip of its
+// own, which discards a drawn example and is fine.
 func skippedTests(t *tree) (found []string) {
 	for _, f := range t.files {
 		local := f.localName("testing")
@@ -74,8 +74,8 @@ func skippedTests(t *tree) (found []string) {
 	return found
 }
 
-// isTestHandle says that x is a parameter of type *testing.T, B, F or testing.TB,
-// testing being imported under the name local.
+// isTestHandle reports whether x is a parameter of type *testing.T, B, F or testing.TB,
+// with testing imported under the name local.
 func isTestHandle(x *ast.Ident, local string) bool {
 	if x.Obj == nil {
 		return false

@@ -44,9 +44,8 @@ type start struct {
 	pos      token.Pos
 }
 
-// starts returns the go statements of f, and its calls of a method Go with one
-// argument: without types that is what a sync.WaitGroup's looks like, or an
-// errgroup's.
+// starts returns the go statements of f, and its calls of a method Go with one argument:
+// without types, a call of a sync.WaitGroup or an errgroup looks like that.
 func starts(f *file) (list []start) {
 	for _, decl := range f.syntax.Decls {
 		name := declName(decl)

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// mayImport says which of our packages each of our packages may import; "."
-// is the root package and "x/..." is x and all below it. What is not listed may
-// not exist. The picture of it is in ARCHITECTURE.md.
+// mayImport lists the packages of ours that each of our packages may import; "." is the
+// root package and "x/..." is x and all below it. A package without a row may not exist.
+// ARCHITECTURE.md has a picture of it.
 //
-// agent, chat and web use the public API alone, which proves that an outsider
-// could have written them; so not even internal/invariants is open to them.
+// agent, chat and web use the public API alone, which proves that an outsider could have
+// written them; so not even internal/invariants is open to them.
 var mayImport = map[string][]string{
 	"objectstore": {"internal/engine", "internal/guard", "internal/invariants"},
 	"eviction":    {},
@@ -58,12 +58,12 @@ var mayImport = map[string][]string{
 	"internal/transcript":    {},
 }
 
-// testsMayImport is what test files may import beyond their package's row, in
-// addition to the test machinery in internal.
+// testsMayImport lists further imports of test files, in addition to their package's row
+// and to the test machinery in internal.
 var testsMayImport = map[string][]string{
-	"runtime":        {"eviction"}, // the policy it declares is satisfied there
+	"runtime":        {"eviction"}, // for the policy that runtime declares
 	".":              {"dohosttest", "examples/..."},
-	"agent":          {"dohosttest", "objectstore", "runtime"}, // whose disk can be full, and counts what it is asked for
+	"agent":          {"dohosttest", "objectstore", "runtime"}, // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise
 	"chat/openai":    {".", "dohosttest"},
 	"chat/anthropic": {"dohosttest"},
@@ -71,14 +71,14 @@ var testsMayImport = map[string][]string{
 	"cli":            {"dohosttest"},
 }
 
-// onlyPrograms are packages that cost whoever imports them dearly, in build
-// time, so only programs may, and tests of their own.
+// onlyPrograms are packages that are expensive to build for their importers, so only
+// programs may import them, and tests of their own.
 var onlyPrograms = []string{"chat/openai", "chat/anthropic"}
 
 var programs = []string{"cmd/...", "examples/...", "bench/...", "e2e/..."}
 
-// A dependency is a module that our go.mod may name directly. Adding one is a
-// decision with a page in docs/decisions.
+// A dependency is a module that our go.mod may name directly. Adding one is a decision with
+// a page in docs/decisions.
 type dependency struct {
 	module string
 	// importers are the packages that may import it; none listed means all.
@@ -195,7 +195,7 @@ func ourPackage(importPath string) (dir string, ours bool) {
 	return strings.CutPrefix(importPath, modulePath+"/")
 }
 
-// lookUp finds the row of dir: its own, or that of a folder above it.
+// lookUp returns the row of dir, or that of the nearest folder above it.
 func lookUp(table map[string][]string, dir string) ([]string, bool) {
 	if row, ok := table[dir]; ok {
 		return row, true

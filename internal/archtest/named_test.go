@@ -9,8 +9,8 @@ import (
 
 var testName = regexp.MustCompile("`((?:Test|Fuzz|Example)[A-Z]\\w*)`")
 
-// namedTests wants the tests that documents lean on to exist: a promise whose
-// test was renamed or deleted is a promise that nobody keeps.
+// namedTests requires the tests that documents name to exist: without its test, a promise
+// of a document is not checked.
 func namedTests(t *tree) (found []string) {
 	exists := make(map[string]bool)
 	for _, f := range t.files {

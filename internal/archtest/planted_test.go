@@ -9,8 +9,8 @@ import (
 	"testing/fstest"
 )
 
-// Each case is a small repository and all that the rule must find in it: what is
-// there and not in want is something that the rule must leave alone.
+// Each case is a small repository and all violations that the rule must find in it: the
+// rule must leave everything else alone.
 var planted = []struct {
 	rule  string
 	files map[string]string
@@ -371,7 +371,7 @@ func TestRulesFindWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// A row of longDecoders that excuses nothing is a leftover.
+// A row of longDecoders that excuses no function is a leftover.
 func TestLongDecodersAreLongAndThere(t *testing.T) {
 	defer func(before []string) { longDecoders = before }(longDecoders)
 	longDecoders = []string{"alarm/a.go decode", "alarm/a.go short", "alarm/a.go gone"}

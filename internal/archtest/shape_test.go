@@ -15,11 +15,11 @@ const (
 	maxFuncLines = 70
 )
 
-// longDecoders are flat switches, one short case for each thing decoded, which
-// nobody understands better in pieces. Each is named "path Func".
+// longDecoders are flat switches, one short case for each thing decoded, which would not be
+// clearer in pieces. Each is named "path Func".
 var longDecoders = []string{}
 
-// vagueNames say nothing about what is inside, so everything ends up there.
+// vagueNames do not describe the content of a file, so it would collect everything.
 var vagueNames = []string{
 	"util", "utils", "common", "helper", "helpers", "type", "types",
 	"misc", "shared", "constants", "interfaces",
@@ -79,7 +79,7 @@ func packageNames(t *tree) (found []string) {
 
 var option = regexp.MustCompile(`^With([A-Z0-9]|$)`)
 
-// ofHandler reports whether d is one of the methods that slog.Handler demands.
+// ofHandler reports whether d is one of the methods that slog.Handler requires.
 func ofHandler(d *ast.FuncDecl) bool {
 	return d.Recv != nil && (d.Name.Name == "WithAttrs" || d.Name.Name == "WithGroup")
 }
@@ -133,8 +133,8 @@ func exportedComments(t *tree) (found []string) {
 	return found
 }
 
-// undocumentedIn looks at one line of a declaration. A comment over a group of
-// constants or variables speaks for all of them; each type has one of its own.
+// undocumentedIn checks one line of a declaration. A comment over a group of constants or
+// variables documents all of them; each type needs one of its own.
 func (t *tree) undocumentedIn(d *ast.GenDecl, spec ast.Spec) (found []string) {
 	switch s := spec.(type) {
 	case *ast.ValueSpec:

@@ -22,13 +22,13 @@ type tree struct {
 	fset      *token.FileSet
 	files     []*file // ordered by path
 	goMod     string
-	documents map[string]string // those of documentNames that exist
+	documents map[string]string // the existing documents of documentNames
 }
 
-// documentNames are the documents that speak about the source.
+// documentNames are the documents that describe the source.
 var documentNames = []string{"AGENTS.md", "ARCHITECTURE.md"}
 
-// A file is one Go file, whatever its build constraints say.
+// A file is one Go file, with any build constraints.
 type file struct {
 	path   string // from the root of the module, with slashes
 	dir    string // "." for the root package
@@ -38,8 +38,8 @@ type file struct {
 	syntax *ast.File
 }
 
-// load parses every Go file of the module at the root of fsys. Nested modules
-// are none of its business, nor are folders that the go command ignores.
+// load parses every Go file of the module at the root of fsys. It skips nested modules, and
+// folders that the go command ignores.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet(), documents: make(map[string]string)}
 	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
@@ -124,8 +124,8 @@ func (f *file) imports() map[string]token.Pos {
 	return paths
 }
 
-// localName returns the name under which f knows the imported package, or ""
-// if it does not import it.
+// localName returns the local name of the imported package in f, or "" if f does not import
+// it.
 func (f *file) localName(importPath string) string {
 	for _, spec := range f.syntax.Imports {
 		if p, _ := strconv.Unquote(spec.Path.Value); p != importPath {

@@ -23,7 +23,7 @@ var ErrExhausted = errors.New("the host holds as many bytes for its clients as i
 // Usage is a budget at one moment.
 type Usage struct {
 	Used, Limit int64  // bytes
-	Refused     uint64 // holders that waited in vain, or whose bytes were dropped
+	Refused     uint64 // holders that waited in vain, or lost their bytes
 }
 
 // Budget is a number of bytes. Its methods may be called from any goroutine.
@@ -118,8 +118,8 @@ type Lease struct {
 // Lease returns a share without bytes.
 func (b *Budget) Lease() *Lease { return &Lease{of: b} }
 
-// Reserve makes the lease cover size bytes in all, of which Free are not counted. It waits if need be, until
-// quit is closed or Wait is over.
+// Reserve makes the lease cover size bytes in all; Free of these are not counted. It waits if need be, until quit is
+// closed or Wait is over.
 //
 // Errors: ErrExhausted.
 func (l *Lease) Reserve(quit <-chan struct{}, size int64) error {

@@ -30,7 +30,8 @@ func TestLeaseCountsWhatIsNotFree(t *testing.T) {
 	none.Release()
 }
 
-// TestReserveWaitsInOrder has a large reservation wait in front of a small one, which does not overtake it.
+// TestReserveWaitsInOrder makes a large and then a small reservation wait. The small one does not overtake the large
+// one.
 func TestReserveWaitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(100)

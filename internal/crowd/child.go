@@ -13,13 +13,13 @@ import (
 	"sync/atomic"
 )
 
-// say is a line that a child is told.
+// say is a line from the parent to a child: a text for one client to send.
 type say struct {
 	Client int
 	Text   string
 }
 
-// Child runs what a child process does, if this is one, and returns its exit status.
+// Child runs the child process, if this process is one, and returns its exit status.
 func Child() (status int, is bool) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -37,11 +37,11 @@ func Child() (status int, is bool) {
 	return 0, true
 }
 
-// watch is the clients of a child.
+// watch has the clients of a child.
 type watch struct {
 	Orders
 	clients []*client
-	heard   atomic.Int64 // frames, by all
+	heard   atomic.Int64 // frames received by all clients
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -54,7 +54,7 @@ type client struct {
 	count int
 }
 
-// dialers is how many connect at a time.
+// dialers is how many clients connect concurrently.
 const dialers = 32
 
 func (w *watch) run(in io.Reader, out *json.Encoder) error {
@@ -79,7 +79,7 @@ func (w *watch) run(in io.Reader, out *json.Encoder) error {
 	}
 	last := news{Over: true, Least: w.clients[0].count}
 	for _, c := range w.clients {
-		_ = c.conn.Close() // which ends its reader
+		_ = c.conn.Close() // ends the client's reader
 	}
 	readers.Wait()
 	for _, c := range w.clients {
@@ -88,7 +88,7 @@ func (w *watch) run(in io.Reader, out *json.Encoder) error {
 	return w.tell(last)
 }
 
-// tell tells the parent.
+// tell sends a line to the parent.
 func (w *watch) tell(n news) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *watch) connect() error {
 	return errors.Join(errs...)
 }
 
-// dial connects a client. It reads the answer byte by byte: what follows is frames.
+// dial connects a client. It reads the answer byte by byte, because frames follow it.
 func (w *watch) dial() (*client, error) {
 	conn, err := net.Dial("tcp", w.Address)
 	if err != nil || w.Path == "" {
@@ -128,7 +128,7 @@ func (w *watch) dial() (*client, error) {
 	return &client{w: w, conn: conn}, err
 }
 
-// masked is a frame as a client sends it, of less than 126 bytes, under a key of zeros.
+// masked returns a client's frame of less than 126 bytes, under a key of zeros.
 func masked(opcode byte, data []byte) []byte {
 	return append([]byte{0x80 | opcode, 0x80 | byte(len(data)), 0, 0, 0, 0}, data...)
 }
@@ -158,7 +158,7 @@ func (c *client) read() {
 	}
 }
 
-// frames takes the whole frames at the beginning of b.
+// frames counts the whole frames at the beginning of b, and returns their length.
 func (c *client) frames(b []byte) (used int, err error) {
 	texts := 0
 	for err == nil {
@@ -188,7 +188,7 @@ func (c *client) frames(b []byte) (used int, err error) {
 
 type contents struct{ payload, rest []byte }
 
-// frame takes one frame, as a server sends it, if all of it is there.
+// frame parses one frame of a server, if b has all of it.
 func frame(b []byte) (opcode byte, c contents, ok bool) {
 	if len(b) < 2 {
 		return 0, c, false

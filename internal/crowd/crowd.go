@@ -1,10 +1,9 @@
-// Package crowd is many WebSocket clients in a process of their own, so that what a server
-// costs is not mixed with what its clients cost, and each of the two has its own limit of
-// open files.
+// Package crowd runs many WebSocket clients in a process of their own. So the cost of the clients
+// does not count as cost of the server, and each process has its own limit of open files.
 //
-// The clients hear one frame again and again. Each compares what it gets with that, answers
-// pings, and counts. The parent is told when as many frames have come as that many rounds
-// have for all clients, and in the end what the least and the most was that one has heard.
+// All clients receive the same frame repeatedly. Each compares every frame with the expected text,
+// answers pings, and counts. The child reports the number of completed rounds to the parent (a
+// round is one frame per client), and in the end the smallest and the largest count.
 package crowd
 
 import (
@@ -19,12 +18,12 @@ import (
 	"time"
 )
 
-// Orders are what a crowd is to do.
+// Orders configure a crowd.
 type Orders struct {
-	Address string // where the server listens
-	Path    string // that is asked for a WebSocket; empty: the connection is none, and says nothing
+	Address string // of the server
+	Path    string // to request a WebSocket from; empty: the connections send nothing
 	Clients int
-	Text    string // of the frame that they hear
+	Text    string // of the frame that they expect
 }
 
 // Crowd is a child process. Its methods are for one goroutine.
@@ -35,7 +34,7 @@ type Crowd struct {
 	told int
 }
 
-// news is a line that a child tells.
+// news is a line from a child to the parent.
 type news struct {
 	Connected bool `json:",omitempty"`
 	Told      int  `json:",omitempty"`
@@ -45,14 +44,14 @@ type news struct {
 	Error     string
 }
 
-// childEnv is where a child finds its orders.
+// childEnv is the environment variable with a child's orders.
 const childEnv = "DOHOST_CROWD"
 
-// patience is how long a child may have nothing to tell: for what hangs, not for what is slow.
+// patience is how long a child may be silent: it detects a hang, not a slow child.
 const patience = 2 * time.Minute
 
-// Gather starts a crowd, and returns when all are connected. The program must call [Child]
-// first of all.
+// Gather starts a crowd, and returns when all clients are connected. The program must call
+// [Child] first in main.
 func Gather(ctx context.Context, o Orders) (*Crowd, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -89,7 +88,7 @@ func Gather(ctx context.Context, o Orders) (*Crowd, error) {
 
 // news reads a line.
 func (c *Crowd) news() (n news, err error) {
-	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() }) // which ends the reading
+	late := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() }) // the kill ends the read
 	defer late.Stop()
 	if err := c.out.Decode(&n); err != nil {
 		return n, fmt.Errorf("the crowd has ended, or told nothing for %v: %w", patience, err)
@@ -100,22 +99,22 @@ func (c *Crowd) news() (n news, err error) {
 	return n, nil
 }
 
-// Say has the i-th client send a text.
+// Say makes the i-th client send a text.
 func (c *Crowd) Say(i int, text string) error { return json.NewEncoder(c.in).Encode(say{i, text}) }
 
-// Told waits until the clients have heard as many frames, together, as n rounds have.
+// Told waits until the clients have received as many frames, together, as in n rounds.
 func (c *Crowd) Told(n int) error {
 	for c.told < n {
 		line, err := c.news()
 		if err != nil {
 			return err
 		}
-		c.told = max(c.told, line.Told) // two may tell at once
+		c.told = max(c.told, line.Told) // two readers may report out of order
 	}
 	return nil
 }
 
-// Leave closes the connections, and tells what the least and the most is that one has heard.
+// Leave closes the connections, and returns the smallest and the largest count of a client.
 func (c *Crowd) Leave() (least, most int, err error) {
 	err = c.in.Close()
 	for err == nil {

@@ -18,25 +18,23 @@ const bloomBitsPerKey = 10
 // writes wait for a flush.
 const MaxMemTables = 4
 
-// compactFrom has each table that a flush makes compacted into the level below: the engine
-// counts two for a layer of them. It trusts further flushes to bring a compaction about, and
-// in a host that has deleted much and then writes little they do not come: what it deleted
-// would keep the disk, and reads would walk over the deletions.
+// compactFrom makes the engine compact each table that a flush makes into the level below: it counts two for a layer
+// of them. By default the engine waits for further flushes. In a host that has deleted much and then writes little
+// they do not come: the deleted rows would keep the disk, and reads would walk over the deletions.
 const compactFrom = 2
 
-// maxManifest is how large the file may be that lists tables, in bytes, before it is begun anew: it
-// grows with each flush and compaction, and is read whole when a store is opened. The engine's own
-// bound is 128 MiB.
+// maxManifest bounds the manifest, the file that lists tables, in bytes: beyond it the engine begins a new one. The
+// manifest grows with each flush and compaction, and Open reads all of it. The engine's own bound is 128 MiB.
 const maxManifest = 1 << 20
 
-// Sizes of a store that nobody has tuned, in bytes.
+// Default sizes of a store, in bytes.
 const (
 	Cache    = 64 << 20
 	MemTable = 64 << 20
 )
 
-// Options are those of a store: on fs, with a block cache and memtables of so many
-// bytes. release gives back this hold on the cache; the database has its own.
+// Options returns Pebble's options for a store on fs, with a block cache and memtables of so many bytes. release
+// gives back this hold on the cache; the database has its own.
 func Options(fs vfs.FS, cache, memTable int64) (o *pebble.Options, release func()) {
 	c := pebble.NewCache(cache)
 	o = &pebble.Options{

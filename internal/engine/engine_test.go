@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestTheListOfTablesIsBegunAnew flushes so often, with keys so long, that the list would be several times
-// as large as it may be.
+// TestTheListOfTablesIsBegunAnew makes so many flushes, with such long keys, that the list would be several times as
+// large as its bound.
 func TestTheListOfTablesIsBegunAnew(t *testing.T) {
 	fs := vfs.NewMem()
 	o, release := Options(fs, 1<<20, 1<<20)
@@ -48,7 +48,7 @@ func TestTheListOfTablesIsBegunAnew(t *testing.T) {
 			size += info.Size()
 		}
 	}
-	// The last one, and the one before it, which goes a little later.
+	// The last list, and the one before it, which is removed a little later.
 	if size == 0 || size > 3*maxManifest {
 		t.Errorf("after %d flushes the lists of tables have %d bytes", flushes, size)
 	}

@@ -33,7 +33,7 @@ func TestRunSurvivesPanicAndGoexit(t *testing.T) {
 	}
 }
 
-// brokenHandler is a slog.Handler whose methods end by end.
+// brokenHandler is a slog.Handler with methods that call end.
 type brokenHandler struct{ end func() }
 
 func (h brokenHandler) Enabled(context.Context, slog.Level) bool  { h.end(); return true }
@@ -93,7 +93,7 @@ func TestHandlerIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
 	})
 }
 
-// brokenError is an error whose methods end by end.
+// brokenError is an error with methods that call end.
 type brokenError struct{ end func() }
 
 func (e brokenError) Error() string { e.end(); return "no" }

@@ -66,12 +66,12 @@ func (g *handler) Handle(ctx context.Context, r slog.Record) error {
 	return errors.Join(handled, err)
 }
 
-// WithAttrs returns a Handler whose records have the attributes as well.
+// WithAttrs returns a Handler that adds the attributes to its records.
 func (g *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return g.with(func() slog.Handler { return g.h.WithAttrs(attrs) })
 }
 
-// WithGroup returns a Handler whose records are in a group.
+// WithGroup returns a Handler that puts its records in a group.
 func (g *handler) WithGroup(name string) slog.Handler {
 	return g.with(func() slog.Handler { return g.h.WithGroup(name) })
 }

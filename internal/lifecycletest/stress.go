@@ -18,11 +18,10 @@ const (
 	patience = time.Minute
 )
 
-// Stress starts and stops a service from ten goroutines, fifty times each and
-// with no order between them, then stops it once more. A service survives that
-// if both calls may be made at any moment, however often, and if the last stop
-// leaves nothing behind, which is the caller's to check. It finds most when the
-// test runs with -race.
+// Stress starts and stops a service from ten goroutines, fifty times each and in no order,
+// then stops it once more. A service survives that if both calls may be made at any moment,
+// any number of times. The caller checks that the last stop has ended everything. Stress
+// finds most when the test runs with -race.
 func Stress(tb testing.TB, start, stop func()) {
 	tb.Helper()
 	var wg sync.WaitGroup

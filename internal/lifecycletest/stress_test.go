@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// A service is right: starts and stops may come in any order and number.
+// A correct service accepts starts and stops in any order and number.
 type service struct {
 	mu      sync.Mutex
 	stopped chan struct{}
@@ -55,7 +55,7 @@ func TestStressLeavesARightServiceStopped(t *testing.T) {
 	})
 }
 
-// failure stands in for the test that Stress fails.
+// failure replaces the test that Stress fails.
 type failure struct {
 	testing.TB
 	message string

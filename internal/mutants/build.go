@@ -16,16 +16,16 @@ import (
 // buildLimit is how long a build may take.
 const buildLimit = 5 * time.Minute
 
-// build is the test of a package, being built.
+// build is a running build of a package's test.
 type build struct {
 	binary string
 	cmd    *exec.Cmd
 	cancel context.CancelFunc
 	out    bytes.Buffer
-	err    error // why it was not begun
+	err    error // the reason why it did not start
 }
 
-// begin starts to build the test of a package, with the patch of m, if that is not nil.
+// begin starts to build the test of a package, with the patch of m unless m is nil.
 func (c *checker) begin(ctx context.Context, m *mutation, pkg string) *build {
 	b := new(build)
 	dir, err := os.MkdirTemp(c.dir, "build")
@@ -34,7 +34,7 @@ func (c *checker) begin(ctx context.Context, m *mutation, pkg string) *build {
 		return b
 	}
 	b.binary = filepath.Join(dir, "test")
-	// Without debugging information, which takes the linker half of its time.
+	// Without debugging information, which costs half of the linker's time.
 	args := []string{"test", "-c", "-ldflags=-s -w", "-o", b.binary}
 	if m != nil {
 		overlay, err := c.overlay(ctx, m, dir)
@@ -52,7 +52,7 @@ func (c *checker) begin(ctx context.Context, m *mutation, pkg string) *build {
 	return b
 }
 
-// wait returns the test, built.
+// wait waits for the build, and returns the path of the test.
 func (b *build) wait() (binary string, err error) {
 	if b.cancel != nil {
 		defer b.cancel()
@@ -131,5 +131,5 @@ func (c *checker) runTest(ctx context.Context, binary, pkg string, args ...strin
 	return output, err == nil, nil
 }
 
-// tail is the end of a text that may be long.
+// tail returns the end of a text that may be long.
 func tail(s string) string { return s[max(0, len(s)-2000):] }

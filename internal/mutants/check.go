@@ -13,19 +13,19 @@ import (
 // checker tries mutations.
 type checker struct {
 	root   string            // of the module
-	dir    string            // for what is built
-	builds int               // at a time
+	dir    string            // for the builds
+	builds int               // in parallel
 	sound  map[string]string // the tests without a mutation, by package
 }
 
-// verdict is what came of a mutation and a scenario.
+// verdict is the result of a mutation and a scenario.
 type verdict struct {
 	m     *mutation
 	s     scenario
-	found int     // runs that failed because they were ended somewhere
-	first finding // of those
+	found int     // failed runs with an ending
+	first finding // the first of them
 	took  time.Duration
-	err   error // why the mutation is no proof
+	err   error // why the mutation proves nothing
 }
 
 // sane builds the tests without any mutation and runs the scenarios, which must pass.
@@ -60,10 +60,10 @@ func (c *checker) sane(ctx context.Context, ms []*mutation) error {
 type trial struct {
 	m *mutation
 	s scenario
-	b *build // nil until it has begun
+	b *build // nil until it starts
 }
 
-// check tries all mutations. While one is tried the next are being built.
+// check tries all mutations. It builds the next ones while it tries one.
 func (c *checker) check(ctx context.Context, ms []*mutation) []verdict {
 	var trials []*trial
 	for _, m := range ms {
@@ -115,8 +115,8 @@ func (c *checker) try(ctx context.Context, binary string, v *verdict) error {
 	return c.replay(ctx, binary, v)
 }
 
-// slow wants the untouched run to pass on a slow disk too, which EveryPoint tries after
-// all else: a replay of no endings.
+// slow requires the untouched run to pass on a slow disk too, which EveryPoint tries last:
+// a replay without endings.
 func (c *checker) slow(ctx context.Context, binary string, s scenario) error {
 	output, passed, err := c.runTest(ctx, binary, s.pkg, "-test.run="+s.run, "-dohosttest.replay=batched")
 	if err == nil && !passed {
@@ -125,7 +125,7 @@ func (c *checker) slow(ctx context.Context, binary string, s scenario) error {
 	return err
 }
 
-// replay follows the line of the first failure, with the mutation and without.
+// replay runs the replay line of the first failure, with the mutation and without.
 func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
 	args := []string{"-test.run=" + v.first.run, "-dohosttest.replay=" + v.first.plan}
 	output, passed, err := c.runTest(ctx, binary, v.s.pkg, args...)
@@ -138,8 +138,8 @@ func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
 	if again, ok := parseFindings(output).first(); !ok || !same(again, v.first) {
 		return fmt.Errorf("its replay fails in another way: %q, not %q", again.err, v.first.err)
 	}
-	// A mutation may add points or take some away, and what has the number there then is
-	// another place here.
+	// A mutation may add or remove points, so a point's number may mean another place
+	// without the mutation.
 	args[1] = "-dohosttest.replay=" + place.ReplaceAllString(v.first.plan, "")
 	output, passed, err = c.runTest(ctx, c.sound[v.s.pkg], v.s.pkg, args...)
 	if err != nil {
@@ -151,5 +151,5 @@ func (c *checker) replay(ctx context.Context, binary string, v *verdict) error {
 	return nil
 }
 
-// place is the part of a plan that says at which place a point was.
+// place is the part of a plan that names the place of a point.
 var place = regexp.MustCompile(`@[a-z]+`)

@@ -1,19 +1,19 @@
-// Mutants shows that dohosttest finds bugs. Each patch in testdata breaks a promise of
-// the module in a way that no test notices in which nothing ends; a scenario of
-// internal/simtest, or of a package of its own, run to its end at every point, must find it.
+// Mutants verifies that dohosttest finds bugs. Each patch in testdata breaks a promise of
+// the module. No test without endings notices the patch. A scenario of internal/simtest, or
+// of another package, must find it when it is ended at every point.
 //
-// A patch begins with lines that say what is wrong, and what is to find it:
+// A patch begins with lines that describe the bug and name the scenario that must find it:
 //
 //	# The attempts of an alarm are counted in memory.
 //	# scenario: ./internal/simtest ^TestScenarios$/^failing-alarms$
 //
-// That is a package, and a pattern for go test -run. The program builds the package's
-// test with the patch in an overlay, so that the sources stay as they are, and wants
-// the untouched run to pass, runs that were ended somewhere to fail, and the line that
-// replays the first of those to meet the same failure again, and none without the patch.
+// A scenario is a package and a pattern for go test -run. The program builds the package's
+// test with the patch in an overlay, so that the sources do not change. It requires that
+// the untouched run passes, that some runs with an ending fail, that the replay line of the
+// first failure fails in the same way, and that it passes without the patch.
 //
-// All of them take as long as the rest of the checks. -sample draws some, other ones for another -seed, and says which:
-// the checks of a commit do that.
+// All mutations together take as long as the other checks. The checks of a commit try a
+// sample: -sample draws some of them by -seed, and the program prints both numbers.
 //
 // It prints a table, and exits with 1 if a mutation does not apply, does not compile,
 // survives, or is found by the untouched run already.
@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 	return summary(verdicts)
 }
 
-// drawn are n mutations, which a seed draws, in their order.
+// drawn returns n mutations, in their order; the seed selects them.
 func drawn(all []*mutation, n int, seed uint64) []*mutation {
 	some := make([]*mutation, 0, n)
 	picks := rand.New(rand.NewPCG(seed, 0)).Perm(len(all))[:n]

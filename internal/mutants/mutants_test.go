@@ -69,7 +69,7 @@ func TestParseMutation(t *testing.T) {
 	}
 }
 
-// TestMutationsApply is what must be looked at first when the sources have changed.
+// TestMutationsApply is the first test to look at when the sources have changed.
 func TestMutationsApply(t *testing.T) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -91,7 +91,7 @@ func TestMutationsApply(t *testing.T) {
 	}
 }
 
-// A few hundred seeds draw every mutation, and each as many as it is to.
+// A few hundred seeds draw every mutation, and each seed draws the requested number.
 func TestDrawn(t *testing.T) {
 	var all []*mutation
 	for range 50 {

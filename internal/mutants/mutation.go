@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// mutation is a patch that breaks the module, and who should notice.
+// mutation is a patch that breaks the module, with the scenarios that must find it.
 type mutation struct {
 	name      string
 	path      string // of the patch
-	what      string // is wrong
+	what      string // describes the bug
 	scenarios []scenario
-	files     []string // that it changes, slashed and relative to the module
+	files     []string // the changed files, slashed and relative to the module
 }
 
 // scenario is a test that runs one scenario at every point.
 type scenario struct {
-	pkg string // as go test has it: ./internal/simtest
+	pkg string // in the form of go test: ./internal/simtest
 	run string // the pattern for -run
 }
 
-// readMutations reads the patches whose names match.
+// readMutations reads the patches with matching names.
 func readMutations(root string, wanted *regexp.Regexp) ([]*mutation, error) {
 	paths, err := filepath.Glob(filepath.Join(root, "internal", "mutants", "testdata", "*.patch"))
 	if err != nil {
@@ -53,7 +53,7 @@ func readMutations(root string, wanted *regexp.Regexp) ([]*mutation, error) {
 	return ms, nil
 }
 
-// parseMutation reads the header of a patch, and which files it changes.
+// parseMutation reads the header of a patch, and the names of the changed files.
 func parseMutation(text string) (*mutation, error) {
 	m := new(mutation)
 	var what []string
@@ -89,7 +89,7 @@ func parseMutation(text string) (*mutation, error) {
 	return m, nil
 }
 
-// moduleRoot is the folder above this one that has a go.mod.
+// moduleRoot returns the nearest folder, from here upwards, that has a go.mod.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

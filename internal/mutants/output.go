@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// finding is a failure of a run that was ended somewhere.
+// finding is a failure of a run with an ending.
 type finding struct {
-	where  string // what was done, at which point
+	where  string // the ending and its point
 	err    string
 	run    string // how to replay it: the pattern for -run,
 	plan   string // and the value of -dohosttest.replay
 	replay string // the line
 }
 
-// findings is what the output of a failed test tells.
+// findings is the content of the output of a failed test.
 type findings struct {
-	told      []finding // in full
-	more      int       // that were only counted
-	untouched string    // why a run failed in which nothing was ended
+	told      []finding // printed in full
+	more      int       // failures that were only counted
+	untouched string    // the failure of a run without an ending
 }
 
-// count is how many runs failed: there are several ways of ending one at a point.
+// count returns how many runs failed: a point has a run for each way of ending it.
 func (f *findings) count() int { return len(f.told) + f.more }
 
 var (
@@ -31,8 +31,8 @@ var (
 	replayLine  = regexp.MustCompile(`^\s*replay: (go test -run '(.*)' \. -dohosttest\.replay='(.*)')$`)
 )
 
-// notDeterministic is what a run is told that did not come to where it was to be ended.
-// It finds no bug.
+// notDeterministic is the error of a run that did not reach the point of its ending. It
+// finds no bug.
 const notDeterministic = "the scenario is not deterministic"
 
 // parseFindings reads the output of EveryPoint.
@@ -49,7 +49,7 @@ func parseFindings(output string) *findings {
 				f.told = append(f.told, finding{where: m[1]})
 				now = &f.told[len(f.told)-1]
 			case n != nil:
-				count, _ := strconv.Atoi(n[1]) // it is digits
+				count, _ := strconv.Atoi(n[1]) // the pattern matches digits only
 				f.more += count
 			case f.untouched == "" && !strings.Contains(m[1], " points of "):
 				f.untouched = m[1]
@@ -74,15 +74,15 @@ func parseFindings(output string) *findings {
 	return f
 }
 
-// id is a name that is drawn anew in every run, of a feed's log.
+// id is a random name in a feed's log, different in every run.
 var id = regexp.MustCompile(`\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b`)
 
-// same says whether two failures tell the same error.
+// same reports whether two failures have the same error.
 func same(a, b finding) bool {
 	return id.ReplaceAllString(a.err, "") == id.ReplaceAllString(b.err, "")
 }
 
-// first is the first that is an error of the module, and not one of the harness.
+// first returns the first failure with an error of the module, not of the harness.
 func (f *findings) first() (finding, bool) {
 	for _, found := range f.told {
 		if !strings.Contains(found.err, notDeterministic) && found.plan != "" {

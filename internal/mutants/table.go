@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logVerdict tells of a mutation at once, so that one sees that something happens.
+// logVerdict prints a verdict immediately, as a sign of progress.
 func logVerdict(v *verdict) {
 	took := v.took.Round(10 * time.Millisecond)
 	if v.err != nil {
@@ -19,7 +19,7 @@ func logVerdict(v *verdict) {
 	fmt.Fprintf(os.Stderr, "%s: found (%v): %s: %s\n", v.m.name, took, v.first.where, strings.ReplaceAll(v.first.err, "\n", "; "))
 }
 
-// printTable prints what came of the mutations.
+// printTable prints the verdicts.
 func printTable(out io.Writer, vs []verdict) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "mutation\tscenario\tfailed runs\treplay of the first, there")
@@ -34,13 +34,13 @@ func printTable(out io.Writer, vs []verdict) error {
 	return w.Flush()
 }
 
-// short is the scenario without the package and the signs of a pattern.
+// short returns the scenario without the package and the signs of a pattern.
 func (s scenario) short() string {
 	parts := strings.Split(s.run, "/")
 	return strings.Trim(parts[len(parts)-1], "^$")
 }
 
-// summary is an error unless all mutations were found.
+// summary returns an error unless all mutations were found.
 func summary(vs []verdict) error {
 	bad := 0
 	for _, v := range vs {

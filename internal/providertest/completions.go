@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// completionsRequest is what POST /chat/completions is asked.
+// completionsRequest is the body of POST /chat/completions.
 type completionsRequest struct {
 	Model    string `json:"model"`
 	Stream   bool   `json:"stream"`
@@ -20,7 +20,7 @@ type completionsRequest struct {
 	} `json:"messages"`
 }
 
-// wrong says what is wrong with it.
+// wrong returns the error text for an invalid request, or "".
 func (q *completionsRequest) wrong(refusePrefill bool) string {
 	if q.Model == "" || !q.Stream || len(q.Messages) == 0 {
 		return fmt.Sprintf("model %q, stream %v, %d messages", q.Model, q.Stream, len(q.Messages))

@@ -1,7 +1,7 @@
-// Package providertest is doubles of providers of models, behind their real HTTP, for the official SDKs to talk to.
-// They would betray who asks twice: each generation is counted, has words of its own, which are never said
-// again unless the answer is fetched by its id, and what was severed stays severed. They refuse what the providers
-// refuse.
+// Package providertest contains test doubles of model providers, with their real HTTP, for the official SDKs.
+// They detect repeated requests: each generation is counted, its words are unique and are sent again only if
+// the answer is fetched by its id, and a severed stream stays severed. They refuse the requests that the
+// providers refuse.
 package providertest
 
 import (
@@ -18,28 +18,28 @@ import (
 	"time"
 )
 
-// Key is what a double wants to be asked with.
+// Key is the key that a double requires.
 const Key = "sk-proj-Do-Not-Tell-0123456789"
 
-// Plan is what a generation is to be. The zero Plan is one of eight words.
+// Plan configures a generation. The zero Plan is eight words.
 type Plan struct {
 	Words int
-	// Tool is called behind the words, with this input. Empty: none.
+	// Tool is called after the words, with this input. Empty: none.
 	Tool, Input string
 
 	// Status refuses the request, with that status, and RetryAfter as the header if it is not empty.
 	Status     int
 	RetryAfter string
-	// After so many words, what follows happens instead of the next one.
+	// After so many words, one of the following happens instead of the next word.
 	After     int
 	Sever     bool // the connection ends
-	Malformed bool // an event is not what it should be
-	Fail      bool // the stream says that something has gone wrong
-	Silent    bool // nothing is said any more
-	Length    bool // it says that it has come to the bound
+	Malformed bool // an event is malformed
+	Fail      bool // the stream reports an error
+	Silent    bool // no more words come
+	Length    bool // the answer reports its length limit
 }
 
-// Generation is what was billed.
+// Generation is a billed generation.
 type Generation struct {
 	Number int             // from 0
 	Asked  json.RawMessage // the body of the request
@@ -50,67 +50,67 @@ type Generation struct {
 	stored     bool
 	begun      time.Time
 
-	cut    bool // a connection was severed, as planned
-	said   int  // words that were generated
+	cut    bool // a connection was severed as planned
+	said   int  // the number of generated words
 	status string
-	grown  chan struct{} // closed, and another in its place, when something has changed
+	grown  chan struct{} // closed and replaced after each change
 }
 
-// Double is a provider. It is an [http.Handler] of all three APIs.
+// Double is a model provider. It is an [http.Handler] with all three APIs.
 type Double struct {
-	// Plan is asked for each request, with its number and what it asks. Nil means eight words.
+	// Plan returns the plan of a request from its number and its body. Nil means eight words.
 	Plan func(n int, asked []byte) Plan
-	// Pace is how long a word takes.
+	// Pace is the time for a word.
 	Pace time.Duration
-	// RefusePrefill refuses what ends with a message of the assistant.
+	// RefusePrefill refuses requests that end with a message of the assistant.
 	RefusePrefill bool
 
 	mu        sync.Mutex
 	all       []*Generation
-	refused   []string // why requests were
+	refused   []string // the reasons
 	fetched   int
 	cancelled int
 }
 
-// Reset forgets everything.
+// Reset clears the double's state.
 func (d *Double) Reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all, d.refused, d.fetched, d.cancelled = nil, nil, 0, 0
 }
 
-// Generations are those that were billed.
+// Generations returns the billed generations.
 func (d *Double) Generations() []*Generation {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(d.all), func(g *Generation) bool { return g.plan.Status != 0 })
 }
 
-// Refused is why requests were refused that were not as they should be.
+// Refused returns the reasons for refusals of invalid requests.
 func (d *Double) Refused() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.refused)
 }
 
-// Fetched is how often an answer was asked for by its id.
+// Fetched returns how often an answer was requested by its id.
 func (d *Double) Fetched() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fetched
 }
 
-// Cancelled is how many answers were, by their ids.
+// Cancelled returns how many answers were cancelled by their ids.
 func (d *Double) Cancelled() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.cancelled
 }
 
-// Word is the i-th of a generation.
+// Word returns the i-th word of a generation.
 func Word(generation, i int) string { return fmt.Sprintf("g%dw%d ", generation, i) }
 
-// Text is the first n words of a generation.
+// Text returns the first n words of a generation.
 func Text(generation, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -119,8 +119,8 @@ func Text(generation, n int) string {
 	return b.String()
 }
 
-// Told says of which generations a text is, which has words of each from the first on, in order, and all words of
-// the last, of which there are so many.
+// Told splits a text into its generations. Each contributes a prefix of its words, and the last one all of
+// them, as many as last.
 func Told(text string, last int) (generations []int, err error) {
 	for text != "" {
 		var g int
@@ -154,7 +154,7 @@ func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && path == "/responses":
 		d.responses(w, r)
 	case strings.HasPrefix(path, "/responses/"):
-		_, _ = io.Copy(io.Discard, r.Body) // the SDK sends one, and a pipe holds nothing
+		_, _ = io.Copy(io.Discard, r.Body) // the SDK sends a body, and a pipe has no buffer
 		d.response(w, r, strings.TrimPrefix(path, "/responses/"))
 	default:
 		d.refuse(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
@@ -173,16 +173,16 @@ func (d *Double) refuse(w http.ResponseWriter, status int, why string) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // who has asked may have gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// request is what a generation is asked for with.
+// request is the body of a request.
 type request interface {
-	// wrong says what is wrong with it, as the provider would.
+	// wrong returns the provider's error text for an invalid request, or "".
 	wrong(refusePrefill bool) string
 }
 
-// asked reads a request, and bills and begins a generation, unless that is refused.
+// asked reads a request, and bills and starts a generation, unless the request is refused.
 func (d *Double) asked(w http.ResponseWriter, r *http.Request, q request) (*Generation, bool) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -223,7 +223,7 @@ func (d *Double) asked(w http.ResponseWriter, r *http.Request, q request) (*Gene
 	return g, true
 }
 
-// generate says the words, until it is told to stop or, but for one in the background, nobody listens any more.
+// generate produces the words, until it is cancelled or, except in the background, the client disconnects.
 func (d *Double) generate(ctx context.Context, g *Generation) {
 	if g.background {
 		ctx = context.WithoutCancel(ctx)
@@ -255,7 +255,7 @@ func (d *Double) generate(ctx context.Context, g *Generation) {
 	}
 }
 
-// wait waits until a generation has more than n words, or has ended, and returns how many it has.
+// wait waits until a generation has more than n words or has ended, and returns its number of words.
 func (d *Double) wait(ctx context.Context, g *Generation, n int) (said int, status string, err error) {
 	for {
 		d.mu.Lock()
@@ -273,7 +273,7 @@ func (d *Double) wait(ctx context.Context, g *Generation, n int) (said int, stat
 	}
 }
 
-// stream is an answer as it is sent, whatever the API.
+// stream is an answer as server-sent events, for any API.
 type stream struct {
 	w     http.ResponseWriter
 	named bool // events have names
@@ -299,10 +299,10 @@ func (s *stream) send(event string, v map[string]any) {
 
 func (s *stream) raw(data string) {
 	fmt.Fprintf(s.w, "data: %s\n\n", data)
-	_ = http.NewResponseController(s.w).Flush() // who has asked may have gone
+	_ = http.NewResponseController(s.w).Flush() // the client may have disconnected
 }
 
-// follow sends the words of a generation, from its first, as they come, and says whether its end is to follow.
+// follow sends the words of a generation, from the first, as they come, and reports whether to send its end.
 func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func(text string), fail func()) bool {
 	for n := 0; ; {
 		if p := g.plan; n == p.After && (p.Sever && d.first(g) || p.Malformed || p.Fail) {
@@ -331,7 +331,7 @@ func (d *Double) follow(ctx context.Context, g *Generation, s *stream, word func
 	}
 }
 
-// first says that a connection is the first of a generation that is severed.
+// first reports whether a connection is the first of a generation to be severed.
 func (d *Double) first(g *Generation) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -340,10 +340,10 @@ func (d *Double) first(g *Generation) bool {
 	return first
 }
 
-// Client reaches the double within a process, over pipes, so that a bubble of testing/synctest has all of it.
+// Client reaches the double within the process, over pipes, so that it works in a bubble of testing/synctest.
 func (d *Double) Client() *http.Client { return &http.Client{Transport: pipes{d}} }
 
-// pipes are a connection for each request.
+// pipes opens a connection for each request.
 type pipes struct{ d *Double }
 
 // RoundTrip implements http.RoundTripper.
@@ -351,7 +351,7 @@ func (p pipes) RoundTrip(r *http.Request) (*http.Response, error) {
 	t := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		s := &http.Server{Handler: p.d, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
-		go s.Serve(&once{conn: server}) //nolint:errcheck // it ends at once: there is one connection
+		go s.Serve(&once{conn: server}) //nolint:errcheck // it ends immediately: there is one connection
 		return client, nil
 	}}
 	return t.RoundTrip(r)

@@ -15,29 +15,28 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// containsOutcome says that a request tells the outcome of the tool, or that there is none.
+// containsOutcome reports whether a request contains the tool's result, or that there is none.
 func containsOutcome(asked []byte) bool {
 	return bytes.Contains(asked, []byte("metres")) || bytes.Contains(asked, []byte("interrupted"))
 }
 
-// Case is a reply whose incarnation is ended everywhere.
+// Case is a reply to interrupt at every point.
 type Case struct {
 	Strategy chat.Strategy
-	// Once wants each answer of which anything was said to be billed once: it is fetched.
+	// Once expects each answer with any text to be billed once, since it is fetched again.
 	Once bool
-	// Tool has the reply call a tool in between.
+	// Tool makes the reply call a tool.
 	Tool bool
-	// Drop has what was said be dropped when it is cut off, and an answer of which something was dropped never be
-	// heard of again.
+	// Drop makes recovery drop the text of an interrupted reply. No text of a dropped answer may appear again.
 	Drop bool
-	// RefusePrefill has the double refuse what ends with a message of the assistant.
+	// RefusePrefill makes the double refuse requests that end with a message of the assistant.
 	RefusePrefill bool
-	// Places are those at which it is ended; nil means all.
+	// Places are the places of the ends; nil means all.
 	Places []string
 }
 
-// EveryPoint has a reply of a double end at every point, and wants it whole: words of each generation from its
-// first on, and all of the last; one message; nothing refused; and no generation that was not needed.
+// EveryPoint interrupts a reply of a double at every point, and expects it complete: a prefix of the words of
+// each generation, and all of the last; one message; no refused request; and no unnecessary generation.
 func EveryPoint(t *testing.T, c Case, make New) {
 	t.Helper()
 	d := &Double{Pace: 10 * time.Millisecond, RefusePrefill: c.RefusePrefill}
@@ -65,7 +64,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			ctx, stop := context.WithCancel(ctx)
 			defer stop()
-			if !c.Drop { // a reader sees words vanish
+			if !c.Drop { // a client would see words vanish
 				h.Client(func(context.Context) error { return w.watch(ctx, h, "a") })
 			}
 			r, err := Ask(ctx, h, "a", "one")
@@ -105,7 +104,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	}
 }
 
-// check says what is wrong with a message, and how many steps of it are of more than one generation.
+// check returns an error for a wrong message, and the number of steps with text of several generations.
 func (c Case) check(d *Double, m *chat.Message, words, tools int) (joined int, err error) {
 	var steps []string
 	for _, p := range m.Parts {

@@ -20,15 +20,15 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// failure is how a provider may fail, and what its model is to say of that.
+// failure is a failure of a provider, and the error expected from its model.
 type failure struct {
 	name    string
 	key     string // empty: the right one
 	retries int
 	plan    func(n int) Plan
-	// at are words that were said before.
+	// at is the number of words before the failure.
 	at int
-	// want is in the error; empty if there is none.
+	// want is part of the error; empty if there is none.
 	want    string
 	status  int
 	after   time.Duration
@@ -58,7 +58,7 @@ func failures() []failure {
 	}
 }
 
-// Failures has a provider fail in all ways, and wants a clear error with no key in it.
+// Failures makes a provider fail in all ways, and expects a clear error without the key.
 func Failures(t *testing.T, make New) {
 	for _, f := range failures() {
 		t.Run(f.name, func(t *testing.T) {
@@ -80,8 +80,8 @@ func Failures(t *testing.T, make New) {
 	})
 }
 
-// Files has a model be shown a file that its provider does not take: a new one is refused, and of an older one the
-// model is told.
+// Files sends a model a file that its provider does not support: it refuses a new file, and describes an older
+// one to the model as text.
 func Files(t *testing.T, make New) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Double{}
@@ -110,7 +110,7 @@ func Files(t *testing.T, make New) {
 	})
 }
 
-// away is a provider that is not there.
+// away is a provider that cannot be reached.
 type away struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -118,7 +118,7 @@ func (away) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: errors.New("nobody is there")}
 }
 
-// prompt asks for words.
+// prompt returns a prompt that asks for words.
 func prompt() *chat.Prompt {
 	return &chat.Prompt{
 		System: "Count.", Messages: []chat.Message{chat.Text("m", chat.User, "Count.")},
@@ -128,7 +128,7 @@ func prompt() *chat.Prompt {
 	}
 }
 
-// Calls has a provider call a tool, its id late and its pieces twice, and wants one call of it, whole.
+// Calls makes a provider call a tool, with a late id and repeated pieces, and expects one complete call.
 func Calls(t *testing.T, make New, id string) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := make(Asked{Double: &Double{Plan: toolPlan}, Key: Key})
@@ -160,8 +160,8 @@ func Calls(t *testing.T, make New, id string) {
 	})
 }
 
-// CutCalls has a provider come to the bound of an answer before the input of a call: the tool is not to run with an
-// empty one. A call that wants none is whole.
+// CutCalls makes a provider reach the length limit before the input of a call: the call must fail instead of
+// running with an empty input. A call of a tool without input is complete.
 func CutCalls(t *testing.T, make New) {
 	for cut, want := range map[bool]string{true: "tool-input-error", false: "tool-input-available"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func CutCalls(t *testing.T, make New) {
 	}
 }
 
-// say is the text that a model says.
+// say returns the text of a model's answer.
 func say(ctx context.Context, m chat.Model) (text string, err error) { return sayTo(ctx, m, prompt()) }
 
 func sayTo(ctx context.Context, m chat.Model, p *chat.Prompt) (text string, err error) {
@@ -220,7 +220,7 @@ func (f *failure) try(t *testing.T, make New) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errors.New("nobody waits any longer"))
 	defer cancel()
 	text, err := say(ctx, m)
-	time.Sleep(time.Minute) // until what goes on at the provider has ended
+	time.Sleep(time.Minute) // until the provider's generations have ended
 	of := len(d.Generations()) - 1
 	if f.plan != nil && f.plan(0).Status != 0 && f.want == "" {
 		of = 1 // the second request is the first that is billed
@@ -249,8 +249,8 @@ func (f *failure) try(t *testing.T, make New) {
 	}
 }
 
-// Conversations has a provider fail within conversations: what was said stays, the next question is answered, an
-// answer that was severed is gone on with, and nobody is told the key.
+// Conversations makes a provider fail within conversations. The text so far stays, the next question is
+// answered, a severed answer is continued, and no text contains the key.
 func Conversations(t *testing.T, make New) {
 	t.Run("broken", func(t *testing.T) {
 		converse(t, make, Plan{Status: http.StatusBadGateway}, chat.Failed, "502 Bad Gateway")
@@ -284,7 +284,7 @@ func Conversations(t *testing.T, make New) {
 	})
 }
 
-// One is how a question ends.
+// One returns the response to a single question.
 func One(t *testing.T, make New, d *Double) (r chat.Response) {
 	m, err := make(Asked{Double: d, Key: Key, Retries: -1})
 	if err != nil {
@@ -300,7 +300,7 @@ func One(t *testing.T, make New, d *Double) (r chat.Response) {
 	return r
 }
 
-// converse asks twice. The first generation is planned.
+// converse asks two questions. The first generation follows the plan.
 func converse(t *testing.T, make New, first Plan, want chat.Status, why string) {
 	d := &Double{Plan: func(n int, _ []byte) Plan {
 		if n == 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// messagesRequest is what POST /messages is asked.
+// messagesRequest is the body of POST /messages.
 type messagesRequest struct {
 	Model     string `json:"model"`
 	Stream    bool   `json:"stream"`
@@ -26,7 +26,7 @@ type messagesRequest struct {
 	} `json:"messages"`
 }
 
-// wrong says what is wrong with it.
+// wrong returns the error text for an invalid request, or "".
 func (q *messagesRequest) wrong(refusePrefill bool) string {
 	if q.Model == "" || !q.Stream || q.MaxTokens <= 0 || len(q.Messages) == 0 {
 		return fmt.Sprintf("model %q, stream %v, max_tokens %d, %d messages", q.Model, q.Stream, q.MaxTokens, len(q.Messages))

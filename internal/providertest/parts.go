@@ -43,8 +43,8 @@ var partsOfEveryKind = map[string]string{
 	"provider's call":    `{"type":"tool-f","toolCallId":"c","state":"output-available","input":{},"output":1,"providerExecuted":true}`,
 }
 
-// Parts asks a model about messages of each role with a part of each kind: in the conversation, as its end, and in the
-// partial. The model may refuse a file of the user; everything else has to be answered, and nothing may panic.
+// Parts sends a model messages of each role with a part of each kind: within the conversation, at its end, and as the
+// partial. The model may refuse a file of the user; it has to answer everything else, and must not panic.
 func Parts(t *testing.T, make New) {
 	for name, part := range partsOfEveryKind {
 		for _, role := range []chat.Role{chat.System, chat.User, chat.Assistant} {

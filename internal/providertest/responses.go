@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// responsesRequest is what POST /responses is asked.
+// responsesRequest is the body of POST /responses.
 type responsesRequest struct {
 	Model      string `json:"model"`
 	Stream     bool   `json:"stream"`
@@ -56,7 +56,7 @@ func (d *Double) responses(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// response answers what is asked of a response by its id.
+// response answers requests for a response by its id.
 func (d *Double) response(w http.ResponseWriter, r *http.Request, rest string) {
 	id, verb, _ := strings.Cut(rest, "/")
 	d.mu.Lock()
@@ -94,7 +94,7 @@ func (d *Double) response(w http.ResponseWriter, r *http.Request, rest string) {
 	}
 }
 
-// object is a response with so many words. The caller holds the lock, or the generation has ended.
+// object encodes a response with so many words. The caller holds the lock, or the generation has ended.
 func (g *Generation) object(words int) map[string]any {
 	status := g.status
 	var output []any
@@ -125,7 +125,7 @@ func (g *Generation) call() map[string]any {
 		"call_id": fmt.Sprintf("call_%d", g.Number), "name": g.plan.Tool, "arguments": g.plan.Input}
 }
 
-// tell sends the events of a response, but for the first so many.
+// tell sends the events of a response, without the first ones up to from.
 func (d *Double) tell(w http.ResponseWriter, r *http.Request, g *Generation, from int) {
 	s := newStream(w, true)
 	number := 0
@@ -158,7 +158,7 @@ func (d *Double) tell(w http.ResponseWriter, r *http.Request, g *Generation, fro
 		send("response.output_item.added", map[string]any{"output_index": 1, "item": item})
 		send("response.function_call_arguments.delta", map[string]any{"item_id": call, "output_index": 1, "delta": g.plan.Input})
 		send("response.function_call_arguments.done", map[string]any{"item_id": call, "output_index": 1, "arguments": g.plan.Input})
-		for range 2 { // they come twice
+		for range 2 { // sent twice
 			send("response.output_item.done", map[string]any{"output_index": 1, "item": g.call()})
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// Severed has a provider that speaks HTTP/2, as the real ones do, reset a stream behind its first event, which
-// is a connection that was severed.
+// Severed runs a provider that speaks HTTP/2, as the real ones do, and resets a stream after its first event.
+// The model has to report a severed connection.
 func Severed(t *testing.T, make New, event string) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
@@ -19,7 +19,7 @@ func Severed(t *testing.T, make New, event string) {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, "data: %s\n\n", event)
-		_ = http.NewResponseController(w).Flush() // who has asked is there
+		_ = http.NewResponseController(w).Flush() // the client is connected
 		panic(http.ErrAbortHandler)
 	}))
 	s.EnableHTTP2 = true
@@ -35,7 +35,7 @@ func Severed(t *testing.T, make New, event string) {
 	}
 }
 
-// towards reaches a server, whatever host it is asked for.
+// towards returns a client that sends all requests to s.
 func towards(s *httptest.Server) *http.Client {
 	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())

@@ -12,16 +12,16 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// Asked are what the model of a test is made with.
+// Asked contains the settings of a test's model.
 type Asked struct {
 	Double   *Double
 	Client   *http.Client // nil: the double's
 	Key      string
-	Retries  int // as the adapters have it
+	Retries  int // as for the adapters
 	Strategy chat.Strategy
 }
 
-// HTTP is how the provider is reached.
+// HTTP returns the client for the provider.
 func (a Asked) HTTP() *http.Client {
 	if a.Client != nil {
 		return a.Client
@@ -32,24 +32,24 @@ func (a Asked) HTTP() *http.Client {
 // New makes a model of an adapter.
 type New func(a Asked) (chat.Model, error)
 
-// Talks are conversations with a double.
+// Talks is the namespace of conversations with a double.
 const Talks dohost.Namespace[Talk] = "talk"
 
-// Talk is one.
+// Talk is a conversation with a double.
 type Talk struct {
 	*chat.Agent[struct{}]
 	model chat.Model
-	ran   func() // of the tool
+	ran   func() // called by the tool
 }
 
-// Class is that of conversations that have a tool. ran is called when that runs; it may be nil.
+// Class returns the class of conversations with a tool. The tool calls ran, which may be nil.
 func Class(model chat.Model, o *chat.Options, ran func()) dohost.Class {
 	return chat.Bind(Talks,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) { return &Talk{a, model, ran}, nil },
 		chat.Handlers[Talk]{Reply: (*Talk).reply}, o)
 }
 
-// dropping is that of conversations that drop what was said when it is cut off, and tell what that was.
+// dropping returns the class of conversations that drop an interrupted reply, and pass its text to dropped.
 func dropping(model chat.Model, dropped func(text string)) dohost.Class {
 	return chat.Bind(Talks,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) {
@@ -83,10 +83,10 @@ func (t *Talk) reply(ctx context.Context, r *chat.Reply) error {
 	}}})
 }
 
-// toolInput is what the tool is called with.
+// toolInput is the input of the tool call.
 const toolInput = `{"what":"rope"}`
 
-// toolPlan calls the tool in the first step, of three words, and counts to four in the next.
+// toolPlan calls the tool in the first step, after three words, and counts to four in the next.
 func toolPlan(_ int, asked []byte) Plan {
 	if containsOutcome(asked) {
 		return Plan{Words: 4}
@@ -94,7 +94,7 @@ func toolPlan(_ int, asked []byte) Plan {
 	return Plan{Words: 3, Tool: "measure", Input: toolInput}
 }
 
-// Ask asks, and waits for the answer, whatever is ended meanwhile.
+// Ask asks a question and waits for the answer, across ends of incarnations and of the host.
 func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Response, err error) {
 	err = dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 		return Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) error {
@@ -111,7 +111,7 @@ func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Respo
 	return r, err
 }
 
-// Said are the messages of a conversation.
+// Said returns the messages of a conversation.
 func Said(ctx context.Context, h *dohosttest.Host, name string) (list []chat.Message, err error) {
 	err = Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) (err error) {
 		list, err = chat.Messages(ctx, t, 0)

@@ -15,22 +15,22 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// watcher is a client that looks at a conversation, and comes back when its connection ends. What it sees of a
-// reply is made of frames alone, and only grows.
+// watcher is a client that watches a conversation, and reconnects when its connection ends. Its text of a reply
+// is built from frames alone, and only grows.
 type watcher struct {
 	ws     *websocket.Conn
 	texts  map[string]string // by request
-	replay map[string]string // what a replay has shown so far
+	replay map[string]string // the text of the current replay
 	frames int
 }
 
-// watchedFrame is what a watcher reads of a frame.
+// watchedFrame is the part of a frame that a watcher reads.
 type watchedFrame struct {
 	Type, ID, Body               string
 	Done, Replay, ReplayComplete bool
 }
 
-// watch looks until ctx ends.
+// watch watches until ctx ends.
 func (w *watcher) watch(ctx context.Context, h *dohosttest.Host, name string) error {
 	w.texts, w.replay, w.ws, w.frames = map[string]string{}, nil, nil, 0
 	defer func() {
@@ -52,7 +52,7 @@ func (w *watcher) watch(ctx context.Context, h *dohosttest.Host, name string) er
 		}
 		var f watchedFrame
 		if json.Unmarshal(data, &f) != nil {
-			continue // not one of a reply
+			continue // not a frame of a reply
 		}
 		if err := w.take(ctx, &f); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (w *watcher) connect(ctx context.Context, h *dohosttest.Host, name string) 
 	return err
 }
 
-// take takes a frame.
+// take handles a frame.
 func (w *watcher) take(ctx context.Context, f *watchedFrame) error {
 	w.frames++
 	switch {

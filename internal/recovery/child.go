@@ -14,25 +14,25 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// childEnv is the variable that makes a process one that is ended: it holds its orders.
+// childEnv is the environment variable that makes a process a child. It contains the orders.
 const childEnv = "DOHOST_RECOVERY_CHILD"
 
-// orders are what a child is told.
+// orders are the instructions of a child.
 type orders struct {
 	Dir     string
-	Workers int           // that go on by themselves
+	Workers int           // driven by their alarms
 	Pause   time.Duration // between two of their steps
 }
 
-// news is what a child tells, a line each.
+// news is a message of a child, a line each.
 type news struct {
 	First    string    // the worker that has taken its first step in this process
 	At       time.Time // when
 	Replayed int64     // bytes of the log that were read to open the store
-	Armed    bool      // all workers are set going
+	Armed    bool      // all workers have an alarm
 }
 
-// Child runs what a child process does, if this is one, and returns its exit status.
+// Child runs a child process, if this is one, and returns its exit status.
 func Child(ctx context.Context) (status int, is bool) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -50,8 +50,8 @@ func Child(ctx context.Context) (status int, is bool) {
 	return 0, true
 }
 
-// work opens the store and lets the workers work until standard input ends, which closes
-// the host, or until the process is killed.
+// work opens the store and runs the workers until standard input ends, which closes the host, or until the
+// process is killed.
 func (o orders) work(ctx context.Context) (err error) {
 	out, err := openLedger(o.Dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o orders) work(ctx context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			continue // it goes on by itself
+			continue // its alarm is set
 		}
 		if _, err := dohost.Call(ctx, w, (*worker).begin, time.Now()); err != nil {
 			return err

@@ -1,16 +1,14 @@
-// Package recovery measures how long objects take to go on after an end, and what that
-// cost them: by a fence in a host that lives on, by SIGKILL, and by a host that was
-// closed and started again.
+// Package recovery measures how long objects take to recover after an end, and the cost: after a fence in a
+// running host, after SIGKILL, and after a restart of the host.
 //
-// What is measured is a worker: an object whose alarm runs, does one step and sets itself
-// again at once. A step tells a file outside of the store that it has begun, has an effect
-// outside, counts one durably, and tells that it was acknowledged, which leaves through
-// the output gate. Those lines outlive a SIGKILL, and say afterwards
+// The measured object is a worker: its alarm runs, does one step and sets itself again immediately. A step
+// writes to a file outside of the store that it has begun, writes an outside effect, counts one durably, and
+// writes its acknowledgement through the output gate. The lines outlive a SIGKILL and record
 //
-//   - which runs were begun, and so how many were repeated,
-//   - which effects were had more than once,
-//   - whether a step that was acknowledged is lost, or one was acknowledged twice.
+//   - the runs that began, and so the number of repeats,
+//   - the effects that occurred more than once,
+//   - whether an acknowledged step is lost, or was acknowledged twice.
 //
-// A process that is killed is a child of this one, which finds out by Child that it is to
+// The killed process is a child of this one. Child reports whether a process is such a child.
 // be one.
 package recovery

@@ -12,12 +12,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// fenced is a host whose workers are ended, one at a time, and called again.
+// fenced is a host for measurements that fence one worker at a time and call it again.
 type fenced struct {
 	*dohost.Host
 	objects int
 	out     *ledger
-	steps   int // that were taken
+	steps   int // completed steps
 }
 
 func openFenced(dir string, objects int) (*fenced, error) {
@@ -34,7 +34,7 @@ func openFenced(dir string, objects int) (*fenced, error) {
 
 func (f *fenced) close() error { return errors.Join(f.Close(), f.out.f.Close()) }
 
-// fence ends lives of objects that were called just before.
+// fence fences objects that were called just before.
 func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range times {
@@ -51,8 +51,8 @@ func (f *fenced) fence(ctx context.Context, seed uint64, times int) (took []time
 	return took, nil
 }
 
-// fenceRested ends lives of objects that have had nothing to do for a while. All rest
-// together, and then each is ended once; where that is not enough, they rest again.
+// fenceRested fences objects that were idle for a while. All rest concurrently, and then each is fenced once;
+// if that is not enough, they rest again.
 func (f *fenced) fenceRested(
 	ctx context.Context, seed uint64, times int, rest time.Duration,
 ) (took []time.Duration, err error) {
@@ -75,8 +75,8 @@ func (f *fenced) fenceRested(
 	return took, nil
 }
 
-// end ends a life and calls: it takes from the fence to the first line of the next life's
-// method.
+// end fences an object and calls it. It returns the time from the fence to the first line of the next
+// incarnation's method.
 func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Duration, err error) {
 	began := time.Now()
 	if !f.Evict(w.ID(), dohost.Fence) {
@@ -90,8 +90,7 @@ func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Dura
 	return at.Sub(began), nil
 }
 
-// cold calls each worker once, in a host that was just opened: what it needs is in no
-// cache of the store.
+// cold calls each worker once, in a host that was just opened: the store's caches are empty.
 func (f *fenced) cold(ctx context.Context) (took []time.Duration, err error) {
 	for i := range f.objects {
 		began := time.Now()
@@ -105,7 +104,7 @@ func (f *fenced) cold(ctx context.Context) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// loaded has callers of other objects beside fn, each in a closed loop.
+// loaded runs fn concurrently with callers of other objects, each in a closed loop.
 func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var calls atomic.Int64
@@ -139,7 +138,7 @@ func (f *fenced) loaded(ctx context.Context, callers int, fn func() error) error
 	return err
 }
 
-// verify asks new incarnations for their steps.
+// verify compares the steps that new incarnations report with those that were made.
 func (f *fenced) verify(ctx context.Context) error {
 	sum := 0
 	for i := range f.objects {

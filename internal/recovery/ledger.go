@@ -10,26 +10,25 @@ import (
 	"time"
 )
 
-// Kinds of lines in the ledger.
+// The kinds of lines in the ledger.
 const (
-	begun  = 'b' // a run
-	effect = 'e' // of a step on the world outside
-	acked  = 'a' // a step, after it was durable
+	begun  = 'b' // the start of a step
+	effect = 'e' // the outside effect of a step
+	acked  = 'a' // the acknowledgement of a durable step
 )
 
-// What lies in a directory.
+// The names in a directory.
 const (
 	ledgerFile  = "ledger"
 	storeFolder = "store"
 )
 
-// ledger is the world outside of the store, as the workers of one process see it. What
-// was written to it outlives the process.
+// ledger is a file outside of the store for the workers of one process. Its lines outlive the process.
 type ledger struct {
 	f     *os.File
 	pause time.Duration // between two steps of a worker
-	over  bool          // no worker goes on
-	mu    sync.Mutex    // guards what follows
+	over  bool          // workers take no further step
+	mu    sync.Mutex    // guards the following
 	tell  *json.Encoder // to the parent; nil in a host that is not a child
 	err   error
 }
@@ -48,7 +47,7 @@ func (l *ledger) write(kind rune, name string, step int) error {
 	return err
 }
 
-// acknowledge notes that a step has left, and keeps the error for the parent.
+// acknowledge records the release of a step's output, and keeps an error for the parent.
 func (l *ledger) acknowledge(name string, step int) {
 	if err := l.write(acked, name, step); err != nil {
 		l.mu.Lock()
@@ -57,7 +56,7 @@ func (l *ledger) acknowledge(name string, step int) {
 	}
 }
 
-// news tells the parent something.
+// news sends a message to the parent.
 func (l *ledger) news(n news) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,15 +66,15 @@ func (l *ledger) news(n news) error {
 	return l.err
 }
 
-// Bill is what ends of incarnations cost.
+// Bill is the cost of the ends of incarnations.
 type Bill struct {
 	Ends        int   // of the process
-	Steps       int64 // that are durable
-	Redelivered int64 // events that had begun and began again
-	Repeated    int64 // effects on the world outside that were had again
-	Lost        int64 // steps that were acknowledged and are gone
-	Doubled     int64 // steps that were acknowledged twice, or are there without their effect
-	Replayed    int64 // bytes of the log that the next process read, in all
+	Steps       int64 // durable ones
+	Redelivered int64 // events that began more than once
+	Repeated    int64 // outside effects that occurred again
+	Lost        int64 // acknowledged steps that are gone
+	Doubled     int64 // steps that were acknowledged twice, or have no effect
+	Replayed    int64 // bytes of the log that all the next processes read
 }
 
 // entry is a step of an object.
@@ -84,8 +83,7 @@ type entry struct {
 	step int
 }
 
-// account reads the ledger of a directory and compares it with the steps that the objects
-// have.
+// account reads the ledger of a directory and compares it with the objects' steps.
 func account(dir string, steps map[string]int) (b Bill, err error) {
 	f, err := os.Open(filepath.Join(dir, ledgerFile))
 	if err != nil {
@@ -105,7 +103,7 @@ func account(dir string, steps map[string]int) (b Bill, err error) {
 	for e, n := range seen[begun] {
 		b.Redelivered += n - 1
 		if e.step > steps[e.name]+1 {
-			b.Lost++ // it began where nobody has arrived
+			b.Lost++ // the step before it is gone
 		}
 	}
 	for _, n := range seen[effect] {

@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// process is a child that runs.
+// process is a running child.
 type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -48,7 +48,7 @@ func (o orders) start(ctx context.Context) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// firsts reads until every worker has taken its first step, and returns when.
+// firsts reads until every worker has taken its first step, and returns the times of these steps.
 func (p *process) firsts(workers int) (at []time.Time, replayed int64, err error) {
 	for armed := false; !armed || len(at) < workers; {
 		var n news
@@ -73,25 +73,23 @@ func (p *process) kill() error {
 	return err
 }
 
-// close asks the process to end, and waits for it.
+// close makes the process close its host, and waits for its end.
 func (p *process) close() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
-// ending is a way in which processes end, and the workers that are in the middle of
-// something then.
+// ending is a way to end processes, and the number of workers that are busy then.
 type ending struct {
 	workers int
 	kill    bool          // else the host is closed
-	work    time.Duration // about how long a process works
+	work    time.Duration // approximate run time of a process
 	pause   time.Duration // between the steps of a worker; the next process starts after one
 }
 
-// run ends processes, so many times, one after the other on the same directory. It
-// measures to each worker's first step in the next process: from the order to end or,
-// with a pause, from the start of that process.
+// run ends so many processes, one after the other, on the same directory. It measures up to each worker's first
+// step in the next process: from the order to end or, with a pause, from the start of that process.
 func (e ending) run(ctx context.Context, o Options, dir string, times int) (took []time.Duration, b Bill, err error) {
 	draw := rand.New(rand.NewPCG(o.Seed, uint64(times)))
 	with := orders{Dir: dir, Workers: e.workers, Pause: e.pause}
-	var ended time.Time // the order to end the process before
+	var ended time.Time // when the previous process was ordered to end
 	var replayed int64
 	for n := range times + 1 {
 		p, err := with.start(ctx)
@@ -108,7 +106,7 @@ func (e ending) run(ctx context.Context, o Options, dir string, times int) (took
 				took = append(took, max(0, t.Sub(ended)))
 			}
 		}
-		// In the middle of something, which is drawn.
+		// At a random time, in the middle of a step.
 		time.Sleep(e.work/2 + time.Duration(draw.Int64N(int64(e.work))))
 		ended = time.Now()
 		if e.kill && n < times {
@@ -119,7 +117,7 @@ func (e ending) run(ctx context.Context, o Options, dir string, times int) (took
 		if err != nil {
 			return nil, b, err
 		}
-		if e.pause > 0 { // until what was set is overdue
+		if e.pause > 0 { // until the alarm is overdue
 			time.Sleep(e.pause)
 			ended = time.Now()
 		}
@@ -134,7 +132,7 @@ func (e ending) run(ctx context.Context, o Options, dir string, times int) (took
 	return took, b, err
 }
 
-// stepsIn asks the workers of a store how many steps they have taken. They take no more.
+// stepsIn returns how many steps the workers of a store have taken. They take no more.
 func stepsIn(ctx context.Context, dir string, n int) (steps map[string]int, err error) {
 	out, err := openLedger(dir)
 	if err != nil {

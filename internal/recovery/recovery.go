@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// Options say how much is measured. All numbers are at least one.
+// Options set the size of a measurement. All numbers are at least one.
 type Options struct {
-	Dir     string // an empty folder, on the disk that is meant
-	Seed    uint64 // draws which object is ended, and when a process
-	Objects int    // that are fenced
-	Fences  int    // of them, at rest, busy and under load
-	Workers int    // in the middle of something when their process ends
-	// Ends is how many processes are ended, in each way; at rest, where each end measures
-	// one object, five times as many.
+	Dir     string // an empty folder, on the disk to measure
+	Seed    uint64 // selects the fenced objects and the times of kills
+	Objects int    // to fence
+	Fences  int    // the number of fences at rest, busy and under load each
+	Workers int    // in the middle of a step when their process ends
+	// Ends is the number of processes to end in each way; at rest, where each end measures one object, it is
+	// five times as many.
 	Ends int
-	// Rest is how long objects have had nothing to do when they are fenced at rest: the
-	// host looks at them once a second, and takes away what only a busy one needs. Zero
-	// means 4 s.
+	// Rest is how long objects are idle before they are fenced at rest: once a second the host frees the parts
+	// that only a busy object needs. Zero means 4 s.
 	Rest time.Duration
-	// Work is about how long a process works before it is ended; at rest, at most 8 ms.
+	// Work is the approximate run time of a process before it is ended; at rest, at most 8 ms.
 	Work time.Duration
-	// Progress is told how far it is. Nil if nobody asks.
+	// Progress is called with progress messages, if it is not nil.
 	Progress func(format string, args ...any)
 }
 
@@ -38,28 +37,28 @@ func (o Options) tell(format string, args ...any) {
 	}
 }
 
-// Distribution is how long recoveries of one kind took.
+// Distribution contains the durations of recoveries of one kind.
 type Distribution struct {
-	ID   string // of the row in the tables
+	ID   string // of the table row
 	What string
-	Took []time.Duration // in order
-	Bill *Bill           // nil where no process ends
+	Took []time.Duration // sorted
+	Bill *Bill           // nil if no process ends
 }
 
-// At is the time within which so many of a hundred had gone on.
+// At returns a percentile of the durations.
 func (d *Distribution) At(percent float64) time.Duration {
 	had := int(math.Ceil(percent * float64(len(d.Took)) / 100))
 	return d.Took[max(had, 1)-1]
 }
 
-// loadCallers are those beside the fences under load.
+// loadCallers is the number of concurrent callers for fences under load.
 const loadCallers = 64
 
-// restWork is about how long a process works that is ended at rest, at most. A step takes
-// less, unless the disk needs milliseconds for a sync: then it may be in the middle of one.
+// restWork bounds Options.Work for a process that is ended at rest. A step takes less, unless the disk needs
+// milliseconds for a sync: then the end may interrupt a step.
 const restWork = 8 * time.Millisecond
 
-// Run measures all kinds. What was lost or doubled is an error, and there are no figures.
+// Run measures all kinds. If steps are lost or doubled, it returns an error and no figures.
 func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
 		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
@@ -112,8 +111,7 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	return ds, nil
 }
 
-// fences measures in a host that lives on: at rest, busy, under load, and after it was
-// opened again.
+// fences measures fences: at rest, busy, under load, and after the host was opened again.
 func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	dir := filepath.Join(o.Dir, "fences")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -129,7 +127,7 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if _, err := f.cold(ctx); err != nil { // so that all are there
+	if _, err := f.cold(ctx); err != nil { // so that all exist
 		return nil, err
 	}
 	ds, err = o.warm(ctx, f)
@@ -158,7 +156,7 @@ func (o Options) fences(ctx context.Context) (ds []Distribution, err error) {
 	}), nil
 }
 
-// warm measures in a host whose objects were called before.
+// warm measures in a host with objects that were called before.
 func (o Options) warm(ctx context.Context, f *fenced) ([]Distribution, error) {
 	o.tell("fences at rest")
 	rested, err := f.fenceRested(ctx, o.Seed, o.Fences, o.Rest)

@@ -40,7 +40,7 @@ func TestRunMeasuresWhatItSays(t *testing.T) {
 		if b.Ends != ends[d.ID] || b.Steps == 0 || b.Lost != 0 || b.Doubled != 0 {
 			t.Errorf("%s: %+v", d.ID, *b)
 		}
-		// A host that was closed has its log replayed too, but has cut nothing off.
+		// A closed host has its log replayed too, but lost no writes.
 		if b.Replayed == 0 {
 			t.Errorf("%s: no log was read: %+v", d.ID, *b)
 		}
@@ -53,7 +53,7 @@ func TestRunMeasuresWhatItSays(t *testing.T) {
 	}
 }
 
-// TestTheBillFindsWhatWasLostOrDoubled gives it ledgers that say so.
+// TestTheBillFindsWhatWasLostOrDoubled checks ledgers with lost and doubled steps.
 func TestTheBillFindsWhatWasLostOrDoubled(t *testing.T) {
 	sound := "b a 1\ne a 1\na a 1\nb a 2\ne a 2\na a 2\n"
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Table shows distributions, and what the ends of processes cost.
+// Table formats distributions and the bills of process ends.
 func Table(ds []Distribution) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -27,13 +27,13 @@ func Table(ds []Distribution) string {
 	return b.String()
 }
 
-// String is the bill in a line.
+// String formats the bill as a line.
 func (b *Bill) String() string {
 	return fmt.Sprintf("%d ends, %d steps: %d events redelivered, %d effects repeated, %d lost, %d doubled; "+
 		"%d KiB of log replayed", b.Ends, b.Steps, b.Redelivered, b.Repeated, b.Lost, b.Doubled, b.Replayed/1024)
 }
 
-// short is a time with three digits.
+// short formats a duration with three digits.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Microsecond:

@@ -18,7 +18,7 @@ type worker struct {
 
 const workers dohost.Namespace[worker] = "recovery-worker"
 
-// class is that of the workers that write to out.
+// class returns the class of workers that write to out.
 func class(out *ledger) dohost.Class {
 	return dohost.Bind(workers, func(ctx context.Context, st *dohost.State) (*worker, error) {
 		n, _, err := dohost.Get[int](ctx, st.Storage(), "steps")
@@ -26,7 +26,7 @@ func class(out *ledger) dohost.Class {
 	}, dohost.OnAlarm((*worker).ring))
 }
 
-// ring is a step of a worker that goes on by itself.
+// ring runs a step from the alarm, and sets the alarm for the next one.
 func (w *worker) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	if w.out.over {
 		return nil
@@ -62,19 +62,19 @@ func (w *worker) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	return w.st.SetAlarm(ctx, time.Now().Add(w.out.pause))
 }
 
-// begin sets a worker going.
+// begin starts a worker by its alarm.
 func (w *worker) begin(ctx context.Context, at time.Time) (struct{}, error) {
 	return struct{}{}, w.st.SetAlarm(ctx, at)
 }
 
-// step is one of a worker that is called: it returns the moment at which it began.
+// step is a step for a caller: it returns its start time.
 func (w *worker) step(ctx context.Context, _ int) (at time.Time, err error) {
 	at = time.Now()
 	w.steps++
 	return at, dohost.Put(ctx, w.st.Storage(), "steps", w.steps)
 }
 
-// touch does nothing.
+// touch returns the number of steps.
 func (w *worker) touch(context.Context, int) (int, error) { return w.steps, nil }
 
 func name(i int) string { return fmt.Sprintf("w%05d", i) }

@@ -10,24 +10,24 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// loop is an object whose alarm does a step and sets the next one. It never awaits, so
-// each step happens exactly once.
+// loop is an object with an alarm that does a step and sets the next alarm. It never
+// awaits, so each step happens exactly once.
 type loop struct {
 	st *dohost.State
 	w  *witness
 }
 
-// progress is how far a loop has come.
+// progress is the state of a loop.
 type progress struct {
 	Step, Total int
 	Every       time.Duration
-	Armed       int64 // when the next step is due, in milliseconds
-	Failed      int   // sum of the attempts that deliveries came with
+	Armed       int64 // due time of the next step, in milliseconds
+	Failed      int   // sum of the attempts of all deliveries
 }
 
 var loops dohost.Namespace[loop] = "loop"
 
-// begin is done once, however often it is called.
+// begin starts the loop, unless it has started.
 func (l *loop) begin(ctx context.Context, p progress) (none, error) {
 	_, begun, err := dohost.Get[progress](ctx, l.st.Storage(), "progress")
 	if err != nil || begun {
@@ -36,7 +36,7 @@ func (l *loop) begin(ctx context.Context, p progress) (none, error) {
 	return none{}, l.arm(ctx, p, time.Now().Add(p.Every))
 }
 
-// arm sets the alarm and writes down when it is due.
+// arm sets the alarm and stores its time.
 func (l *loop) arm(ctx context.Context, p progress, at time.Time) error {
 	if now := time.Now(); at.Before(now) {
 		at = now
@@ -68,7 +68,7 @@ func (l *loop) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	return dohost.Put(ctx, l.st.Storage(), "progress", p)
 }
 
-// account is a loop's progress, and how many steps it has noted.
+// account returns a loop's progress, and the number of its stored steps.
 func (l *loop) account(ctx context.Context, _ none) (a struct {
 	Progress progress
 	Steps    int

@@ -12,8 +12,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// announcer counts what its sockets bring, each thing once, and tells all of them the number
-// that it has got.
+// announcer numbers the messages of its sockets, each text once, and broadcasts the number
+// to all of them.
 type announcer struct{ st *dohost.State }
 
 var announcers dohost.Namespace[announcer] = "announcer"
@@ -45,7 +45,7 @@ func (a *announcer) bring(ctx context.Context, from *dohost.Socket, f dohost.Fra
 	return a.st.Broadcast(ctx, text("%s %d", f.Data, n), a.st.Sockets(""))
 }
 
-// things is what has which number.
+// things returns the number of each thing.
 func (a *announcer) things(ctx context.Context, _ none) (map[string]int, error) {
 	items, err := dohost.List[int](ctx, a.st.Storage(), &dohost.ListOptions{Prefix: "thing/"})
 	all := map[string]int{}
@@ -55,19 +55,20 @@ func (a *announcer) things(ctx context.Context, _ none) (map[string]int, error) 
 	return all, err
 }
 
-// Of the clients, and of the things that each brings.
+// The number of clients, and of the things of each.
 const (
 	bringers = 2
 	brought  = 2
 )
 
-// announcing is what clients were told.
+// announcing has the numbers that clients received.
 type announcing struct {
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-// heard notes a number. It must be what everybody has heard, of everything else too.
+// heard records a number. All clients must receive the same number for a thing, and no two
+// things may have the same one.
 func (a *announcing) heard(line string) (thing string, err error) {
 	var n int
 	if _, err := fmt.Sscanf(line, "%s %d", &thing, &n); err != nil {
@@ -84,7 +85,7 @@ func (a *announcing) heard(line string) (thing string, err error) {
 	return thing, nil
 }
 
-// bring brings things, each until it is told its number, and stays idle in between.
+// bring sends things, each until its number arrives, and stays idle in between.
 func (a *announcing) bring(ctx context.Context, h *dohosttest.Host, name string) error {
 	v := &visitor{h: h, id: announcers.Get(h, "a").ID(), path: "/"}
 	defer v.leave()
@@ -138,7 +139,7 @@ func (a *announcing) check(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(err, differ("the numbers that clients were told", a.seen, found))
 }
 
-// newAnnouncing is clients who hear, over sockets that outlive the object, what is durable.
+// newAnnouncing has clients that receive only durable numbers, over sockets that outlive the incarnation.
 func newAnnouncing() dohosttest.Scenario {
 	a := new(announcing)
 	return dohosttest.Scenario{

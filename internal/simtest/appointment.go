@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// visit is an object whose alarm does something outside, and that does not repeat it
-// blindly: a run that finds the one before cut off sets the alarm for now, and the next
-// begins anew.
+// visit is an object with an alarm that has an effect outside, and does not repeat it
+// blindly: a run that finds its predecessor cut off sets the alarm for now, and the next
+// run starts again.
 type visit struct {
 	st   *dohost.State
 	bank *dohosttest.Service
@@ -56,7 +56,7 @@ func (v *visit) phase(ctx context.Context, _ none) (string, error) {
 	return phase, err
 }
 
-// newVisiting is an alarm that is set anew for the same moment, in a recovery only.
+// newVisiting sets an alarm again for the same moment, but only in a recovery.
 func newVisiting() dohosttest.Scenario {
 	bank := &dohosttest.Service{Idempotent: true}
 	return dohosttest.Scenario{
@@ -75,8 +75,8 @@ func newVisiting() dohosttest.Scenario {
 	}
 }
 
-// appointment is an object whose alarm takes long, with everybody else kept out. It can
-// be put off and cancelled meanwhile.
+// appointment is an object with a long alarm handler in an Exclusive section. Clients can
+// put the alarm off and cancel it while the handler runs.
 type appointment struct {
 	st *dohost.State
 	w  *witness
@@ -84,7 +84,7 @@ type appointment struct {
 
 var appointments dohost.Namespace[appointment] = "appointment"
 
-// set sets the alarm, and writes down for when.
+// set sets the alarm, and stores its time.
 func (a *appointment) set(ctx context.Context, at time.Time) (none, error) {
 	return none{}, errors.Join(dohost.Put(ctx, a.st.Storage(), "due", at), a.st.SetAlarm(ctx, at))
 }
@@ -108,7 +108,7 @@ func (a *appointment) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	return dohost.Put(ctx, a.st.Storage(), "rang", due)
 }
 
-// diary is what an appointment has in storage.
+// diary returns the storage of an appointment.
 func (a *appointment) diary(ctx context.Context, _ none) (map[string]string, error) {
 	found := map[string]string{}
 	items, err := dohost.List[time.Time](ctx, a.st.Storage(), nil)
@@ -124,7 +124,7 @@ func appointmentClass(w *witness) dohost.Class {
 	}, dohost.OnAlarm((*appointment).ring))
 }
 
-// newPuttingOff is a client that puts an alarm off while it runs.
+// newPuttingOff has a client that puts an alarm off while its handler runs.
 func newPuttingOff() dohosttest.Scenario {
 	w := new(witness)
 	var until time.Time
@@ -149,8 +149,8 @@ func newPuttingOff() dohosttest.Scenario {
 	}
 }
 
-// newCancelling is a client that gives up what may not have happened: it cancels, which
-// leaves nothing.
+// newCancelling has a client that cancels after a call with an unknown outcome. A cancelled
+// appointment must leave nothing.
 func newCancelling() dohosttest.Scenario {
 	w := new(witness)
 	cancelled := false

@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// letter is an object with an effect outside that must not happen twice, and has no key
-// by which the other side could tell. So it writes down that it is about to try, which
-// is on the disk before it does; who finds that does not try again.
+// letter is an object with an outside effect that must not happen twice and has no
+// idempotency key. So the object stores that it is about to try, and that is durable before
+// the effect. An incarnation that finds this note does not try again.
 type letter struct {
 	st   *dohost.State
 	post *dohosttest.Service
@@ -70,8 +70,8 @@ func outage(key string, _ int, m dohosttest.Moment) error {
 	return nil
 }
 
-// checkLetter compares a letter's state with what its sender was told, and with what
-// arrived.
+// checkLetter compares a letter's state with the answer to its sender, and with the
+// requests that arrived.
 func checkLetter(name, state, told string, post *dohosttest.Service) (err error) {
 	if state != told {
 		err = fmt.Errorf("its sender was told %q", told)
@@ -93,7 +93,7 @@ func checkLetter(name, state, told string, post *dohosttest.Service) (err error)
 	return nil
 }
 
-// newAtMostOnce is an effect that waits for what was written before it.
+// newAtMostOnce has an effect that waits until the writes before it are durable.
 func newAtMostOnce() dohosttest.Scenario {
 	post := &dohosttest.Service{Latency: 100 * time.Millisecond, Fail: outage}
 	names := []string{"1", "2", "3"}

@@ -10,10 +10,10 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// board is an object that reads its storage in the constructor only, and writes what it
-// has in memory. What it asks outside takes its time, does not notice that the
-// incarnation which asked has ended, and knows the answer when it is asked again. So
-// what an old incarnation writes comes last, and overwrites what is newer.
+// board is an object that reads its storage only in the constructor, and writes from its
+// memory. Its outside request takes long, does not notice the end of the incarnation that
+// made it, and is fast when it is repeated. So the writes of an old incarnation come last,
+// and would overwrite newer ones.
 type board struct {
 	st    *dohost.State
 	w     *witness
@@ -35,7 +35,7 @@ func newBoard(ctx context.Context, st *dohost.State, w *witness) (*board, error)
 	return b, errors.Join(err, err2)
 }
 
-// ask is the world outside. It takes longest for the first addition of a writer.
+// ask is the outside request. It takes longest for the first addition of a writer.
 func (b *board) ask(id string) {
 	switch {
 	case b.w.see("asked "+id) > 1:
@@ -46,8 +46,8 @@ func (b *board) ask(id string) {
 	}
 }
 
-// add adds once for each ID. It thinks for a while with the turn held, so that others
-// stand in line.
+// add adds once for each ID. It works for a while with the turn held, so that other events
+// queue.
 func (b *board) add(ctx context.Context, a addition) (int, error) {
 	_, err := dohost.Await(ctx, func(context.Context) (none, error) { b.ask(a.ID); return none{}, nil })
 	key := "done/" + a.ID
@@ -64,7 +64,7 @@ func (b *board) read(context.Context, none) (int, error) { return b.total, nil }
 
 const boardAdditions = 4 // of two writers, after a first one
 
-// write adds the powers of two from k on, every second one.
+// write adds every second power of two, from k on.
 func (b *boarding) write(ctx context.Context, h *dohosttest.Host, k int) error {
 	for ; k <= boardAdditions; k += 2 {
 		if _, err := ask(ctx, boards.Get(h, "a"), (*board).add, addition{fmt.Sprint(k), 1 << k}); err != nil {
@@ -74,7 +74,7 @@ func (b *boarding) write(ctx context.Context, h *dohosttest.Host, k int) error {
 	return nil
 }
 
-// watch reads until all must be there, twice each time. A total is never taken back.
+// watch reads until all additions should be stored, twice each time. A total never decreases.
 func (b *boarding) watch(ctx context.Context, h *dohosttest.Host) error {
 	last := 0
 	for range 7 {
@@ -88,16 +88,16 @@ func (b *boarding) watch(ctx context.Context, h *dohosttest.Host) error {
 			}
 			last = n
 		}
-		h.Advance(2100 * time.Millisecond) // some reads stand in line behind a writer
+		h.Advance(2100 * time.Millisecond) // so that some reads queue after a writer
 	}
 	return nil
 }
 
-// boarding is the clients of a board. They have two minutes.
+// boarding runs the clients of a board. Each has two minutes.
 type boarding struct{ w *witness }
 
 func (b *boarding) run(ctx context.Context, h *dohosttest.Host) error {
-	// Whoever is forgotten notices.
+	// A call that is never answered fails.
 	within := func(do func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -124,7 +124,7 @@ func (b *boarding) run(ctx context.Context, h *dohosttest.Host) error {
 	for _, c := range clients {
 		err = errors.Join(err, c.Wait())
 	}
-	h.Advance(time.Minute) // for what old incarnations still wait for
+	h.Advance(time.Minute) // until the requests of old incarnations have ended
 	return err
 }
 
@@ -137,7 +137,7 @@ func (b *boarding) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newBoarding is several clients of an object that keeps what it has stored in memory.
+// newBoarding has several clients of an object that keeps its stored data in memory.
 func newBoarding() dohosttest.Scenario {
 	b := &boarding{w: new(witness)}
 	return dohosttest.Scenario{

@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// browser is the client's side of a request: a connection that keeps what it gets.
+// browser is the client's side of a request: a ResponseWriter that keeps the response.
 type browser struct {
 	header http.Header
 	status int
@@ -31,7 +31,7 @@ func (b *browser) Write(p []byte) (int, error) {
 // Flush is part of http.Flusher.
 func (b *browser) Flush() {}
 
-// slowly is a body that comes line by line.
+// slowly is a body that yields line by line.
 type slowly []string
 
 // Read reads a line.
@@ -44,7 +44,7 @@ func (s *slowly) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// request sends lines to an object, and returns the pieces that came back, and whether that was all.
+// request sends lines to an object, and returns the pieces of the response, and whether it is complete.
 func request(ctx context.Context, h *dohosttest.Host, id dohost.ID, lines []string) (pieces []string, whole bool, err error) {
 	body := slowly(lines)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/", &body)

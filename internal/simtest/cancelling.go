@@ -13,14 +13,14 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// retention is how long a fiber that has ended can be asked for.
+// retention is how long a fiber that has ended is kept.
 const retention = time.Minute
 
-// roll is what clients know of fibers, and what these do.
+// roll has the clients' knowledge of fibers, and the activity of these fibers.
 type roll struct {
 	mu        sync.Mutex
 	ids       map[string]string // by keys
-	cancelled map[string]bool   // what a client was told of
+	cancelled map[string]bool   // confirmed to a client
 	active    map[string]int    // calls of methods
 	faults    []error
 }
@@ -31,7 +31,7 @@ func (r *roll) reset() {
 	r.ids, r.cancelled, r.active, r.faults = map[string]string{}, map[string]bool{}, map[string]int{}, nil
 }
 
-// keep notes which fiber has a key. While it is known there is no other.
+// keep records the fiber of a key. While it is known, the key has no other fiber.
 func (r *roll) keep(key, id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +42,7 @@ func (r *roll) keep(key, id string) error {
 	return nil
 }
 
-// drop says that a fiber need not be known any more, and returns its id.
+// drop forgets the fiber of a key, and returns its id.
 func (r *roll) drop(key string) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,14 +57,14 @@ func (r *roll) known() map[string]string {
 	return maps.Clone(r.ids)
 }
 
-// cancel notes that a client was told that a fiber is cancelled.
+// cancel records that a client got the confirmation of a cancelled fiber.
 func (r *roll) cancel(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cancelled[r.ids[key]] = true
 }
 
-// goesOn notes that a fiber does something, which one that is cancelled must not.
+// goesOn records an action of a fiber: a cancelled fiber must not act.
 func (r *roll) goesOn(id, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *roll) goesOn(id, what string) {
 	}
 }
 
-// enter notes a call of a fiber's method until leave.
+// enter counts a call of a fiber's method until leave.
 func (r *roll) enter(id string) (leave func()) {
 	r.goesOn(id, "begins")
 	r.count(id, 1)
@@ -86,7 +86,7 @@ func (r *roll) count(id string, by int) {
 	r.active[id] += by
 }
 
-// wrong says what is wrong, and whether a fiber's method goes on that is cancelled.
+// wrong returns the faults, also for a method of a cancelled fiber that still runs.
 func (r *roll) wrong() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 			return none{}, b.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
 		})
 		if err != nil {
-			return nil // what a fiber returns that is cancelled, or was cut off, does not count
+			return nil // the result of a fiber that is cancelled, or was cut off, does not count
 		}
 		p.Done++
 		if err := f.Stash(ctx, p); err != nil {
@@ -136,7 +136,7 @@ func (b *bureau) start(ctx context.Context, key string) (id string, err error) {
 	return s.ID, err
 }
 
-// think starts a whim, and thinks better of it.
+// think starts a whim, and cancels it.
 func (b *bureau) think(ctx context.Context, key string) (id string, err error) {
 	s, err := agent.StartFiber(ctx, b, whim, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
 	if err == nil {
@@ -149,7 +149,7 @@ func (b *bureau) cancel(ctx context.Context, id string) (bool, error) {
 	return agent.CancelFiber(ctx, b, id)
 }
 
-// wait returns how a fiber ends.
+// wait returns the final status of a fiber.
 func (b *bureau) wait(ctx context.Context, id string) (agent.FiberStatus, error) {
 	info, _, err := agent.WaitFiber(ctx, b, id)
 	return info.Status, err
@@ -160,19 +160,19 @@ func (b *bureau) forget(ctx context.Context, _ none) (int, error) {
 	return agent.DeleteFibers(ctx, b, &agent.FiberQuery{Kind: string(whim)})
 }
 
-// finished is how often an errand of a key has come to its end.
+// finished returns how often an errand of a key has completed.
 func (b *bureau) finished(ctx context.Context, key string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, b.Storage(), key)
 	return n, err
 }
 
-// fate is what the bureau says of a fiber: nothing, if it does not know it.
+// fate is the bureau's view of a fiber; it has none of an unknown fiber.
 type fate struct {
 	Status agent.FiberStatus
 	Ended  time.Time
 }
 
-// look returns what there is of the fibers of keys. All that tells of fibers must say the same.
+// look returns the fates of the fibers of keys. All queries for a fiber must agree.
 func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[string]fate, err error) {
 	fates = map[string]fate{}
 	all, err := agent.ListFibers(ctx, b, nil)
@@ -194,7 +194,7 @@ func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[str
 	return fates, errors.Join(err, differ("fibers that are listed", len(listed), len(fates)))
 }
 
-// client is what a client does with a bureau.
+// client is a client of a bureau.
 type client struct {
 	h    *dohosttest.Host
 	roll *roll
@@ -202,7 +202,7 @@ type client struct {
 
 func (c *client) at() dohost.Stub[bureau] { return bureaus.Get(c.h, "a") }
 
-// begin starts the fiber of a key, in a way of the bureau's.
+// begin starts the fiber of a key, by a method of the bureau.
 func (c *client) begin(
 	ctx context.Context, key string, start func(*bureau, context.Context, string) (string, error),
 ) error {
@@ -223,7 +223,7 @@ func (c *client) looks(ctx context.Context, want map[string]agent.FiberStatus) (
 	return fates, errors.Join(err, differ("the fibers", found, want), c.roll.wrong())
 }
 
-// run has an errand done and another cancelled in its second step, and a whim deleted and had again.
+// run completes one errand, cancels another one in its second step, and deletes and repeats a whim.
 func (c *client) run(ctx context.Context) error {
 	for _, key := range []string{"done", "cancelled", "done"} {
 		if err := c.begin(ctx, key, (*bureau).start); err != nil {
@@ -247,9 +247,9 @@ func (c *client) run(ctx context.Context) error {
 	return errors.Join(c.again(ctx), c.late(ctx))
 }
 
-// again asks for fibers that there are, or are not any more.
+// again starts fibers that exist, or no longer do.
 func (c *client) again(ctx context.Context) error {
-	err := c.begin(ctx, "cancelled", (*bureau).start) // which is there
+	err := c.begin(ctx, "cancelled", (*bureau).start) // it exists
 	if _, err2 := ask(ctx, c.at(), (*bureau).forget, none{}); err != nil || err2 != nil {
 		return errors.Join(err, err2)
 	}
@@ -264,7 +264,7 @@ func (c *client) again(ctx context.Context) error {
 	return nil
 }
 
-// late looks just before the first fiber may be forgotten, and when all must be.
+// late checks just before the first fiber may expire, and after all must have expired.
 func (c *client) late(ctx context.Context) error {
 	want := map[string]agent.FiberStatus{
 		"done": agent.FiberCompleted, "cancelled": agent.FiberCancelled, "whim": agent.FiberCancelled,
@@ -291,7 +291,7 @@ func (c *client) late(ctx context.Context) error {
 	return err
 }
 
-// newDismissing is fibers that are cancelled, deleted and forgotten.
+// newDismissing has fibers that are cancelled, deleted and expired.
 func newDismissing() dohosttest.Scenario {
 	bank, r := &dohosttest.Service{Idempotent: true, Latency: time.Second}, new(roll)
 	o := &agent.KindOptions{MaxRetries: 1000, KeepCompleted: retention}

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// nursery is an agent that has children, and counts those that came.
+// nursery is an agent that has a child, and records that it came.
 type nursery struct{ *agent.Agent[none] }
 
 // child is a sub-agent with a schedule, and perhaps with a child of its own.
@@ -24,16 +24,16 @@ var (
 
 const cry agent.Callback[none] = "cry"
 
-// The child of the nursery, and what names its object.
+// The child of the nursery, and the name of its object.
 const (
 	infant       = "a/b"
 	infantObject = "sub/nursery/a/a%2Fb"
 )
 
-// admit has the child come, with a child of its own or without, and counts it once it has its schedule.
+// admit creates the child, with a child of its own or without, and records it once it has its schedule.
 func (n *nursery) admit(ctx context.Context, parent bool) (none, error) {
 	err := surely(ctx, func(ctx context.Context) error {
-		c, err := agent.SubAgent(ctx, n, children, infant) // anew: it may have been deleted meanwhile
+		c, err := agent.SubAgent(ctx, n, children, infant) // again: it may have been deleted since
 		if err == nil {
 			_, err = dohost.Call(ctx, c, (*child).settle, parent)
 		}
@@ -45,7 +45,7 @@ func (n *nursery) admit(ctx context.Context, parent bool) (none, error) {
 	return none{}, dohost.Put(ctx, n.Storage(), "came", true)
 }
 
-// dismiss deletes the child. If the end of one of those that go is in the way, it tries again.
+// dismiss deletes the child. If the end of one of the deleted incarnations interferes, it tries again.
 func (n *nursery) dismiss(ctx context.Context, _ none) (none, error) {
 	for {
 		_, err := agent.DeleteSubAgent(ctx, n, string(children), infant)
@@ -55,7 +55,7 @@ func (n *nursery) dismiss(ctx context.Context, _ none) (none, error) {
 	}
 }
 
-// register is what a nursery knows of its child.
+// register is the nursery's view of its child.
 type register struct{ Came, Listed bool }
 
 func (n *nursery) register(ctx context.Context, _ none) (r register, err error) {
@@ -66,7 +66,7 @@ func (n *nursery) register(ctx context.Context, _ none) (r register, err error) 
 	return r, errors.Join(err, err2, err3, differ("whether it has the child", has, r.Listed))
 }
 
-// settle gives a child what it has: a state, a schedule, perhaps a child that has a state.
+// settle gives a child a state, a schedule, and perhaps a child with a state.
 func (c *child) settle(ctx context.Context, parent bool) (none, error) {
 	if settled, err := c.State(ctx); err != nil || settled {
 		return none{}, err
@@ -84,7 +84,7 @@ func (c *child) settle(ctx context.Context, parent bool) (none, error) {
 	return none{}, errors.Join(err, c.SetState(ctx, true))
 }
 
-// grow is all that a child of a child does.
+// grow sets the state of a child's child.
 func (c *child) grow(ctx context.Context, _ none) (none, error) { return none{}, c.SetState(ctx, true) }
 
 // cry takes a while.
@@ -95,14 +95,15 @@ func (c *child) cry(ctx context.Context, _ none) error {
 	return dohost.Add(ctx, c.Storage(), "cries", 1)
 }
 
-// traits are what a child has: how often it cried, and whether it is settled.
+// traits describes a child: how often it cried, and whether it is settled.
 func (c *child) traits(ctx context.Context, _ none) (traits string, err error) {
 	cries, _, err := dohost.Get[int](ctx, c.Storage(), "cries")
 	settled, err2 := c.State(ctx)
 	return fmt.Sprintf("cried %d times, settled %t", cries, settled), errors.Join(err, err2)
 }
 
-// raise has the child come and go while it cries; and then come, and go while somebody else has it come.
+// raise creates the child and deletes it while it cries; then it creates it and deletes it
+// while another client creates it.
 func raise(ctx context.Context, h *dohosttest.Host) error {
 	n := nurseries.Get(h, "a")
 	if _, err := ask(ctx, n, (*nursery).admit, true); err != nil {
@@ -126,7 +127,7 @@ func raise(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(err, other.Wait())
 }
 
-// checkObjects wants these children to be there, and no other.
+// checkObjects requires exactly these children to exist.
 func checkObjects(ctx context.Context, h *dohosttest.Host, want ...string) error {
 	var found []string
 	for id, err := range h.Host().Objects(ctx, string(children), "") {
@@ -138,8 +139,8 @@ func checkObjects(ctx context.Context, h *dohosttest.Host, want ...string) error
 	return differ("the children that there are", found, want)
 }
 
-// checkChildren wants the child to be there, with what one has that came once, if it is listed, and
-// else nothing of it. Which of the two nobody can know, since it went and came at the same time.
+// checkChildren requires a listed child to exist, complete and created once, and an unlisted child to have
+// left nothing. Both are allowed, because the last creation and the deletion were concurrent.
 func checkChildren(ctx context.Context, h *dohosttest.Host) error {
 	r, err := dohost.Call(ctx, nurseries.Get(h, "a"), (*nursery).register, none{})
 	if err = errors.Join(err, differ("whether the child has come", r.Came, true)); err != nil {
@@ -149,13 +150,13 @@ func checkChildren(ctx context.Context, h *dohosttest.Host) error {
 		return checkObjects(ctx, h)
 	}
 	if err := checkObjects(ctx, h, infantObject); err != nil {
-		return err // to ask a child that is not there would make it
+		return err // a call to a child that does not exist would make it
 	}
 	got, err := dohost.Call(ctx, children.Get(h, infantObject), (*child).traits, none{})
 	return errors.Join(err, differ("the child", got, "cried 1 times, settled true"))
 }
 
-// newRaising is sub-agents that come and go, with all that they have.
+// newRaising has sub-agents that are created and deleted, with all of their data.
 func newRaising() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{

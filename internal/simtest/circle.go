@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// account is an object that pays others out of an outbox. What is in the outbox has
-// left the balance and may have arrived; the alarm sees to it that it does. The payee
+// account is an object that pays others out of an outbox. A sum in the outbox has left the
+// balance and may have arrived; the alarm repeats the delivery until it has. The payee
 // calls back, into an account that waits for it.
 type account struct{ st *dohost.State }
 
@@ -38,11 +38,11 @@ func (a *account) pay(ctx context.Context, t transfer) (none, error) {
 	if err != nil {
 		return none{}, err
 	}
-	_ = a.deliver(ctx, t) // else the alarm does
+	_ = a.deliver(ctx, t) // the alarm repeats it
 	return none{}, nil
 }
 
-// deliver is repeated until it succeeds; the payee knows the transfer by its ID.
+// deliver is repeated until it succeeds; the payee identifies the transfer by its ID.
 func (a *account) deliver(ctx context.Context, t transfer) error {
 	if _, err := dohost.Call(ctx, accounts.Get(a.st, t.To), (*account).receive, transfer{t.ID, a.st.ID().Name, t.Sum}); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (a *account) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err != nil || len(out) == 0 {
 		return err
 	}
-	// Set before the first call, for what this run may not come to.
+	// Set before the first call, for the deliveries that this run may not reach.
 	if err := a.st.SetAlarm(ctx, time.Now().Add(redeliver)); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a *account) alarm(ctx context.Context, _ dohost.AlarmInfo) error {
 	return nil
 }
 
-// receive gets a transfer, whose To is the payer, and confirms it while the payer waits.
+// receive books a transfer, with the payer in To, and confirms it while the payer waits.
 func (a *account) receive(ctx context.Context, t transfer) (none, error) {
 	s := a.st.Storage()
 	_, known, err := dohost.Get[bool](ctx, s, "got/"+t.ID)
@@ -87,7 +87,7 @@ func (a *account) confirm(ctx context.Context, id string) (none, error) {
 	return none{}, errors.Join(err, dohost.Put(ctx, a.st.Storage(), "confirmed/"+id, true))
 }
 
-// keys is what an account holds, besides its balance.
+// keys returns the balance of an account, and the number of its other keys.
 func (a *account) keys(ctx context.Context, _ none) (found map[string]int, err error) {
 	found = map[string]int{}
 	for _, kind := range []string{"paid/", "out/", "got/", "confirmed/"} {
@@ -101,7 +101,7 @@ func (a *account) keys(ctx context.Context, _ none) (found map[string]int, err e
 	return found, err
 }
 
-// newCircle is two accounts that pay each other at the same time.
+// newCircle has two accounts that pay each other at the same time.
 func newCircle() dohosttest.Scenario {
 	pay := func(h *dohosttest.Host, from string, ts ...transfer) *dohosttest.Client {
 		return h.Client(func(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 // counter keeps its number in memory too, as objects do to save reads.
 type counter struct {
 	st *dohost.State
-	n  int // what storage has under "n"
+	n  int // the stored value of "n"
 }
 
 type addition struct {
@@ -48,7 +48,7 @@ func (c *counter) addAgain(ctx context.Context, n int) (int, error) {
 	return c.n, dohost.Put(ctx, c.st.Storage(), "n", c.n)
 }
 
-// tally is what a counter holds.
+// tally is the content of a counter.
 type tally struct{ Memory, Stored, Done int }
 
 func (c *counter) tally(ctx context.Context, _ none) (t tally, err error) {
@@ -59,7 +59,7 @@ func (c *counter) tally(ctx context.Context, _ none) (t tally, err error) {
 	return t, errors.Join(err, err2)
 }
 
-// newCounting is a client that repeats what may not have happened, through endings, an
+// newCounting has a client that repeats calls with an unknown outcome, through endings, an
 // idle eviction and a new version of the program.
 func newCounting() dohosttest.Scenario {
 	const additions = 4

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// desk is an object that gives each seat away once, in a transaction. It is taken back
-// only when a client repeats a claim that had been granted, which is when something
-// has ended.
+// desk is an object that gives each seat away once, in a transaction. The transaction is
+// rolled back only when a client repeats a claim that had been granted, so only after an
+// ending.
 type desk struct {
 	st *dohost.State
 	w  *witness
@@ -56,7 +56,7 @@ func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
 	return row.Value.Try, errors.Join(err, err2, err3)
 }
 
-// grant does what must not be done for a seat that is taken, and notices that last.
+// grant has effects that must not happen for a seat that is taken, and detects that last.
 func (d *desk) grant(ctx context.Context, c claim) error {
 	s := d.st.Storage()
 	_, err := s.Delete(ctx, "asks")
@@ -71,7 +71,7 @@ func (d *desk) grant(ctx context.Context, c claim) error {
 	return errors.Join(err, emitted, printed, seats.Insert(ctx, s, c))
 }
 
-// deskBook is what a desk has in storage: seats by name, by try, and as they were given.
+// deskBook is the storage of a desk: seats by name, by try, and in the order of the feed.
 type deskBook struct {
 	Seats, ByTry, Given []claim
 	Count               int
@@ -105,7 +105,7 @@ func (d *desk) read(ctx context.Context, _ none) (b deskBook, err error) {
 	return b, errors.Join(err, err2, err3, err4, err5)
 }
 
-// claiming is a client that wants two seats.
+// claiming is a client that claims two seats.
 type claiming struct {
 	w     *witness
 	tries int
@@ -152,7 +152,7 @@ func (c *claiming) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newClaiming is transactions that are taken back only in the recovery from an ending.
+// newClaiming has transactions that are rolled back only in the recovery from an ending.
 func newClaiming() dohosttest.Scenario {
 	c := &claiming{w: new(witness)}
 	return dohosttest.Scenario{

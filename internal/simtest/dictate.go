@@ -11,13 +11,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// scribe writes down what a socket dictates, line by line. Some lines it looks at for a
-// while, without the turn, when it has written them.
+// scribe stores the lines that a socket sends. After every second line it sleeps, without
+// the turn.
 type scribe struct{ st *dohost.State }
 
 var scribes dohost.Namespace[scribe] = "scribe"
 
-// greet tells how many lines there are.
+// greet sends the number of lines.
 func (s *scribe) greet(w http.ResponseWriter, r *http.Request) {
 	have, err := s.lines(r.Context(), none{})
 	sock, err2 := s.st.Accept(w, r, nil)
@@ -52,11 +52,11 @@ func (s *scribe) lines(ctx context.Context, _ none) (lines []string, err error) 
 	return lines, err
 }
 
-// dictated is what is to be written down, fewer than ten lines.
+// dictated has the lines to send, fewer than ten.
 var dictated = []string{"one", "two", "three", "four", "five"}
 
-// dictate says all that is not there yet, without waiting for an answer in between, and
-// hears that it is written.
+// dictate sends all missing lines, without waiting for an answer in between, and reads the
+// confirmations.
 func dictate(ctx context.Context, h *dohosttest.Host) error {
 	v := &visitor{h: h, id: scribes.Get(h, "a").ID(), path: "/"}
 	defer v.leave()
@@ -86,7 +86,7 @@ func dictate(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// newDictation is messages of one socket, which are handled in their order.
+// newDictation has messages of one socket, which must be handled in order.
 func newDictation() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(scribes, func(_ context.Context, st *dohost.State) (*scribe, error) {

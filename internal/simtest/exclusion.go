@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// room is an object that shuts itself while it waits for something outside. Who comes
-// then stands in line.
+// room is an object that is shut while it waits for something outside. Calls that arrive
+// then queue.
 type room struct {
 	st   *dohost.State
 	w    *witness
@@ -22,7 +22,7 @@ type room struct {
 
 var rooms dohost.Namespace[room] = "room"
 
-// tidy keeps everybody out while it awaits.
+// tidy excludes all other events while it awaits.
 func (r *room) tidy(ctx context.Context, _ none) (none, error) {
 	return none{}, dohost.Exclusive(ctx, func(ctx context.Context) error {
 		r.shut = true
@@ -46,7 +46,7 @@ func (r *room) tidy(ctx context.Context, _ none) (none, error) {
 	})
 }
 
-// come notes in which order guests came in.
+// come records the order of the guests.
 func (r *room) come(ctx context.Context, guest int) (none, error) {
 	if r.shut {
 		r.w.fault("guest %d came in while the room was shut", guest)
@@ -68,7 +68,7 @@ func (r *room) tidied(ctx context.Context, _ none) (bool, error) {
 	return tidy, err
 }
 
-// exclusion is which guests came in at the first try.
+// exclusion records the guests that came in at the first try.
 type exclusion struct {
 	witness
 	desk  dohosttest.Service
@@ -90,7 +90,7 @@ func (x *exclusion) run(_ context.Context, h *dohosttest.Host) error {
 			_, err := ask(ctx, rooms.Get(h, "a"), (*room).come, k)
 			return err
 		}))
-		h.Advance(time.Millisecond) // stands in line before the next comes
+		h.Advance(time.Millisecond) // it queues before the next one
 	}
 	var err error
 	for _, c := range clients {
@@ -106,8 +106,8 @@ func (x *exclusion) check(ctx context.Context, h *dohosttest.Host) error {
 	if len(order) != guests {
 		return errors.Join(err, fmt.Errorf("the guests %v are there, want %d", order, guests))
 	}
-	// They came one after the other, and those whose call was never cut off stood in
-	// one line, through all endings.
+	// They came one after the other, and the guests with uninterrupted calls kept their
+	// order, through all endings.
 	stood := slices.DeleteFunc(slices.Clone(order), func(k int) bool { return !x.first[k] })
 	if !slices.IsSorted(stood) {
 		err = errors.Join(err, fmt.Errorf("guests came in the order %v", stood))
@@ -115,7 +115,7 @@ func (x *exclusion) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newExclusion is an Exclusive section that awaits, and calls that wait for its end.
+// newExclusion has an Exclusive section that awaits, and calls that wait for its end.
 func newExclusion() dohosttest.Scenario {
 	x := &exclusion{desk: dohosttest.Service{Latency: time.Second, Idempotent: true}}
 	return dohosttest.Scenario{

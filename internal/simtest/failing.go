@@ -10,14 +10,14 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// bell is an object whose alarm fails as often as it was told. An error keeps what the
-// handler wrote, so what it notes of a run is there once, as the run's outcome is.
+// bell is an object with an alarm that fails a given number of times. An error keeps the
+// handler's writes, so the record of a run exists once, like the run's outcome.
 type bell struct{ st *dohost.State }
 
-// failure is how a bell fails.
+// failure selects how a bell fails.
 type failure struct {
 	Runs  int
-	Panic bool // takes what the run has noted with it
+	Panic bool // loses the run's record
 }
 
 // ringing is a run of a bell's handler.
@@ -66,8 +66,8 @@ func (b *bell) runs(ctx context.Context, _ none) ([]ringing, error) {
 	return runs, err
 }
 
-// checkRuns compares runs with the attempts that must have been noted. The end of a
-// process is not an attempt.
+// checkRuns compares runs with the expected attempts. The end of a process is not an
+// attempt.
 func checkRuns(runs []ringing, first, last int) (err error) {
 	if len(runs) != last-first+1 {
 		err = fmt.Errorf("%d runs are noted, of attempts %d to %d: %v", len(runs), first, last, runs)
@@ -86,8 +86,8 @@ func checkRuns(runs []ringing, first, last int) (err error) {
 	return err
 }
 
-// newFailing is an alarm that never succeeds, one that does so the second time, and one
-// whose first run panics.
+// newFailing has an alarm that never succeeds, one that succeeds the second time, and one
+// with a panic in its first run.
 func newFailing() dohosttest.Scenario {
 	w := new(witness)
 	fails := map[string]failure{"doomed": {Runs: mostRuns}, "shaky": {Runs: 1}, "wild": {Runs: 1, Panic: true}}

@@ -20,12 +20,12 @@ type studyNotes struct {
 	Done int
 }
 
-// ledger is what fibers have been told is on disk. A step that is must not be done again.
+// ledger has the checkpoints that fibers know to be durable. The steps before them must not be repeated.
 type ledger struct {
 	mu     sync.Mutex
 	kept   map[string]int
-	begun  map[*scholar]map[string]bool // fibers that an incarnation works on
-	asked  map[string]int               // how often a fiber's hook had been called before, when it was last
+	begun  map[*scholar]map[string]bool // fibers that an incarnation runs
+	asked  map[string]int               // the attempt number of the last call of a fiber's hook
 	faults []string
 }
 
@@ -35,14 +35,14 @@ func (l *ledger) reset() {
 	l.kept, l.asked, l.begun, l.faults = map[string]int{}, map[string]int{}, map[*scholar]map[string]bool{}, nil
 }
 
-// stashed notes that a checkpoint is on disk.
+// stashed records that a checkpoint is durable.
 func (l *ledger) stashed(p studyNotes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept[p.Name] = max(l.kept[p.Name], p.Done)
 }
 
-// hooked notes a call of a hook, which must know of all that were before.
+// hooked records a call of a hook, with a higher attempt than all calls before.
 func (l *ledger) hooked(i *agent.Interrupted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *ledger) hooked(i *agent.Interrupted) {
 	l.asked[i.ID] = i.Attempt
 }
 
-// begins notes where a fiber goes on, once in an incarnation.
+// begins records the step that a fiber resumes from, once in an incarnation.
 func (l *ledger) begins(s *scholar, p studyNotes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *ledger) wrong() error {
 	return errors.New(fmt.Sprint(l.faults))
 }
 
-// scholar is an agent whose fibers do their steps outside.
+// scholar is an agent with fibers that do their steps outside.
 type scholar struct {
 	*agent.Agent[none]
 	bank   *dohosttest.Service
@@ -100,7 +100,7 @@ func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.Stash(ctx, p) })
 }
 
-// walk does the steps that are left, and counts itself in its last segment.
+// walk does the remaining steps, and counts itself in its last segment.
 func (s *scholar) walk(ctx context.Context, p studyNotes, stash func(context.Context, studyNotes) error) error {
 	for p.Done < steps {
 		_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) {
@@ -118,13 +118,13 @@ func (s *scholar) walk(ctx context.Context, p studyNotes, stash func(context.Con
 	return dohost.Add(ctx, s.Storage(), p.Name, 1)
 }
 
-// finished is how often a fiber of that name has come to its end.
+// finished returns how often a fiber of that name has completed.
 func (s *scholar) finished(ctx context.Context, name string) (int, error) {
 	n, _, err := dohost.Get[int](ctx, s.Storage(), name)
 	return n, err
 }
 
-// left is how many fibers there are that have not ended, or are dead.
+// left returns the number of fibers that have not ended, or are dead.
 func (s *scholar) left(ctx context.Context, _ none) (int, error) {
 	all, err := agent.ListFibers(ctx, s, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning}})
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *scholar) left(ctx context.Context, _ none) (int, error) {
 	return len(all) + len(dead), err
 }
 
-// run runs a fiber here and now, once for each name.
+// run runs a fiber within this call, once for each name.
 func (s *scholar) run(ctx context.Context, name string) (none, error) {
 	_, begun, err := dohost.Get[bool](ctx, s.Storage(), "begun "+name)
 	if err != nil || begun {
@@ -150,7 +150,7 @@ func (s *scholar) run(ctx context.Context, name string) (none, error) {
 
 func stashHere(ctx context.Context, p studyNotes) error { return agent.Stash(ctx, p) }
 
-// goOn has a fiber that was run go on from its checkpoint.
+// goOn resumes a fiber from its checkpoint.
 func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 	s.ledger.hooked(i)
 	p := studyNotes{Name: i.Name[len("run "):]}
@@ -162,7 +162,7 @@ func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 	return err
 }
 
-// finish does what is left of a fiber in the hook itself.
+// finish completes a fiber in the hook itself.
 func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
 	s.ledger.hooked(i)
 	_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, s.bank.Call(ctx, i.Name, "") })
@@ -172,7 +172,7 @@ func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
 	return dohost.Add(ctx, s.Storage(), i.Name[len("run "):], 1)
 }
 
-// newScholar is a scenario of an agent, whose fibers are begun by a method.
+// newScholar is a scenario of an agent with fibers that begin starts.
 func newScholar(begin func(*scholar, context.Context, string) (none, error), bank *dohosttest.Service, names []string,
 	entry agent.Entry[scholar], check func() error) dohosttest.Scenario {
 	l := &ledger{}
@@ -209,8 +209,8 @@ func newScholar(begin func(*scholar, context.Context, string) (none, error), ban
 	}
 }
 
-// allSteps says whether each step of each fiber was done, and none but these. The service has
-// done it once however often it was asked.
+// allSteps checks that each step of each fiber was done, and no other. The service has each
+// effect once for any number of requests.
 func allSteps(bank *dohosttest.Service, names []string) func() error {
 	return func() (err error) {
 		for _, name := range names {
@@ -222,21 +222,21 @@ func allSteps(bank *dohosttest.Service, names []string) func() error {
 	}
 }
 
-// newStudying is fibers that go on from their checkpoints by themselves.
+// newStudying has fibers that resume from their checkpoints without a hook.
 func newStudying() dohosttest.Scenario {
 	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
 	return newScholar((*scholar).start, bank, names,
 		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}), allSteps(bank, names))
 }
 
-// newResuming is fibers of functions, which a hook hands over to successors.
+// newResuming has fibers of functions, which a hook resumes.
 func newResuming() dohosttest.Scenario {
 	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
 	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).goOn), allSteps(bank, names))
 }
 
-// newFinishing is a fiber that a hook finishes by itself. The hook's own effect comes once at
-// most, since a fiber that ends needs no hook.
+// newFinishing has a fiber that a hook completes. The hook's own effect happens at most
+// once, because a fiber that has ended needs no hook.
 func newFinishing() dohosttest.Scenario {
 	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x"}
 	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).finish), func() error {

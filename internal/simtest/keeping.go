@@ -12,14 +12,14 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// heartbeat is how long a lodge that is kept alive waits before it looks after itself again.
+// heartbeat is the interval of the alarms of a lodge that is kept alive.
 const heartbeat = 20 * time.Second
 
-// vigil counts who keeps the incarnations of a lodge alive.
+// vigil counts the holds that keep the incarnations of a lodge alive.
 type vigil struct {
 	mu     sync.Mutex
 	lives  int // constructors
-	holds  int // of the newest life
+	holds  int // of the newest incarnation
 	faults []error
 }
 
@@ -29,7 +29,7 @@ func (v *vigil) reset() {
 	v.lives, v.holds, v.faults = 0, 0, nil
 }
 
-// begin numbers a life, which nobody keeps alive.
+// begin numbers an incarnation, which has no holds yet.
 func (v *vigil) begin() (life int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -38,7 +38,7 @@ func (v *vigil) begin() (life int) {
 	return v.lives
 }
 
-// hold counts one more, or one less, who keeps a life alive.
+// hold changes the number of holds of an incarnation.
 func (v *vigil) hold(life, by int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -47,14 +47,14 @@ func (v *vigil) hold(life, by int) {
 	}
 }
 
-// held is how many keep the newest life alive, or kept it until its end.
+// held returns the number of holds of the newest incarnation, or at its end.
 func (v *vigil) held() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.holds
 }
 
-// end notes that a life has ended, which must not be for want of work while somebody keeps it alive.
+// end records the end of an incarnation, which must not be idle eviction while it has holds.
 func (v *vigil) end(e dohost.Ended) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,27 +75,27 @@ func (v *vigil) wrong() error {
 	return errors.Join(v.faults...)
 }
 
-// lodge is an agent that is kept alive by guests, and by a round that it is to do.
+// lodge is an agent that is kept alive by guests, and by a round that it has to finish.
 type lodge struct {
 	*agent.Agent[none]
 	vigil  *vigil
 	life   int
-	guests []func(context.Context) error // have them go
+	guests []func(context.Context) error // to release them
 }
 
 var lodges dohost.Namespace[lodge] = "lodge"
 
-// awake says what is wrong if the lodge is kept alive and no alarm will wake it in time.
+// awake returns an error if the lodge is kept alive and no alarm will wake it in time.
 func (l *lodge) awake(ctx context.Context) error {
 	at, set, err := l.Object().GetAlarm(ctx)
-	by := time.Now().Add(heartbeat + time.Millisecond) // to which it is rounded
+	by := time.Now().Add(heartbeat + time.Millisecond) // alarms are rounded to milliseconds
 	if err == nil && l.vigil.held() > 0 && (!set || at.After(by)) {
 		err = fmt.Errorf("life %d is kept alive, and the alarm is set (%t) for %v, not by %v", l.life, set, at, by)
 	}
 	return err
 }
 
-// enter has a guest come.
+// enter adds a guest.
 func (l *lodge) enter(ctx context.Context, _ none) (none, error) {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *lodge) enter(ctx context.Context, _ none) (none, error) {
 	return none{}, l.awake(ctx)
 }
 
-// leave has a guest go, and say so twice. In another life than that in which he came he has gone.
+// leave releases a guest, twice. A guest of an earlier incarnation is gone already.
 func (l *lodge) leave(ctx context.Context, _ none) (none, error) {
 	if len(l.guests) == 0 {
 		return none{}, nil
@@ -120,12 +120,12 @@ func (l *lodge) leave(ctx context.Context, _ none) (none, error) {
 	return none{}, l.awake(ctx)
 }
 
-// send has the lodge do its round.
+// send starts the round of the lodge.
 func (l *lodge) send(ctx context.Context, _ none) (none, error) {
 	return none{}, errors.Join(dohost.Put(ctx, l.Storage(), "round", "begun"), l.round(ctx))
 }
 
-// goOn does the round that a life before has not ended.
+// goOn repeats a round that an earlier incarnation has not finished.
 func (l *lodge) goOn(ctx context.Context) error {
 	round, _, err := dohost.Get[string](ctx, l.Storage(), "round")
 	if err != nil || round != "begun" {
@@ -134,7 +134,7 @@ func (l *lodge) goOn(ctx context.Context) error {
 	return l.round(ctx)
 }
 
-// round does the round, for which nothing wakes the lodge but that it is kept alive.
+// round does the round. Only KeepAlive wakes the lodge for it.
 func (l *lodge) round(ctx context.Context) error {
 	release, err := l.KeepAlive(ctx)
 	if err != nil {
@@ -161,8 +161,8 @@ func (l *lodge) rounds(ctx context.Context, _ none) (round string, err error) {
 	return round, err
 }
 
-// comesTo waits until the lodge is in memory if somebody keeps it alive, and else is not. Of a life
-// that was kept alive until it was ended another comes, which nobody keeps alive.
+// comesTo waits until the lodge is in memory if it has holds, and out of memory if it has
+// none. The successor of an incarnation that was ended with holds has none.
 func (v *vigil) comesTo(h *dohosttest.Host) error {
 	for range 5 {
 		h.Advance(2*heartbeat + time.Second)
@@ -173,7 +173,7 @@ func (v *vigil) comesTo(h *dohosttest.Host) error {
 	return fmt.Errorf("life %d is kept alive by %d, and that is not so", v.lives, v.held())
 }
 
-// stayAt has two guests come and go, and then a round begun, for which nobody looks again.
+// stayAt lets two guests come and leave, and then starts a round that no call waits for.
 func stayAt(ctx context.Context, h *dohosttest.Host, v *vigil) error {
 	at := lodges.Get(h, "a")
 	for _, m := range []func(*lodge, context.Context, none) (none, error){
@@ -190,7 +190,7 @@ func stayAt(ctx context.Context, h *dohosttest.Host, v *vigil) error {
 	return err
 }
 
-// newKeeping is an agent that is kept alive.
+// newKeeping has an agent that is kept alive.
 func newKeeping() dohosttest.Scenario {
 	v := new(vigil)
 	sent := false
@@ -208,7 +208,7 @@ func newKeeping() dohosttest.Scenario {
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			round, err := dohost.Call(ctx, lodges.Get(h, "a"), (*lodge).rounds, none{})
-			if sent || round != "" { // that begun is done, whoever was told
+			if sent || round != "" { // a round that has begun must complete
 				err = errors.Join(err, differ("the round", round, "done"))
 			}
 			return errors.Join(err, v.wrong())

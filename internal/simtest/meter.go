@@ -10,10 +10,10 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// meter is an object that writes hints, which nobody waits for, beside what it confirms.
+// meter is an object that writes hints, without waiting for them, and confirmed values.
 type meter struct {
 	st   *dohost.State
-	life int // counts incarnations of the run
+	life int // counts the incarnations of the run
 }
 
 type tickKind int
@@ -34,7 +34,7 @@ var (
 	ticks                          = []tickKind{hintOnly, hintOnly, confirmed, hintOnly, synced, hintOnly, confirmed}
 )
 
-// tick writes everything in one segment, and returns in which life.
+// tick writes everything in one segment, and returns the number of the incarnation.
 func (m *meter) tick(ctx context.Context, t tick) (life int, err error) {
 	s := m.st.Storage()
 	err = errors.Join(
@@ -52,7 +52,7 @@ func (m *meter) tick(ctx context.Context, t tick) (life int, err error) {
 	return m.life, err
 }
 
-// reading is what a meter has: for each tick the life that wrote it, or zero.
+// reading is the content of a meter: for each tick the incarnation that wrote it, or zero.
 type reading struct {
 	Last       int
 	Hint, Sure []int
@@ -74,7 +74,7 @@ func (m *meter) reading(ctx context.Context, _ none) (r reading, err error) {
 	return r, nil
 }
 
-// metering is what a client was told: for each tick the life that made it, or zero.
+// metering has the answers to a client: for each tick the incarnation that made it, or zero.
 type metering struct {
 	witness
 	told []int
@@ -129,7 +129,7 @@ func (m *metering) check(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(append(problems, differ("the last tick", r.Last, last))...)
 }
 
-// newMetering is PutNoWait and Sync.
+// newMetering tests PutNoWait and Sync.
 func newMetering() dohosttest.Scenario {
 	m := new(metering)
 	return dohosttest.Scenario{

@@ -77,13 +77,13 @@ func (d *doc) holding(ctx context.Context, _ none) (h holding, err error) {
 	return h, err
 }
 
-// moving is what a client knows of the doc that it moves.
+// moving has the client's copy of the doc that it moves.
 type moving struct {
 	witness
 	was holding
 }
 
-// persist repeats what a client does with the host itself, while a process ends.
+// persist repeats a client's operation on the host itself, while a process ends.
 func persist(h *dohosttest.Host, do func(try int) error) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -113,7 +113,7 @@ func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	if m.was, err = ask(ctx, docs.Get(h, "a"), (*doc).holding, none{}); err != nil {
 		return err
 	}
-	// Its points are those in the middle of what follows, which has none of its own.
+	// Export and import have no points, so the points of this client interrupt them.
 	other := h.Client(func(ctx context.Context) error { return m.fill(ctx, h, "c") })
 	var export bytes.Buffer
 	err = persist(h, func(int) error {
@@ -126,7 +126,7 @@ func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	err = persist(h, func(try int) error {
 		err := h.Host().Import(ctx, docs.Get(h, "b").ID(), bytes.NewReader(export.Bytes()))
 		if try > 1 && errors.Is(err, dohost.ErrExists) {
-			err = nil // an earlier try has landed after all
+			err = nil // an earlier try was committed after all
 		}
 		return err
 	})
@@ -149,13 +149,13 @@ func (m *moving) check(ctx context.Context, h *dohosttest.Host) error {
 	want.Feed = slices.Clone(want.Feed)
 	for i := range want.Feed {
 		if i < len(c.Feed) {
-			want.Feed[i].At.Log = c.Feed[0].At.Log // it is a log of its own
+			want.Feed[i].At.Log = c.Feed[0].At.Log // the log differs
 		}
 	}
 	return errors.Join(err, differ("c", c, want))
 }
 
-// newMoving is an export, an import under another name and a DeleteAll.
+// newMoving has an export, an import under another name and a DeleteAll.
 func newMoving() dohosttest.Scenario {
 	m := new(moving)
 	return dohosttest.Scenario{

@@ -10,19 +10,19 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// outcomes is what a client was told of its additions, which it does not repeat. The
-// addition k is the number 4^k, so that the total tells how often each one happened.
+// outcomes has the results of a client's additions, which it does not repeat. The addition
+// k adds 4^k, so that the total contains how often each one happened.
 type outcomes struct {
 	told []error
 	ran  []dohost.Ran
-	seen []int // totals that were answers
+	seen []int // the answered totals
 }
 
 const outcomesSent = 5
 
 func power(k int) int { return 1 << (2 * k) }
 
-// happened is how often addition k is in a total.
+// happened returns how often addition k is in a total.
 func happened(total, k int) int { return total >> (2 * k) & 3 }
 
 func (o *outcomes) run(ctx context.Context, h *dohosttest.Host) error {
@@ -69,7 +69,7 @@ func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newOutcomes holds every error to what it says of whether the call ran.
+// newOutcomes checks that the Ran of every error is true.
 func newOutcomes() dohosttest.Scenario {
 	o := new(outcomes)
 	return dohosttest.Scenario{

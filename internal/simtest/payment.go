@@ -10,8 +10,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// order is an object that is paid by something outside, which knows an order by its
-// name. Placing it sets the alarm, and the alarm does not give up.
+// order is an object that is paid by an outside service, with its name as the idempotency
+// key. Placing it sets the alarm, and the alarm retries until it succeeds.
 type order struct {
 	st   *dohost.State
 	bank *dohosttest.Service
@@ -54,7 +54,7 @@ func moody(key string, request int, m dohosttest.Moment) error {
 	return nil
 }
 
-// newPaying is an effect outside that must happen, and once for whoever pays.
+// newPaying has an outside effect that must happen, exactly once for each order.
 func newPaying() dohosttest.Scenario {
 	bank := &dohosttest.Service{Idempotent: true, Latency: 100 * time.Millisecond, Fail: moody}
 	amounts := []int{5, 7}

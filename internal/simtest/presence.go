@@ -12,13 +12,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// parlor is an object that knows who is there by its sockets, and who has ever come by what
-// it has written down.
+// parlor is an object that knows the present clients by its sockets, and all earlier ones
+// by its storage.
 type parlor struct{ st *dohost.State }
 
 var parlors dohost.Namespace[parlor] = "parlor"
 
-// enter greets: what a socket is sent while its client is not answered yet waits for it.
+// enter sends a greeting: a frame that is sent before the handshake is answered must wait for it.
 func (p *parlor) enter(w http.ResponseWriter, r *http.Request) {
 	name, ctx := r.URL.Query().Get("name"), r.Context()
 	s, err := p.st.Accept(w, r, &dohost.AcceptOptions{Tags: []string{name, r.URL.Query().Get("team")}})
@@ -33,12 +33,12 @@ func (p *parlor) enter(w http.ResponseWriter, r *http.Request) {
 
 func (p *parlor) hear(context.Context, *dohost.Socket, dohost.Frame) error { return nil }
 
-// gone writes down who has left, of those of whom the object hears.
+// gone records a guest that has left, if the object gets the event.
 func (p *parlor) gone(ctx context.Context, s *dohost.Socket, _ dohost.Closing) error {
 	return dohost.Put(ctx, p.st.Storage(), "left/"+s.Tags()[0], true)
 }
 
-// who is who has a socket with the tag.
+// The sorted names of the sockets with a tag.
 func (p *parlor) who(_ context.Context, tag string) (names []string, err error) {
 	for _, s := range p.st.Sockets(tag) {
 		if !slices.Contains(s.Tags(), tag) && tag != "" {
@@ -50,12 +50,12 @@ func (p *parlor) who(_ context.Context, tag string) (names []string, err error) 
 	return names, err
 }
 
-// dismiss asks somebody to leave.
+// dismiss asks a guest to leave.
 func (p *parlor) dismiss(ctx context.Context, name string) (none, error) {
 	return none{}, p.st.Broadcast(ctx, text("go"), p.st.Sockets(name))
 }
 
-// guests are those who have ever come.
+// guests returns the names of all guests so far.
 func (p *parlor) guests(ctx context.Context, _ none) (names []string, err error) {
 	items, err := dohost.List[bool](ctx, p.st.Storage(), &dohost.ListOptions{Prefix: "guest/"})
 	for _, it := range items {
@@ -64,7 +64,7 @@ func (p *parlor) guests(ctx context.Context, _ none) (names []string, err error)
 	return names, err
 }
 
-// teams are who belongs to which, and is there.
+// teams has the team of each guest.
 var teams = map[string]string{"a": "red", "b": "blue", "c": "red"}
 
 // stay is connected until it is asked to leave.
@@ -88,8 +88,8 @@ func stay(ctx context.Context, h *dohosttest.Host, name string) error {
 	}
 }
 
-// expect waits until those who must be there are: an ending sends all away, and they come
-// back. Nobody is ever there twice.
+// expect waits until exactly these guests are present: an ending disconnects all of them,
+// and they reconnect. No guest may have two sockets.
 func expect(ctx context.Context, h *dohosttest.Host, tag string, want ...string) error {
 	var found []string
 	for range maxVisits {
@@ -108,8 +108,8 @@ func expect(ctx context.Context, h *dohosttest.Host, tag string, want ...string)
 	return differ(fmt.Sprintf("who is there of %q", tag), found, want)
 }
 
-// leaves asks somebody to leave, until that is so: the request may be lost, or cross with an
-// ending.
+// leaves asks a guest to leave, until it has: an ending may lose the request, or reconnect
+// the guest.
 func leaves(ctx context.Context, h *dohosttest.Host, name string, rest ...string) error {
 	for range maxVisits {
 		if _, err := ask(ctx, parlors.Get(h, "a"), (*parlor).dismiss, name); err != nil {
@@ -151,7 +151,7 @@ func attend(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newPresence is clients who come back whenever their socket is closed, and are found by
+// newPresence has clients that reconnect whenever their socket is closed, and are found by
 // their tags.
 func newPresence() dohosttest.Scenario {
 	return dohosttest.Scenario{

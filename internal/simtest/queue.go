@@ -10,20 +10,20 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// queue is an object that many use at once: its handler awaits twice, and what it has
-// in memory and in storage is the same whenever somebody holds the turn.
+// queue is an object with concurrent calls: its handler awaits twice, and its memory and
+// its storage agree whenever an event holds the turn.
 type queue struct {
 	st     *dohost.State
 	w      *witness
 	desk   *dohosttest.Service
 	serial int // counts constructors of the run
-	total  int // what storage has under "total"
+	total  int // the stored value of "total"
 	busy   bool
 }
 
 var queues dohost.Namespace[queue] = "queue"
 
-// hold is a part of a handler between Awaits. It reads the total.
+// hold is a part of a handler between Awaits. It compares the total.
 func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
 	if q.busy {
 		q.w.fault("%s: another event holds the turn", what)
@@ -41,7 +41,7 @@ func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
 	return fn()
 }
 
-// join counts a name once. It leaves two traces before it does: one in an Enter.
+// join counts a name once. It writes two keys before it does: one in an Enter.
 func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 	s := q.st.Storage()
 	joined := false
@@ -99,7 +99,7 @@ func (q *queue) names(ctx context.Context, _ none) (names map[string]int, err er
 
 const guests = 3
 
-// once is a call that is not repeated: while the process lives, an event that has not
+// once makes a call that is not repeated: while the process lives, an event that has not
 // started must not be lost.
 func once[O, In, Out any](ctx context.Context, w *witness, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) bool {
 	_, err := dohost.Call(ctx, s, m, in)
@@ -109,7 +109,7 @@ func once[O, In, Out any](ctx context.Context, w *witness, s dohost.Stub[O], m f
 	return err == nil
 }
 
-// checkRefused wants no refusal of a process that lives.
+// checkRefused requires that a process that lives has refused no call.
 func checkRefused(w *witness) error {
 	if n := w.times("refused"); n > 0 && !w.restarted() {
 		return fmt.Errorf("%d calls were refused, and the process never ended", n)
@@ -117,7 +117,7 @@ func checkRefused(w *witness) error {
 	return nil
 }
 
-// newQueueing is several clients at once, and a handler that awaits.
+// newQueueing has several concurrent clients, and a handler that awaits.
 func newQueueing() dohosttest.Scenario {
 	w, desk := new(witness), &dohosttest.Service{Latency: 50 * time.Millisecond, Idempotent: true}
 	return dohosttest.Scenario{

@@ -9,15 +9,15 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// purse is an object that refuses, and writes that down: the error of a handler is a
-// result as any other.
+// purse is an object that refuses, and stores the refusal: the error of a handler is a
+// result like any other.
 type purse struct{ st *dohost.State }
 
 var purses dohost.Namespace[purse] = "purse"
 
 var errPoor = errors.New("not enough money")
 
-// spend refuses what is more than there is, each ID once and for ever.
+// spend refuses a sum that exceeds the rest, each ID once and for ever.
 func (p *purse) spend(ctx context.Context, a addition) (none, error) {
 	s := p.st.Storage()
 	spent, _, err := dohost.Get[int](ctx, s, "spent")
@@ -38,7 +38,7 @@ func (p *purse) refused(ctx context.Context, _ none) (keys []string, err error) 
 	return keys, err
 }
 
-// newRefusing is a client that is refused, and remembers it.
+// newRefusing has a client that is refused, and remembers it.
 func newRefusing() dohosttest.Scenario {
 	var told []string
 	return dohosttest.Scenario{

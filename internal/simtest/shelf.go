@@ -10,8 +10,8 @@ import (
 // shelf is an object with a collection, an index and a feed.
 type shelf struct{ st *dohost.State }
 
-// book is a row. Try tells attempts of one edit apart, of which one may be lost and
-// another land: who has seen an entry of the lost one has seen what never was.
+// book is a row. Try distinguishes the attempts of one edit: one may be lost and another
+// committed, and a reader must never see an entry of the lost one.
 type book struct {
 	ID    string
 	Lent  bool
@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// apply makes an edit once, and returns which try of it landed.
+// apply makes an edit once, and returns the try that was committed.
 func (s *shelf) apply(ctx context.Context, e edit) (try int, err error) {
 	tries, _, err := dohost.Get[[]int](ctx, s.st.Storage(), "tries")
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *shelf) apply(ctx context.Context, e edit) (try int, err error) {
 	return e.Book.Try, errors.Join(err, dohost.Put(ctx, s.st.Storage(), "tries", append(tries, e.Book.Try)))
 }
 
-// entry is a change as a reader outside remembers it.
+// entry is a change as an outside reader remembers it.
 type entry struct {
 	At      dohost.Position
 	Op      dohost.Op
@@ -65,7 +65,7 @@ type entry struct {
 	Book    book
 }
 
-// tail waits for entries behind a position.
+// tail waits for entries after a position.
 func (s *shelf) tail(ctx context.Context, after dohost.Position) ([]entry, error) {
 	if err := changes.Wait(ctx, s.st.Storage(), after); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *shelf) entries(ctx context.Context, after dohost.Position) (es []entry,
 	return es, err
 }
 
-// rows is what a shelf holds, row by row and by the index.
+// rows is the content of a shelf, row by row and by the index.
 type rows struct {
 	All, Lent, Here []book
 	Versions        []uint64

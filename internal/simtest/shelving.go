@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// edits is what is done to the shelf, and want what is left of it, but for the tries.
+// edits are the edits of the shelf, and entryVersions the versions of their entries.
 var (
 	edits = []edit{
 		{1, dohost.OpInsert, book{ID: "a", Pages: 300}},
@@ -24,7 +24,7 @@ var (
 // shelving is a writer and a reader of one shelf.
 type shelving struct {
 	tries  int
-	landed []int // the try of each edit, as the writer was told
+	landed []int // the committed try of each edit, as the writer received it
 	read   []entry
 }
 
@@ -101,7 +101,7 @@ func (s *shelving) checkFeed(es []entry) (err error) {
 	return err
 }
 
-// newShelving is a collection with an index, and a feed with a reader outside.
+// newShelving has a collection with an index, and a feed with an outside reader.
 func newShelving() dohosttest.Scenario {
 	s := new(shelving)
 	return dohosttest.Scenario{

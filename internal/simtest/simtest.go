@@ -1,9 +1,9 @@
-// Package simtest is the project's own workloads as scenarios of dohosttest: each uses
-// one part of what an object has, and checks that nothing acknowledged is lost, nothing
-// done twice and nothing torn, wherever an incarnation ends.
+// Package simtest has the project's own workloads as scenarios of dohosttest. Each workload
+// uses one feature of objects, and checks at every point of ending that nothing
+// acknowledged is lost, nothing is done twice and nothing is torn.
 //
-// A check compares what is found with what clients were told. What can be known
-// without looking at the object, such as the sum of what was sent, is not read from it.
+// A check compares the state with the answers that clients received. It takes expected
+// values such as the sum of the requests from the clients, never from the object.
 package simtest
 
 import "github.com/dohost/dohost/dohosttest"
@@ -11,8 +11,8 @@ import "github.com/dohost/dohost/dohosttest"
 // Named is a workload.
 type Named struct {
 	Name string
-	// New makes the scenario, with a state of its own: of two that New has made, both
-	// may run at the same time.
+	// New makes the scenario, with a state of its own: two scenarios that New has made may
+	// run at the same time.
 	New func() dohosttest.Scenario
 }
 
@@ -55,12 +55,12 @@ func Scenarios() []Named {
 	}
 }
 
-// turns are the places where something is decided. A storage operation is none: no two
-// endings between two of these places leave different things behind.
+// turns are the places where endings differ in their effect. Storage operations are not
+// among them: all endings between two of these places leave the same state.
 var turns = []string{
 	"construct", "start", "alarm", "handover", "handed", "sync", "durable", "release", "await", "effect", "awaited",
 	"resume", "chunk", "settle", "end",
 }
 
-// landings are the places between which an agent leaves something else behind.
+// landings are the places between which an agent's stored state changes.
 var landings = []string{"handed", "durable", "awaited"}

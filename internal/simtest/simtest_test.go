@@ -8,9 +8,8 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// thorough makes the most of a scenario that the time of a build allows. The race
-// detector makes a run ten times as long, and finds in the runs of one speed of the
-// disk what it finds in both.
+// thorough adjusts a scenario to the time that the build allows. With the race detector a
+// run takes ten times as long, and one speed of the disk finds the same races as both.
 func thorough(s dohosttest.Scenario) dohosttest.Scenario {
 	if invariants.Enabled {
 		s.Places, s.Pairs = []string{"handed", "durable", "awaited"}, 5
@@ -29,8 +28,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestChecksNoticeALoss runs each scenario on one host, and checks it on another, which
-// is empty: a check that passes there would pass whatever is lost.
+// TestChecksNoticeALoss runs each scenario on one host, and checks it on another, which is
+// empty: a check that passes there would pass after any loss.
 func TestChecksNoticeALoss(t *testing.T) {
 	for _, n := range Scenarios() {
 		t.Run(n.Name, func(t *testing.T) {
@@ -44,7 +43,7 @@ func TestChecksNoticeALoss(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			o.Services = nil // what was asked of them stays
+			o.Services = nil // their recorded requests stay
 			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 				if err := s.Check(t.Context(), h); err == nil {
 					t.Error("the check passes, although the objects have lost everything")
@@ -54,7 +53,7 @@ func TestChecksNoticeALoss(t *testing.T) {
 	}
 }
 
-// TestASeedIsARun has each workload run twice from the same seeds, which must be the same run.
+// TestASeedIsARun runs each workload twice with the same seeds, which must give the same run.
 func TestASeedIsARun(t *testing.T) {
 	seeds, runs := uint64(3), 0
 	if invariants.Enabled {

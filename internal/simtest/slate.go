@@ -13,14 +13,13 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// page is a state. No two that were ever tried have the same By, so a state that is lost does not
-// come again.
+// page is a state. All tries have different values of By, so a lost state does not return.
 type page struct {
 	N  int
 	By string
 }
 
-// slate is an agent whose states are numbered.
+// slate is an agent with numbered states.
 type slate struct {
 	*agent.Agent[page]
 	pages *exhibits
@@ -37,7 +36,7 @@ func (s *slate) changed(_ context.Context, p page, _ *agent.Conn) error {
 	return s.pages.tell(p)
 }
 
-// amend sets the next state, unless that is there.
+// amend sets the next state, unless it is set.
 func (s *slate) amend(ctx context.Context, next page) (page, error) {
 	now, err := s.State(ctx)
 	if err != nil || now.N >= next.N {
@@ -48,14 +47,14 @@ func (s *slate) amend(ctx context.Context, next page) (page, error) {
 
 func (s *slate) page(ctx context.Context, _ none) (page, error) { return s.State(ctx) }
 
-// exhibits are the states that anybody was shown, and all have to agree on.
+// exhibits are the states that clients received. All clients must agree on them.
 type exhibits struct {
 	mu     sync.Mutex
 	shown  map[int]string
 	newest int
-	told   []int // to OnStateChanged
+	told   []int // by OnStateChanged
 	tried  int
-	ended  bool // an incarnation, which may have been about to tell OnStateChanged
+	ended  bool // an incarnation, perhaps before its OnStateChanged
 	fault  error
 }
 
@@ -65,7 +64,7 @@ func (e *exhibits) reset() {
 	e.shown, e.newest, e.told, e.tried, e.ended, e.fault = map[int]string{0: ""}, 0, nil, 0, false, nil
 }
 
-// show notes that somebody is shown a state.
+// show records a state that a client received.
 func (e *exhibits) show(p page) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +76,7 @@ func (e *exhibits) show(p page) error {
 	return nil
 }
 
-// tell notes that the agent itself is told of a state, of each in its order.
+// tell records a state that OnStateChanged received, in order.
 func (e *exhibits) tell(p page) error {
 	err := e.show(p)
 	e.mu.Lock()
@@ -90,14 +89,14 @@ func (e *exhibits) tell(p page) error {
 	return err
 }
 
-// end notes that an incarnation was ended.
+// end records that an incarnation was ended.
 func (e *exhibits) end(end dohost.Ended) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ended = e.ended || end.Why.Reason != "idle"
 }
 
-// wrong says what OnStateChanged was told that it should not have been, or was not.
+// wrong returns the faults, such as a call of OnStateChanged that is missing or out of order.
 func (e *exhibits) wrong() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,14 +106,14 @@ func (e *exhibits) wrong() error {
 	return errors.Join(e.fault, differ("the states that OnStateChanged was told of", len(e.told), lastPage))
 }
 
-// floor is the state than which whoever comes now may not see an older one.
+// floor returns the newest received state: a new client must not receive an older one.
 func (e *exhibits) floor() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.newest
 }
 
-// try is a state that has not been tried before.
+// try returns a state that has not been tried before.
 func (e *exhibits) try(n int) page {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +121,7 @@ func (e *exhibits) try(n int) page {
 	return page{n, fmt.Sprint(e.tried)}
 }
 
-// frame is what a client of an agent is sent.
+// frame is a frame from an agent to its client.
 type frame struct {
 	Type    string
 	State   page
@@ -134,16 +133,16 @@ type frame struct {
 type viewer struct {
 	*visitor
 	pages *exhibits
-	now   page // as it was last shown
-	fresh bool // its connection has not shown it anything
-	mine  page // its own last try on this connection, if N is not zero: it is not shown that
+	now   page // the last received state
+	fresh bool // nothing received on this connection yet
+	mine  page // its own last try on this connection, if N is not zero: the agent must not send it back
 }
 
 func newViewer(h *dohosttest.Host, e *exhibits) *viewer {
 	return &viewer{visitor: &visitor{h: h, id: slates.Get(h, "a").ID(), path: "/"}, pages: e}
 }
 
-// next reads a frame. It is false if there was none: then the viewer is connected anew.
+// next reads a frame. It returns false if there was none: then the viewer has reconnected.
 func (v *viewer) next(ctx context.Context) (f frame, ok bool, err error) {
 	if v.ws == nil {
 		v.now.N, v.fresh, v.mine = max(v.now.N, v.pages.floor()), true, page{}
@@ -169,7 +168,7 @@ func (v *viewer) next(ctx context.Context) (f frame, ok bool, err error) {
 	return f, true, err
 }
 
-// show notes what the viewer is shown: nothing older than before.
+// show records a received state, which must not be older than the last one.
 func (v *viewer) show(p page) error {
 	if p.N < v.now.N {
 		return fmt.Errorf("a client is shown state %d after %d", p.N, v.now.N)
@@ -178,7 +177,7 @@ func (v *viewer) show(p page) error {
 	return v.pages.show(p)
 }
 
-// until reads frames until there is a certain one; again says that the connection has ended before.
+// until reads frames until done accepts one; again means that the connection has ended before.
 func (v *viewer) until(ctx context.Context, done func(frame) bool) (again bool, err error) {
 	for {
 		f, ok, err := v.next(ctx)
@@ -194,7 +193,7 @@ func (v *viewer) until(ctx context.Context, done func(frame) bool) (again bool, 
 func isState(f frame) bool  { return f.Type == "cf_agent_state" }
 func isAnswer(f frame) bool { return f.Type == "rpc" }
 
-// ready has the viewer connected, and shown the state.
+// ready returns when the viewer is connected, and has received the state.
 func (v *viewer) ready(ctx context.Context) error {
 	for v.ws == nil || v.fresh {
 		if _, err := v.until(ctx, isState); err != nil {
@@ -204,7 +203,7 @@ func (v *viewer) ready(ctx context.Context) error {
 	return nil
 }
 
-// write sends the state n itself until it is there, by this try or by one before.
+// write sends the state n until it is set, by this try or by an earlier one.
 func (v *viewer) write(ctx context.Context, n int) error {
 	for {
 		if err := v.ready(ctx); err != nil || v.now.N >= n {
@@ -223,7 +222,7 @@ func (v *viewer) write(ctx context.Context, n int) error {
 	}
 }
 
-// refused sends a state that cannot be, until it is refused.
+// refused sends an invalid state, until it is refused.
 func (v *viewer) refused(ctx context.Context) error {
 	for {
 		if err := v.ready(ctx); err != nil {
@@ -236,7 +235,7 @@ func (v *viewer) refused(ctx context.Context) error {
 	}
 }
 
-// amend has the agent set the state n, until that is there. Who calls is shown it before the answer.
+// amend calls the agent to set the state n, until it is set. The caller receives the state before the answer.
 func (v *viewer) amend(ctx context.Context, n int) error {
 	for {
 		if err := v.ready(ctx); err != nil || v.now.N >= n {
@@ -260,10 +259,10 @@ func (v *viewer) amend(ctx context.Context, n int) error {
 // lastPage is the last state.
 const lastPage = 2
 
-// share has one client change the state, and another watch.
+// share runs one client that changes the state, and another that watches.
 func share(ctx context.Context, h *dohosttest.Host, e *exhibits) error {
 	watcher := h.Client(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Hour) // if nothing more comes
+		ctx, cancel := context.WithTimeout(ctx, time.Hour) // in case nothing more arrives
 		defer cancel()
 		v := newViewer(h, e)
 		defer v.leave()
@@ -287,7 +286,7 @@ func share(ctx context.Context, h *dohosttest.Host, e *exhibits) error {
 	return errors.Join(err, watcher.Wait())
 }
 
-// newSharing is clients who share a state.
+// newSharing has clients with a shared state.
 func newSharing() dohosttest.Scenario {
 	e := new(exhibits)
 	return dohosttest.Scenario{

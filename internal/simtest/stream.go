@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// tap is an object that writes down each line of a request, and says so in a piece of
-// the response before it reads the next.
+// tap is an object that stores each line of a request, and confirms it in a piece of the
+// response before it reads the next line.
 type tap struct{ st *dohost.State }
 
 var taps dohost.Namespace[tap] = "tap"
@@ -27,7 +27,7 @@ const (
 
 func (t *tap) serve(w http.ResponseWriter, r *http.Request) {
 	if err := t.copy(w, r); err != nil {
-		panic(http.ErrAbortHandler) // or the client would take it for whole
+		panic(http.ErrAbortHandler) // otherwise the response would seem complete
 	}
 }
 
@@ -57,7 +57,7 @@ func (t *tap) copy(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// lines is what a tap has written down, from line 1.
+// lines returns the stored lines of a tap, from line 1.
 func (t *tap) lines(ctx context.Context, _ none) ([]string, error) {
 	n, _, err := dohost.Get[int](ctx, t.st.Storage(), "n")
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *tap) lines(ctx context.Context, _ none) ([]string, error) {
 	return found, nil
 }
 
-// streaming is what a browser has seen.
+// streaming has the responses that a browser received.
 type streaming struct {
 	pieces []string
 	whole  []bool // by request
@@ -97,7 +97,7 @@ func (s *streaming) run(ctx context.Context, h *dohosttest.Host) error {
 		if whole && len(pieces) != tapLines {
 			return fmt.Errorf("request %d: a whole response has the pieces %q", k, pieces)
 		}
-		// What was seen must be there now, and not only in the end.
+		// Received lines must be stored now, and not only in the end.
 		found, err := ask(ctx, taps.Get(h, "a"), (*tap).lines, none{})
 		if err = errors.Join(err, s.compare(found)); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (s *streaming) run(ctx context.Context, h *dohosttest.Host) error {
 	return nil
 }
 
-// compare looks for every piece that was seen, and for lines twice or out of order.
+// compare searches for every received piece, and for lines that are repeated or out of order.
 func (s *streaming) compare(found []string) (err error) {
 	for _, p := range s.pieces {
 		var n int
@@ -132,7 +132,7 @@ func (s *streaming) compare(found []string) (err error) {
 	return errors.Join(err, differ("lines", found, want))
 }
 
-// newStreaming is requests whose bodies and responses come in pieces.
+// newStreaming has requests with bodies and responses in pieces.
 func newStreaming() dohosttest.Scenario {
 	s := new(streaming)
 	return dohosttest.Scenario{

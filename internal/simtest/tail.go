@@ -12,19 +12,19 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// printed is when a program prints its lines, from when it began.
+// printed has the times when a program prints its lines, from its start.
 var printed = []time.Duration{time.Second, time.Second, 2 * time.Second}
 
 func printedLine(session string, n int) string { return fmt.Sprintf("%s, line %d", session, n) }
 
 func sessionOf(program string) string { return "session of " + program }
 
-// console is where programs run, outside: they print whether anybody reads it or not. Each has a
-// session, and what it has printed can be read from any cursor: the number of lines before.
+// console runs programs outside: they print whether or not a client reads. Each has a
+// session. Its output can be read from any cursor: the number of lines before.
 type console struct {
 	mu     sync.Mutex
 	began  map[string]time.Time // by session
-	read   map[string]int       // the last cursor from which a session was read
+	read   map[string]int       // the last cursor of a read, by session
 	faults []error
 }
 
@@ -34,7 +34,7 @@ func (c *console) reset() {
 	c.began, c.read, c.faults = map[string]time.Time{}, map[string]int{}, nil
 }
 
-// begin begins a program, unless it has.
+// begin starts a program, unless it runs.
 func (c *console) begin(program string) (session string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,8 @@ func (c *console) begin(program string) (session string) {
 	return session
 }
 
-// from notes that a session is read, and returns when it began. Who has come to a cursor does not
-// go back.
+// from records a read of a session, and returns when the session began. A reader's cursor
+// must not decrease.
 func (c *console) from(session string, cursor int) (began time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *console) from(session string, cursor int) (began time.Time, err error) 
 	return began, nil
 }
 
-// next waits for the line at a cursor, and returns it and those that are there behind it. At the
-// end there is none.
+// next waits for the line at a cursor, and returns it and all available lines after it. At
+// the end there is none.
 func (c *console) next(ctx context.Context, session string, cursor int) (lines []string, err error) {
 	began, err := c.from(session, cursor)
 	if err != nil || cursor >= len(printed) {
@@ -89,14 +89,14 @@ func (c *console) wrong() error {
 	return errors.Join(c.faults...)
 }
 
-// bookmark is how far the output of a program is copied.
+// bookmark is the progress of copying the output of a program.
 type bookmark struct {
 	Program string
 	Session string // empty before the program has begun
 	Cursor  int
 }
 
-// tail is an agent whose fibers copy what programs print.
+// tail is an agent with fibers that copy the output of programs.
 type tail struct {
 	*agent.Agent[none]
 	console *console
@@ -106,7 +106,7 @@ var tails dohost.Namespace[tail] = "tail"
 
 const copying agent.FiberKind[bookmark] = "copying"
 
-// The programs: one is followed by a fiber that was started, one by one that was run.
+// The programs: one is followed by StartFiber, the other by RunFiber.
 const (
 	startedProgram = "x"
 	runProgram     = "y"
@@ -117,7 +117,7 @@ func (t *tail) start(ctx context.Context, program string) (none, error) {
 	return none{}, err
 }
 
-// run follows a program here and now, unless a fiber has begun to.
+// run follows a program within this call, unless a fiber has begun to.
 func (t *tail) run(ctx context.Context, program string) (none, error) {
 	_, begun, err := dohost.Get[bool](ctx, t.Storage(), "begun "+program)
 	if err != nil || begun {
@@ -144,7 +144,7 @@ func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
 	return err
 }
 
-// follow copies what is still to come. Lines and the cursor behind them are one segment.
+// follow copies the remaining output. Lines and the cursor after them are one segment.
 func (t *tail) follow(ctx context.Context, at bookmark) error {
 	if at.Session == "" {
 		session, err := dohost.Await(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })
@@ -175,13 +175,13 @@ func (t *tail) follow(ctx context.Context, at bookmark) error {
 	}
 }
 
-// copied is what there is of the output of a program.
+// copied returns the copied output of a program.
 func (t *tail) copied(ctx context.Context, program string) (lines []string, err error) {
 	lines, _, err = dohost.Get[[]string](ctx, t.Storage(), program)
 	return lines, err
 }
 
-// newTailing is the output of programs outside, which fibers copy from a cursor on.
+// newTailing has fibers that copy the output of outside programs, from a cursor on.
 func newTailing() dohosttest.Scenario {
 	c := &console{}
 	c.reset()

@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// till is an object whose step n uses all that an object has: keys, transactions, a
-// collection with an index and a feed, the alarm, and a call to another object. What a
-// till holds is a function of the number of its last step.
+// till is an object with steps that use all features of an object: keys, transactions, a
+// collection with an index and a feed, the alarm, and a call to another object. The content
+// of a till is a function of the number of its last step.
 type till struct {
 	st    *dohost.State
 	store *dohost.Storage
@@ -26,7 +26,7 @@ type sale struct {
 const (
 	tillSteps = 5
 	tillKeeps = 2 // keys and sales
-	tillClear = 3 // a step of a multiple of this begins anew
+	tillClear = 3 // a step of a multiple of this deletes everything first
 )
 
 var (
@@ -46,7 +46,7 @@ func tillClass() dohost.Class {
 	}, dohost.OnAlarm((*till).ring))
 }
 
-// at is the number of the last step.
+// at returns the number of the last step.
 func (c *till) at(ctx context.Context, _ none) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.store, "n")
 	return n, err
@@ -58,7 +58,7 @@ func (c *till) step(ctx context.Context, ledger string) (int, error) {
 		return 0, err
 	}
 	n++
-	// The ledger is at most one step ahead, and never behind what is written next.
+	// The ledger is at most one step ahead of the till, and never less than the next write.
 	if _, err := dohost.Call(ctx, tills.Get(c.st, ledger), (*till).raise, n); err != nil {
 		return 0, err
 	}
@@ -104,7 +104,7 @@ func (c *till) write(ctx context.Context, n int) error {
 
 func tillKey(n int) string { return fmt.Sprintf("row/%04d", n) }
 
-// raise notes the highest number that a till has sent.
+// raise stores the highest number that a till has sent.
 func (c *till) raise(ctx context.Context, n int) (none, error) {
 	return none{}, dohost.Put(ctx, c.store, "raised", n)
 }
@@ -119,10 +119,10 @@ func (c *till) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	return errors.Join(err, dohost.Put(ctx, c.store, "rang", n))
 }
 
-// tilling is the step to which a client knows its till has come.
+// tilling has the last step of the till that its client knows.
 type tilling struct{ acked int }
 
-// run asks for steps. It looks where the till is when it does not know, and goes on
+// run asks for steps. After an unknown outcome it reads the step of the till, and continues
 // from there.
 func (g *tilling) run(ctx context.Context, h *dohosttest.Host) error {
 	for g.acked < tillSteps {
@@ -152,7 +152,7 @@ func (g *tilling) check(ctx context.Context, h *dohosttest.Host) error {
 	return errors.Join(err, err2, differ("the till", got, wantContents(g.acked)), differ("the ledger", raised, g.acked))
 }
 
-// newTilling is everything at once.
+// newTilling has all features together.
 func newTilling() dohosttest.Scenario {
 	g := new(tilling)
 	return dohosttest.Scenario{

@@ -6,12 +6,12 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// contents is all that a till holds.
+// contents is the whole content of a till.
 type contents struct {
 	Keys map[string]int
 	Paid map[int]bool
-	Open []int // sales that the index has as not paid
-	// Feed is how many entries it has, and whether their offsets have gaps.
+	Open []int // unpaid sales by the index
+	// Feed is the number of its entries, and Gaps whether their offsets have gaps.
 	Feed  int
 	Gaps  bool
 	Alarm bool
@@ -57,16 +57,16 @@ func (c *till) feed(ctx context.Context) (n int, gaps bool, err error) {
 	return len(changes), gaps, err
 }
 
-// wantContents is what must be found of a till that came to step n, and whose alarm has
-// rung since.
+// wantContents returns the content of a till after step n, and after the alarm of that
+// step.
 func wantContents(n int) contents {
 	want := contents{Keys: map[string]int{"n": n, "hint": n, "rang": n}, Paid: map[int]bool{}, Open: []int{n}}
 	for i := max(1, n-tillKeeps+1, n-n%tillClear); i <= n; i++ {
 		want.Keys[tillKey(i)] = i
 		want.Paid[i] = i < n
 	}
-	// Each step since the till began anew has written so many entries: it inserts a
-	// sale, pays the last one, and deletes one that it no longer keeps.
+	// The entries since the last DeleteAll: each step inserts a sale, pays the last one,
+	// and deletes one that it no longer keeps.
 	entries := 0
 	for i := max(1, n-n%tillClear); i <= n; i++ {
 		entries++

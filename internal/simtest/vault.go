@@ -11,8 +11,8 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// vault is an object whose step k is a transaction that is taken back, and one that
-// stays. Of the first nothing may ever be found or heard.
+// vault is an object with steps of two transactions: one is rolled back, and one stays. The
+// first must leave no trace.
 type vault struct {
 	st *dohost.State
 	w  *witness
@@ -47,8 +47,8 @@ func (v *vault) step(ctx context.Context, k int) (none, error) {
 	return none{}, dohost.Transaction(ctx, func(ctx context.Context) error { return v.always(ctx, k, due) })
 }
 
-// never does what a transaction takes back: writes, the alarm, outputs, and another
-// transaction that was fine by itself.
+// never has effects for a transaction to roll back: writes, the alarm, outputs, and an
+// inner transaction that succeeded.
 func (v *vault) never(ctx context.Context, k int) error {
 	s := v.st.Storage()
 	inner := dohost.Transaction(ctx, func(ctx context.Context) error {
@@ -59,8 +59,8 @@ func (v *vault) never(ctx context.Context, k int) error {
 	return errors.Join(inner, err, err2, v.tell(ctx, "never", k), v.st.DeleteAlarm(ctx), v.st.SetAlarm(ctx, time.Now().Add(time.Second)), errTakenBack)
 }
 
-// always does what stays, around a transaction that is taken back and a PutMany of
-// which one key is too long.
+// always has effects that stay, around a transaction that is rolled back and a PutMany with
+// one key that is too long.
 func (v *vault) always(ctx context.Context, k int, due time.Time) error {
 	s := v.st.Storage()
 	err := errors.Join(dohost.PutMany(ctx, s, map[string]int{"left": k, "right": k}), v.tell(ctx, "always", k))
@@ -93,7 +93,7 @@ func (v *vault) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	return errors.Join(err, dohost.Put(ctx, v.st.Storage(), "rang", append(rang, a.Scheduled.UnixMilli())))
 }
 
-// holds is what a vault has in storage, as text.
+// holds returns the storage of a vault, as text.
 func (v *vault) holds(ctx context.Context, _ none) (map[string]string, error) {
 	found := map[string]string{}
 	for it, err := range dohost.All[any](ctx, v.st.Storage(), nil) {
@@ -133,7 +133,7 @@ func checkVault(ctx context.Context, h *dohosttest.Host, w *witness) error {
 	return err
 }
 
-// newVaulting is transactions: nested, and taken back with all that was in them.
+// newVaulting has transactions: nested, and rolled back with all of their effects.
 func newVaulting() dohosttest.Scenario {
 	w := new(witness)
 	return dohosttest.Scenario{

@@ -14,8 +14,8 @@ import (
 	"github.com/dohost/dohost/internal/sockettest"
 )
 
-// visitor is a client with one WebSocket at a time, who comes back when the host closes it
-// or cuts it.
+// visitor is a client with one WebSocket at a time, which reconnects when the host closes
+// it or cuts it.
 type visitor struct {
 	h    *dohosttest.Host
 	id   dohost.ID
@@ -26,7 +26,7 @@ type visitor struct {
 // maxVisits is how often a visitor tries to connect, one second after the other.
 const maxVisits = 20
 
-// connect has the visitor connected.
+// connect connects the visitor, unless it is connected.
 func (v *visitor) connect(ctx context.Context) error {
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.h.Host().ServeObject(w, r, v.id) })
 	var err error
@@ -42,13 +42,13 @@ func (v *visitor) connect(ctx context.Context) error {
 	return err
 }
 
-// say sends a text. It is no error if the connection has ended, which the next hear tells.
+// say sends a text. If the connection has ended, the next hear reports that.
 func (v *visitor) say(ctx context.Context, text string) {
 	_ = v.ws.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// hear reads a text. It is false if the connection has ended as one does whose incarnation
-// was ended, or whose process; other ends are errors.
+// hear reads a text. It returns false if the connection ended because its incarnation or
+// its process was ended; other ends are errors.
 func (v *visitor) hear(ctx context.Context) (text string, connected bool, err error) {
 	_, data, err := v.ws.Read(ctx)
 	if err == nil {
@@ -57,7 +57,7 @@ func (v *visitor) hear(ctx context.Context) (text string, connected bool, err er
 	if cause := context.Cause(ctx); cause != nil {
 		return "", false, cause
 	}
-	_ = v.ws.CloseNow() // unless it is closed
+	_ = v.ws.CloseNow() // in case it is open
 	v.ws = nil
 	if ce, closed := errors.AsType[websocket.CloseError](err); closed && ce.Code != dohost.CloseRestart {
 		return "", false, fmt.Errorf("the host has closed the socket of %v: %w", v.path, err)

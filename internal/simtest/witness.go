@@ -11,17 +11,16 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// none is the argument or the result of a method that has none.
+// none is the empty argument or result of a method.
 type none = struct{}
 
-// witness is what is remembered of a run outside of its objects, which no ending
-// takes away.
+// witness records a run outside of its objects, so that no ending loses the record.
 type witness struct {
 	mu     sync.Mutex
 	faults []string
 	seen   map[string]int
 	lives  map[string]int
-	hosts  uint64 // processes that there were until the last life began
+	hosts  uint64 // processes until the last incarnation began
 	crash  bool   // of an object
 	newest int    // serial of the newest incarnation that has used its storage
 }
@@ -33,7 +32,7 @@ func (w *witness) reset() {
 	w.crash, w.newest = false, 0
 }
 
-// listener counts lives and processes.
+// listener counts incarnations and processes.
 func (w *witness) listener() dohost.Listener {
 	return dohost.Listener{
 		Waking: func(id dohost.ID, e dohost.Epoch) {
@@ -50,8 +49,8 @@ func (w *witness) listener() dohost.Listener {
 	}
 }
 
-// used notes that the storage of an incarnation has answered. None may after that of a
-// newer one has.
+// used records that the storage of an incarnation has answered. It must not answer after
+// the storage of a newer one has.
 func (w *witness) used(serial int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,21 +60,21 @@ func (w *witness) used(serial int) {
 	w.newest = max(w.newest, serial)
 }
 
-// restarted says whether a process has ended, once an object has woken in the next.
+// restarted reports whether a process has ended, once an object has woken in the next one.
 func (w *witness) restarted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hosts > 1
 }
 
-// mayDrop says whether anything ended that loses what is not on its way to the disk.
+// mayDrop reports whether an ending may have lost writes that were not on their way to the disk.
 func (w *witness) mayDrop() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.crash || w.hosts > 1
 }
 
-// fault notes something that must not be.
+// fault records a fault.
 func (w *witness) fault(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,23 +95,23 @@ func (w *witness) times(what string) int {
 	return w.seen[what]
 }
 
-// endings is how many lives of an object have ended, as far as it has begun another.
+// endings returns how many incarnations of an object have ended and have a successor.
 func (w *witness) endings(id dohost.ID) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(0, w.lives[id.String()]-1)
 }
 
-// mayPostpone says whether an alarm may be due again later although its handler did not
-// fail: two processes may have ended while its run was charged, the first charged run being
-// that of the second process.
+// mayPostpone reports whether an alarm may be due again later although its handler did not
+// fail: two processes may have ended while its run was charged, where the first charged run
+// is that of the second process.
 func (w *witness) mayPostpone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hosts > 3
 }
 
-// wrong is an error that tells the faults.
+// wrong returns the faults as an error.
 func (w *witness) wrong() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,9 +121,9 @@ func (w *witness) wrong() error {
 	return errors.New(strings.Join(w.faults, "; "))
 }
 
-// surely repeats a call that may be repeated until it is answered. Why it could not be
-// is told without the error itself: EveryPoint forgives a client the end of an
-// incarnation, and this one has nothing to be forgiven.
+// surely repeats a retryable call until it is answered. Its error has only the text of the
+// last one: EveryPoint excuses a client for the end of an incarnation, but must not excuse
+// this failure.
 func surely(ctx context.Context, fn func(context.Context) error) error {
 	o := &dohost.RetryOptions{Idempotent: true, Attempts: -1, Window: time.Hour}
 	if err := dohost.Retry(ctx, o, fn); err != nil {
@@ -142,7 +141,7 @@ func ask[O, In, Out any](ctx context.Context, s dohost.Stub[O], m func(*O, conte
 	return out, err
 }
 
-// differ is an error if a part of an object is not what it must be.
+// differ returns an error if a part of an object is not as expected.
 func differ(what string, got, want any) error {
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
 		return fmt.Errorf("%s: %s, want %s", what, g, w)

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// askEvery is how often a client of whom nothing was heard is asked whether it is there,
-	// and how long it has to answer.
+	// askEvery is the time of silence after which the host pings a client, and the time that the client has to
+	// answer.
 	askEvery = 30 * time.Second
-	// askers is how many are asked at a time.
+	// askers is the number of concurrent pings.
 	askers = 64
 )
 
-// ask asks clients of whom nothing was heard for a while whether they are there.
+// ask pings clients that have been silent for a while.
 func (t *Table) ask() {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -37,7 +37,7 @@ func (t *Table) ask() {
 	}
 }
 
-// unheard returns the sockets of whose clients nothing was heard for a while.
+// unheard returns the sockets of silent clients.
 func (t *Table) unheard() (cs []*Conn) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -54,14 +54,14 @@ func (t *Table) unheard() (cs []*Conn) {
 	return cs
 }
 
-// unheard says that nothing was heard of the client for so long, while somebody listened.
+// unheard reports whether the host has read from the client for d without receiving a frame.
 func (c *Conn) unheard(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ws != nil && c.reading && time.Since(c.heard) >= d
 }
 
-// ping asks the client whether it is there, and cuts the connection if it does not answer.
+// ping pings the client, and cuts the connection if it does not answer.
 func (c *Conn) ping() {
 	c.mu.Lock()
 	since := c.heard
@@ -72,7 +72,7 @@ func (c *Conn) ping() {
 		return
 	}
 	c.mu.Lock()
-	dead := c.reading && c.heard.Equal(since) // or nobody has listened
+	dead := c.reading && c.heard.Equal(since) // else the host was not reading
 	c.mu.Unlock()
 	if dead {
 		c.cut()

@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Conn is a socket as the host has it. It is made when the object accepts it, opens when
-// the client is answered, and ends once.
+// Conn is a socket of the host. It is made when the object accepts it, opens when the client is answered, and ends
+// once.
 type Conn struct {
 	// Fixed.
 	table    *Table
@@ -37,8 +37,7 @@ type Conn struct {
 	ctx  context.Context // of the client
 	wire *wire
 
-	// mu guards the rest. It is taken after that of the host's sockets, before no other
-	// lock, and never held during I/O.
+	// mu guards the rest. It is the last in the order of locks, and never held during I/O.
 	mu         sync.Mutex
 	ws         *websocket.Conn // nil until it opens
 	attachment []byte
@@ -46,33 +45,33 @@ type Conn struct {
 	out        []queued
 	flying     int        // how many of out, from the first on, are being written
 	waiting    int        // bytes of out
-	moved      time.Time  // when the client last took some of it, or it began to wait
+	moved      time.Time  // when the client last took a part of it, or it began to wait
 	writing    bool       // a goroutine writes, or has closed
-	hung       *Closing   // how it is to be closed when out is written
-	parted     chan error // has what became of that; nil until somebody closes
+	hung       *Closing   // the closing frame to send when out is written
+	parted     chan error // yields the result of the closing handshake; nil until it begins
 	quiet      bool       // the object sends nothing more
-	orphan     bool       // the object has nothing to do with it any more
+	orphan     bool       // the object no longer has the socket
 	severed    bool       // nothing more is written or read
-	reading    bool       // so that a pong would be heard
+	reading    bool       // a pong would be received
 	heard      time.Time
 }
 
 // ID is the object's.
 func (c *Conn) ID() runtime.ID { return c.id }
 
-// Tags are what it was accepted with, each once.
+// Tags returns the tags of the socket, each once.
 func (c *Conn) Tags() []string { return slices.Clone(c.tags) }
 
 // Access is the access of the client, as Options have it.
 func (c *Conn) Access() any { return c.access }
 
-// Forget is for a socket that the object was not given.
+// Forget removes a socket that the object has not got.
 func (c *Conn) Forget() {
 	c.table.remove(c)
 	c.table.ended()
 }
 
-// Never ends a socket whose client was never answered.
+// Never ends a socket if the handler has ended without an answer to the client.
 func (c *Conn) Never(ctx context.Context) { c.end(context.WithoutCancel(ctx), neverAnswered) }
 
 // Open answers the request, and starts the goroutine that reads until the connection ends
@@ -116,8 +115,8 @@ func (c *Conn) serve() {
 	c.end(c.ctx, how)
 }
 
-// parting is how a connection has ended that this side was closing: the client's closing frame may
-// have been read by who closed it, while the reader was busy with a message.
+// parting returns how a connection ended that this side was closing: the goroutine that closes it may have read the
+// client's closing frame while the reader was busy with a message.
 func (c *Conn) parting(how Closing) Closing {
 	c.mu.Lock()
 	parted, hung := c.parted, c.hung
@@ -154,7 +153,7 @@ func (c *Conn) end(ctx context.Context, how Closing) {
 	}
 }
 
-// read delivers frames until none comes any more, and returns why.
+// read delivers frames until the connection ends, and returns how it ended.
 func (c *Conn) read() Closing {
 	refused := false
 	lease := c.table.reads.Lease()
@@ -181,7 +180,7 @@ func (c *Conn) listens(reading bool) {
 	c.reading, c.heard = reading, time.Now()
 }
 
-// closingOf says how a connection has ended.
+// closingOf describes the end of a connection.
 func closingOf(err error) Closing {
 	if e, ok := errors.AsType[websocket.CloseError](err); ok {
 		return Closing{Code: int(e.Code), Reason: e.Reason, Clean: true}
@@ -189,7 +188,7 @@ func closingOf(err error) Closing {
 	return Closing{Code: noFrame, Reason: err.Error()}
 }
 
-// answersItself answers what the object has said it would be answered.
+// answersItself answers a frame that the object's auto-response covers.
 func (c *Conn) answersItself(f Frame) bool {
 	a := c.room.answer.Load()
 	if a == nil || !f.Text || a.request != string(f.Data) {
@@ -202,9 +201,9 @@ func (c *Conn) answersItself(f Frame) bool {
 	return true
 }
 
-// deliver gives a frame to the object, and returns when the handler has returned or has
-// given up the turn. An error says that it did not run. The lease, which covers the frame, is
-// released when the handler has returned or will not run.
+// deliver sends a frame to the object, and returns when the handler has returned or has given up the turn. After an
+// error the handler has not run. The lease, which covers the frame, is released when the handler has returned or will
+// not run.
 func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 	ev := &socketEvent{c: c, frame: f, away: make(chan struct{})}
 	ev.lease.Store(lease)
@@ -221,11 +220,11 @@ func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 		if e, ok := errors.AsType[*runtime.Error](err); ok && e.Ran == runtime.RanNo {
 			return err
 		}
-		return nil // what the handler returned is the Listener's
+		return nil // the Listener gets the handler's error
 	}
 }
 
-// refuse closes a socket whose frame could not be delivered.
+// refuse closes a socket after a frame could not be delivered.
 func (c *Conn) refuse(err error) {
 	how := Closing{Code: Failed, Reason: "the message could not be delivered"}
 	// errors.Is could call methods of an error of the object's code, and end this goroutine.
@@ -253,7 +252,7 @@ type socketEvent struct {
 func (e *socketEvent) Handle(ctx context.Context, instance any) error {
 	defer e.lease.Swap(nil).Release()
 	if e.c.orphaned() {
-		return nil // it was queued for an incarnation that has ended, and its sockets with it
+		return nil // it was queued for an incarnation that has ended, as have its sockets
 	}
 	s := e.c
 	if e.how != nil {
@@ -265,7 +264,7 @@ func (e *socketEvent) Handle(ctx context.Context, instance any) error {
 // Limit is how long the handler may take.
 func (e *socketEvent) Limit() time.Duration { return e.c.handlers.Limit }
 
-// Away lets the next frame come.
+// Away lets the reader deliver the next frame.
 func (e *socketEvent) Away() {
 	if e.away != nil {
 		close(e.away)
@@ -278,7 +277,7 @@ func (c *Conn) orphaned() bool {
 	return c.orphan
 }
 
-// Attachment is a copy of what Attach has set.
+// Attachment returns a copy of the data that Attach has set.
 func (c *Conn) Attachment() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

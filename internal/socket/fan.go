@@ -10,27 +10,26 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// fan hands out what leaves an object for many of its sockets at once. Letting go of an
-// output is constant work, and whoever lets go serves all objects of the host; so a parcel
-// for many goes into a queue, and a goroutine that is there while the queue is not empty
-// gives it to each. Whatever leaves meanwhile for one socket goes into the queue too: so
-// each socket gets what it gets in the order in which it has left.
+// fan distributes the outputs of an object to its sockets. The goroutine that releases outputs serves all objects of
+// the host, so a release is constant work: a parcel for many sockets goes into a queue, and a goroutine that exists
+// while the queue is not empty delivers it to each socket. Parcels for one socket that are released in that time join
+// the queue, so each socket gets its frames in the order of their release.
 //
-// What has come into the queue for the same sockets is given to each of them at once, and so
-// leaves in one write: the more there is, the less a frame costs.
+// Consecutive parcels for the same sockets are delivered to a socket in one step, and so are written in one call: the
+// more there are, the less a frame costs.
 type fan struct {
 	mu    sync.Mutex // order: before a Conn's
 	queue []parcel
-	busy  bool // a goroutine hands out
+	busy  bool // a goroutine distributes the queue
 
-	unsent atomic.Int64 // bytes of broadcasts that are not handed out
+	unsent atomic.Int64 // bytes of broadcasts that are not distributed
 }
 
-// parcel is something that has left the object.
+// parcel is an output that was released.
 type parcel struct {
 	frame Packed   // nil: it is a closing frame
 	how   *Closing // else
-	one   *Conn    // for whom it is, or
+	one   *Conn    // the recipient, or
 	many  []*Conn
 	size  int64 // counted in unsent
 	// shared counts the frame among those that wait for the host's clients; nil if it is for one.
@@ -38,16 +37,16 @@ type parcel struct {
 }
 
 const (
-	// few is up to how many sockets are given a parcel at once by whoever lets it go.
+	// few is the largest number of recipients that the releasing goroutine serves itself.
 	few = 16
-	// stride is after how many sockets the goroutine that hands out lets others run, which
-	// write what it has handed out. So the host is not flooded with those who want to write.
+	// stride is the number of sockets after which the distributing goroutine yields, so that their writers run and do
+	// not pile up.
 	stride = 64
-	// maxBroadcasts is how many bytes of broadcasts may wait: frames and lists of sockets.
+	// maxBroadcasts bounds the bytes of an object's broadcasts that wait: frames and lists of sockets.
 	maxBroadcasts = 64 << 20
 )
 
-// send lets go of a parcel.
+// send delivers or queues a parcel.
 func (f *fan) send(p parcel) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +61,7 @@ func (f *fan) send(p parcel) {
 	}
 }
 
-// handOut gives until there is nothing left.
+// handOut distributes the queue until it is empty.
 func (f *fan) handOut() {
 	for {
 		f.mu.Lock()
@@ -80,7 +79,7 @@ func (f *fan) handOut() {
 	}
 }
 
-// alike is how many of the first parcels are for the same sockets.
+// alike returns how many of the first parcels are for the same sockets.
 func alike(ps []parcel) int {
 	for n := range ps {
 		if ps[n].one != ps[0].one || !slices.Equal(ps[n].many, ps[0].many) {
@@ -90,7 +89,7 @@ func alike(ps []parcel) int {
 	return len(ps)
 }
 
-// give gives parcels to those for whom they are, who are the same for all.
+// give delivers parcels that all have the same recipients.
 func give(ps []parcel) {
 	if c := ps[0].one; c != nil {
 		c.take(ps)
@@ -112,9 +111,9 @@ func give(ps []parcel) {
 // Broadcast is a frame for some sockets of one object.
 type Broadcast struct{ p parcel }
 
-// NewBroadcast makes one, of which Send or Drop is to be called.
+// NewBroadcast makes a Broadcast. The caller calls Send or Drop.
 //
-// Errors: ErrOverloaded, while too much waits to be handed out.
+// Errors: ErrOverloaded, while too many bytes wait to be distributed.
 func NewBroadcast(to []*Conn, frame Packed) (*Broadcast, error) {
 	b := &Broadcast{parcel{frame: frame, many: to, size: int64(len(frame) + 8*len(to))}}
 	if len(to) == 0 {
@@ -128,7 +127,7 @@ func NewBroadcast(to []*Conn, frame Packed) (*Broadcast, error) {
 	return b, nil
 }
 
-// Send lets it go.
+// Send releases the broadcast.
 func (b *Broadcast) Send() {
 	to := b.p.many
 	if len(to) == 0 {
@@ -140,7 +139,7 @@ func (b *Broadcast) Send() {
 	to[0].room.fan.send(b.p)
 }
 
-// Drop is for one that does not leave.
+// Drop discards a broadcast that must not leave.
 func (b *Broadcast) Drop() {
 	if to := b.p.many; len(to) > 0 {
 		to[0].room.fan.unsent.Add(-b.p.size)

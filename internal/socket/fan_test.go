@@ -9,9 +9,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestLettingGoForManyKeepsTheOrderAndWaitsForNobody has a broadcast get stuck at the first
-// of many sockets, and lets go of more meanwhile: that returns, and each socket gets all of
-// it in its order, whether it was for all or for one.
+// TestLettingGoForManyKeepsTheOrderAndWaitsForNobody blocks a broadcast at the first of many sockets and then sends
+// more. The later sends return, and each socket gets all frames in order, those for all sockets and those for one.
 func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	all := make([]*Conn, 3*few)
@@ -30,7 +29,7 @@ func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
 		}
 		b.Send()
 	}
-	all[0].mu.Lock() // whoever hands out waits here
+	all[0].mu.Lock() // blocks the distributing goroutine
 	broadcast("first")
 	last := all[len(all)-1]
 	last.Push(pack("alone"))
@@ -64,8 +63,7 @@ func TestLettingGoForManyKeepsTheOrderAndWaitsForNobody(t *testing.T) {
 	table.Close()
 }
 
-// TestBroadcastsThatWaitAreBounded has nobody hand out what is broadcast. One is taken,
-// however large it is.
+// TestBroadcastsThatWaitAreBounded has no goroutine that distributes broadcasts. One of any size is accepted.
 func TestBroadcastsThatWaitAreBounded(t *testing.T) {
 	table := New(testLimits)
 	c, err := table.Accept(runtime.ID{Class: "c", Name: "a"}, &Handlers{}, &Options{})
@@ -92,8 +90,8 @@ func TestBroadcastsThatWaitAreBounded(t *testing.T) {
 	table.Close()
 }
 
-// TestAnEndWithoutSocketsTakesNoLock holds the lock of an object's shard while an incarnation
-// of it ends, is looked at, and has its sockets counted.
+// TestAnEndWithoutSocketsTakesNoLock holds the lock of an object's shard while an incarnation of the object ends, is
+// inspected, and has its sockets counted.
 func TestAnEndWithoutSocketsTakesNoLock(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	s := table.shard(id)
@@ -126,8 +124,8 @@ func TestPacking(t *testing.T) {
 	}
 }
 
-// BenchmarkEnded is what an end of an incarnation costs for the sake of sockets, with none of
-// the object's: in a host that has none, and in one of which each shard has some.
+// BenchmarkEnded measures the cost of the end of an incarnation of an object without sockets: in a host without
+// sockets, and in one with sockets in each shard.
 func BenchmarkEnded(b *testing.B) {
 	for name, others := range map[string]int{"none": 0, "others": 1000} {
 		b.Run(name, func(b *testing.B) {

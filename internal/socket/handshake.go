@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// HandshakeError says why a request cannot become a WebSocket.
+// HandshakeError is the reason why a request cannot become a WebSocket.
 type HandshakeError struct {
 	Status int // of the response
 	why    string

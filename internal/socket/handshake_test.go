@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// hijacked is a response whose connection is a pipe.
+// hijacked is a response with a pipe as its connection.
 type hijacked struct {
 	*httptest.ResponseRecorder
 	conn net.Conn

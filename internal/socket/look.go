@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Looking takes the table's locks and a socket's own, and wakes nobody.
+// These methods take the table's locks and a socket's own, and wake no object.
 
 // Count is how many sockets an object has, those included that are being closed.
 func (t *Table) Count(id runtime.ID) int {
@@ -30,7 +30,7 @@ func (t *Table) SendUsage() budget.Usage {
 	return budget.Usage{Used: t.queue.bytes.Load(), Limit: t.queue.limit, Refused: t.queue.dropped.Load()}
 }
 
-// Infos describes an object's sockets, in the order in which they came.
+// Infos describes an object's sockets, in the order of their acceptance.
 func (t *Table) Infos(id runtime.ID) (infos []Info) {
 	s := t.shard(id)
 	s.mu.Lock()
@@ -71,9 +71,8 @@ func (t *Table) Rooms() iter.Seq2[runtime.ID, int] {
 	}
 }
 
-// CloseAll closes an object's sockets, of one tag if that is not empty, and returns how many
-// they were. One that is closing already is cut, and one whose client was not answered yet is
-// no longer the object's.
+// CloseAll closes an object's sockets, or those with the tag if it is not empty, and returns their number. It cuts a
+// socket that is closing already; a socket that has not been answered yet is removed from the object.
 func (t *Table) CloseAll(id runtime.ID, tag string, how Closing) (n int) {
 	for _, c := range t.list(id, tag) {
 		c.mu.Lock()

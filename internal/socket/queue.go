@@ -40,8 +40,8 @@ func (c *Conn) refundLocked(frames []queued) {
 	}
 }
 
-// overflowLocked gives up what waits for a client that does not read fast enough, and closes its socket. The
-// client learns the code unless a large frame is being written, which then is not completed.
+// overflowLocked drops the queue of a client that does not read fast enough, and closes its socket. The client gets
+// the closing code unless a large frame is being written, which then is not completed.
 func (c *Conn) overflowLocked() {
 	c.refundLocked(c.out[c.flying:])
 	c.out = c.out[:c.flying]
@@ -55,8 +55,8 @@ func (c *Conn) overflowLocked() {
 type sendQueue struct {
 	limit   int64
 	bytes   atomic.Int64
-	dropped atomic.Uint64 // sockets that were closed for it
-	full    chan struct{} // has something in it when there are too many bytes
+	dropped atomic.Uint64 // sockets that were closed because of the limit
+	full    chan struct{} // has a token when there are too many bytes
 }
 
 func newSendQueue(limit int64) sendQueue {
@@ -67,14 +67,14 @@ func (q *sendQueue) charge(n int64) {
 	if q.bytes.Add(n) > q.limit {
 		select {
 		case q.full <- struct{}{}:
-		default: // it has been noticed
+		default: // relieve has a token already
 		}
 	}
 }
 
 func (q *sendQueue) refund(n int64) { q.bytes.Add(-n) }
 
-// share returns a counter for a frame, of which the caller is the first holder.
+// share returns a counter for a frame. The caller is its first holder.
 func (q *sendQueue) share(n int64) *shared {
 	s := &shared{size: n}
 	s.holders.Store(1)
@@ -82,20 +82,20 @@ func (q *sendQueue) share(n int64) *shared {
 	return s
 }
 
-// let ends one holder's interest in a frame.
+// let removes one holder of a frame.
 func (q *sendQueue) let(s *shared) {
 	if s != nil && s.holders.Add(-1) == 0 {
 		q.refund(s.size)
 	}
 }
 
-// overflowing reports whether frames come faster than relieve closes sockets: then a socket for which
-// something waits, or that would get a large frame, is closed by the sender.
+// overflowing reports whether frames arrive faster than relieve closes sockets. The sender then closes a socket that
+// has a queue or would get a large frame.
 func (q *sendQueue) overflowing(waiting, next int) bool {
 	return q.bytes.Load() > q.limit+q.limit/4 && (waiting > 0 || next > maxBatch)
 }
 
-// relieve closes sockets while too much waits for the host's clients, those with the most first.
+// relieve closes the sockets with the longest queues while too many bytes wait for the host's clients.
 func (t *Table) relieve() {
 	for {
 		select {

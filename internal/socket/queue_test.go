@@ -9,8 +9,8 @@ import (
 
 var testLimits = Limits{MaxFrame: 4 << 20, Reads: budget.New(256 << 20), SendBudget: 256 << 20}
 
-// TestSendQueueOverflowIsBounded has senders that are faster than the goroutine that closes sockets: it does not
-// know yet that there is too much.
+// TestSendQueueOverflowIsBounded has senders that are faster than the goroutine that closes sockets, which has not
+// noticed the overflow yet.
 func TestSendQueueOverflowIsBounded(t *testing.T) {
 	limits := testLimits
 	limits.SendBudget = 1 << 20

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// frameTime is how long a large frame may take to arrive, and frameRate the number of bytes for each of which
-	// the largest frame of the host gets a second more.
+	// frameTime is the time limit for a large frame to arrive. The limit grows by a second for each frameRate bytes
+	// of the host's largest frame.
 	frameTime = 30 * time.Second
 	frameRate = 64 << 10
 	// firstRead is the size of the first buffer for a frame. Buffers double.
 	firstRead = 512
 )
 
-// receive reads a frame, whose bytes lease covers, or discards it. A cut connection ends it: its context, which
-// does not end, costs the library nothing.
+// receive reads a frame within lease, or discards it. The context never ends, which costs the library nothing:
+// cutting the connection ends a read.
 //
 // Errors: budget.ErrExhausted, and the frame was discarded; any other ends the connection.
 func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
@@ -43,7 +43,7 @@ func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
 	return Frame{Text: kind == websocket.MessageText, Data: data}, err
 }
 
-// readAll reads a frame to its end. A large one has to arrive in its time.
+// readAll reads a frame to its end. A large one has a time limit.
 func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {
 	buf := make([]byte, 0, firstRead)
 	for {

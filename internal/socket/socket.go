@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Limits, as workerd has them (io/hibernation-manager.c++, api/web-socket.c++).
+// Limits, those of workerd (io/hibernation-manager.c++, api/web-socket.c++).
 const (
 	MaxSockets = 32_768   // of an object
 	maxUnsent  = 1 << 20  // bytes that may wait for a client that takes nothing
-	maxHeld    = 32 << 20 // bytes that may wait for any client
+	maxHeld    = 32 << 20 // bytes that may wait for one client
 )
 
-// Codes with which sockets are closed here.
+// Codes that the host closes sockets with.
 const (
 	Failed  = 1011 // a message could not be delivered
 	Restart = 1012 // the incarnation was ended, or the host
@@ -20,7 +20,7 @@ const (
 	noFrame = 1006 // the connection broke: never sent
 )
 
-// Frame is what is sent or received at once.
+// Frame is a message that is sent or received as a whole.
 type Frame struct {
 	Text bool // else binary
 	Data []byte
@@ -33,7 +33,7 @@ type Closing struct {
 	Clean  bool   // by a closing frame
 }
 
-// Handlers are what an object's class does with its sockets. They run as events.
+// Handlers are the socket handlers of an object's class. They run as events.
 type Handlers struct {
 	Message func(ctx context.Context, instance any, c *Conn, f Frame) error
 	Closed  func(ctx context.Context, instance any, c *Conn, how Closing) error
@@ -41,15 +41,15 @@ type Handlers struct {
 	Origins []string      // of pages that may connect, in addition to the server's own and the host's
 }
 
-// Options are what a socket has when it is accepted.
+// Options are the properties of a socket that is accepted.
 type Options struct {
 	Tags       []string
 	Attachment []byte
-	Origins    []string // that may connect, besides the server's own
+	Origins    []string // that may connect, in addition to the server's own
 	Access     any      // the caller's: see Conn.Access
 }
 
-// Info is what the host knows of a socket, at one moment.
+// Info describes a socket at one moment.
 type Info struct {
 	Tags    []string
 	Since   time.Time // when the object accepted it

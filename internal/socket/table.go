@@ -19,29 +19,29 @@ import (
 // farewell is how long Close waits for clients to close.
 const farewell = 5 * time.Second
 
-// shards is in how many parts the table lies, each with a lock of its own.
+// shards is the number of parts of the table, each with a lock of its own.
 const shards = 64
 
 // Table is the sockets of a host, by object. Its methods may be called from any goroutine.
 type Table struct {
 	host  *runtime.Host  // set before the first Accept
 	reads *budget.Budget // of frames that are being read, until they are handled
-	frame int64          // bytes that may be received at once
+	frame int64          // maximum bytes of a received frame
 	queue sendQueue
 	conns atomic.Int64  // those that were accepted and have not ended
 	none  chan struct{} // capacity 1: conns has come to zero
 
 	seed   maphash.Seed
 	shards [shards]shard
-	asking sync.Once     // of clients, whether they are there
+	asking sync.Once     // starts the goroutines of the host
 	quit   chan struct{} // closed with the table
 	ending sync.Once
 }
 
 // shard is the rooms of some of the objects.
 type shard struct {
-	// n is how many rooms there are, so that an object costs no lock where none has a
-	// socket. It is written with mu held.
+	// n is the number of rooms, so that an object takes no lock if no object of the shard has a socket. It is written
+	// with mu held.
 	n atomic.Int64
 
 	mu    sync.Mutex // order: before a Conn's
@@ -57,9 +57,9 @@ type room struct {
 	fan    fan
 
 	// Guarded by the shard's lock.
-	first, last *Conn // in the order in which they came
+	first, last *Conn // in the order of their acceptance
 	n           int
-	came        uint64 // ever
+	came        uint64 // sockets ever accepted
 	tagged      map[string]map[*Conn]struct{}
 }
 
@@ -104,7 +104,7 @@ func (s *shard) roomLocked(id runtime.ID) *room {
 	return r
 }
 
-// leaveLocked forgets a room that has nothing in it.
+// leaveLocked removes a room without sockets and without an auto-response.
 func (s *shard) leaveLocked(id runtime.ID, r *room) {
 	if r.n == 0 && r.answer.Load() == nil && s.rooms[id] == r {
 		s.forgetLocked(id)
@@ -125,7 +125,7 @@ func (s *shard) detachLocked(id runtime.ID, r *room) {
 	}
 }
 
-// Accept adds a socket that is not open yet. Whoever calls it opens it, or ends it.
+// Accept adds a socket that is not open yet. The caller opens it, or ends it.
 //
 // Errors: ErrClosed, and a *LimitError for one beyond MaxSockets.
 func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
@@ -156,7 +156,7 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	return c, nil
 }
 
-// addLocked puts a socket behind those that are there.
+// addLocked appends a socket to the list.
 func (r *room) addLocked(c *Conn) {
 	r.came++
 	c.room, c.nth, c.prev = r, r.came, r.last
@@ -175,7 +175,7 @@ func (r *room) addLocked(c *Conn) {
 	}
 }
 
-// dropLocked takes a socket out.
+// dropLocked removes a socket.
 func (r *room) dropLocked(c *Conn) {
 	if c.prev == nil {
 		r.first = c.next
@@ -197,7 +197,7 @@ func (r *room) dropLocked(c *Conn) {
 	}
 }
 
-// allLocked yields the sockets in the order in which they came.
+// allLocked yields the sockets in the order of their acceptance.
 func (r *room) allLocked() iter.Seq[*Conn] {
 	return func(yield func(*Conn) bool) {
 		for c := r.first; c != nil && yield(c); c = c.next {
@@ -205,7 +205,7 @@ func (r *room) allLocked() iter.Seq[*Conn] {
 	}
 }
 
-// ended counts a socket out.
+// ended counts an ended socket.
 func (t *Table) ended() {
 	if t.conns.Add(-1) == 0 {
 		select {
@@ -215,8 +215,7 @@ func (t *Table) ended() {
 	}
 }
 
-// remove takes a socket away from its object, once. If an end has taken the room, the
-// socket leaves that.
+// remove removes a socket from its object, once, or from its detached room.
 func (t *Table) remove(c *Conn) {
 	s := t.shard(c.id)
 	s.mu.Lock()
@@ -230,7 +229,7 @@ func (t *Table) remove(c *Conn) {
 	if c.room.n == 0 {
 		delete(s.detached, c.room)
 	}
-	c.cut() // what is sent to it from now on is dropped, and not counted
+	c.cut() // later frames for it are dropped, and not counted
 }
 
 // Of returns an object's sockets to which something can be sent, of one tag if that is not
@@ -239,8 +238,8 @@ func (t *Table) Of(id runtime.ID, tag string) []*Conn {
 	return slices.DeleteFunc(t.list(id, tag), (*Conn).Silent)
 }
 
-// list returns an object's sockets, in the order in which they came: all of them, or those
-// of one tag if that is not empty.
+// list returns an object's sockets, in the order of their acceptance: all of them, or those with the tag if it is not
+// empty.
 func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 	s := t.shard(id)
 	if s.n.Load() == 0 {
@@ -260,8 +259,8 @@ func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 	return all
 }
 
-// Ended closes an object's sockets when its incarnation was ended, unless it was because
-// it had nothing to do, or to save memory. It is for runtime.Options.
+// Ended closes an object's sockets after the end of its incarnation, except after an eviction for being idle or to
+// save memory. It is for runtime.Options.
 func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
 	s := t.shard(id)
 	if why.Reason == runtime.ReasonIdle || why.Reason == runtime.ReasonPressure || s.n.Load() == 0 {
@@ -282,8 +281,8 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
 	}
 }
 
-// SetAutoResponse has text frames of an object's sockets that equal request answered
-// without it. An empty request ends that.
+// SetAutoResponse makes the table answer text frames of an object's sockets that equal request, without the object.
+// An empty request ends that.
 func (t *Table) SetAutoResponse(id runtime.ID, request, response string) {
 	s := t.shard(id)
 	s.mu.Lock()
@@ -297,8 +296,7 @@ func (t *Table) SetAutoResponse(id runtime.ID, request, response string) {
 	s.leaveLocked(id, r)
 }
 
-// shutAll lets no more sockets come, takes all that are there away from their objects, and
-// returns them.
+// shutAll refuses new sockets, detaches all sockets from their objects, and returns them.
 func (t *Table) shutAll() (cs []*Conn) {
 	t.ending.Do(func() { close(t.quit) })
 	for i := range t.shards {
@@ -314,9 +312,9 @@ func (t *Table) shutAll() (cs []*Conn) {
 	return cs
 }
 
-// Close closes all sockets and lets no more come. It waits for the clients to answer the
-// closing frame, then cuts those that have not, and waits for their goroutines to end; for
-// farewell each. The error says how many have not ended by then.
+// Close closes all sockets and refuses new ones. It waits for the clients to answer the closing frame, then cuts the
+// others, and waits for their goroutines to end; for farewell each time. The error has the number of sockets that
+// have not ended by then.
 func (t *Table) Close() error {
 	for _, c := range t.shutAll() {
 		c.release(string(runtime.ReasonClosing))
@@ -331,7 +329,7 @@ func (t *Table) Close() error {
 	return fmt.Errorf("dohost: %d sockets have not ended", t.conns.Load())
 }
 
-// cutDetached cuts the sockets that objects do not have any more.
+// cutDetached cuts the sockets that are detached from their objects.
 func (t *Table) cutDetached() {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -359,8 +357,7 @@ func (t *Table) wait() bool {
 	return true
 }
 
-// Abandon cuts all connections, as the end of the process does, and lets no more come. It
-// is for runtime.Options.
+// Abandon cuts all connections, as the end of the process does, and refuses new ones. It is for runtime.Options.
 func (t *Table) Abandon() {
 	cs := t.shutAll()
 	t.cutDetached()

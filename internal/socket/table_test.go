@@ -6,8 +6,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestAnEmptyRoomIsForgotten has sockets come and go, with tags and with an automatic
-// response.
+// TestAnEmptyRoomIsForgotten opens and closes sockets, with tags and with an automatic response.
 func TestAnEmptyRoomIsForgotten(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	accept := func(tags ...string) *Conn {

@@ -18,20 +18,19 @@ const (
 	readBuffer = 512
 	// controlBuffer holds a ping, a pong or a closing frame.
 	controlBuffer = 128
-	// maxBatch is how many bytes of frames are written at once, if there are several.
+	// maxBatch bounds the bytes of several frames that are written in one call.
 	maxBatch = 64 << 10
 )
 
-// wire is a connection that a server has given away. Each Write has whole frames, and
-// those of a connection do not mix; so the messages, which are written here, and the
-// control frames of the library need no lock between them.
+// wire is a hijacked connection. Each Write has whole frames, and Writes of a connection do not mix. So the messages,
+// which this package writes, and the control frames of the library need no lock between them.
 type wire struct {
 	net.Conn
-	early   []byte // that had come with the request; of the reader
+	early   []byte // bytes that came with the request; of the reader
 	severed atomic.Bool
 }
 
-// Read reads what had come with the request first.
+// Read first returns the bytes that came with the request.
 func (w *wire) Read(p []byte) (n int, err error) {
 	if len(w.early) == 0 {
 		return w.Conn.Read(p)
@@ -43,7 +42,7 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Write has its time.
+// Write has a time limit.
 func (w *wire) Write(p []byte) (int, error) {
 	if err := w.begin(); err != nil {
 		return 0, err
@@ -51,7 +50,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// writeAll writes several frames in one go, if the connection can do that.
+// writeAll writes several frames in one call, if the connection supports that.
 func (w *wire) writeAll(frames [][]byte) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -78,20 +77,20 @@ func (w *wire) begin() error {
 	return nil
 }
 
-// sever ends reads and writes, those that have begun as well, and does not block.
+// sever ends all reads and writes, pending ones included, and does not block.
 func (w *wire) sever() {
 	w.severed.Store(true)
 	_ = w.SetDeadline(time.Unix(1, 0)) // a connection without deadlines is closed by its reader
 }
 
-// taker is a server's response whose connection is taken with buffers of our own, so that
-// nothing of the server's stays with it.
+// taker is a server's response that is hijacked with buffers of this package's own, so that the socket keeps no
+// buffer of the server.
 type taker struct {
 	http.ResponseWriter
 	wire *wire
 }
 
-// Hijack is for the library.
+// Hijack implements http.Hijacker for the library.
 func (t *taker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, had, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err != nil {
@@ -108,10 +107,10 @@ func (t *taker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return t.wire, own, nil
 }
 
-// Packed is a frame as it goes over the wire. Nobody changes it: many sockets may have it.
+// Packed is an encoded frame. It is immutable: many sockets may share it.
 type Packed []byte
 
-// Pack makes a copy of a frame that can be sent.
+// Pack encodes a copy of a frame.
 func Pack(f Frame) Packed {
 	const (
 		final, text, binaryData = 0x80, 1, 2

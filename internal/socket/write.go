@@ -6,17 +6,17 @@ import (
 	"github.com/coder/websocket"
 )
 
-// stuckAfter is how long a client may take nothing while much waits for it. What one event sends
-// at once may be much, and is taken soon.
+// stuckAfter is the time that a client may take nothing while much waits for it. One event may send much in a burst,
+// which a working client takes soon.
 const stuckAfter = 10 * time.Second
 
-// Push queues a frame, behind what the object has let go before.
+// Push queues a frame after all earlier outputs of the object.
 func (c *Conn) Push(f Packed) { c.room.fan.send(parcel{frame: f, one: c}) }
 
 // HangUp closes the connection when all that was pushed is written.
 func (c *Conn) HangUp(how Closing) { c.room.fan.send(parcel{how: &how, one: c}) }
 
-// take queues what parcels have.
+// take queues the frames of parcels.
 func (c *Conn) take(ps []parcel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *Conn) hangUpLocked(how Closing) {
 	}
 }
 
-// stirLocked has somebody write, if there is something to write and somebody to write to.
+// stirLocked starts the writer if the socket is open and has frames to write, or is to be closed.
 func (c *Conn) stirLocked() {
 	if c.ws != nil && !c.writing && !c.severed && (len(c.out) > 0 || c.hung != nil) {
 		c.writing = true
@@ -59,7 +59,7 @@ func (c *Conn) stirLocked() {
 	}
 }
 
-// write writes what is queued, and then closes if that is wanted.
+// write writes the queue, and then closes the connection if hung is set.
 func (c *Conn) write() {
 	var room [4][]byte
 	for {
@@ -109,7 +109,7 @@ func (c *Conn) batch(frames [][]byte) (_ [][]byte, hung *Closing) {
 	return frames, nil
 }
 
-// cut ends the connection without a word.
+// cut ends the connection without a closing frame.
 func (c *Conn) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,8 +125,7 @@ func (c *Conn) cutLocked() {
 	}
 }
 
-// release ends what the object has to do with the socket. What was sent before is written,
-// then the connection is closed.
+// release detaches the socket from the object. Frames sent before are written, then the connection is closed.
 func (c *Conn) release(reason string) {
 	c.mu.Lock()
 	c.orphan, c.quiet = true, true
@@ -134,14 +133,14 @@ func (c *Conn) release(reason string) {
 	c.HangUp(Closing{Code: Restart, Reason: reason})
 }
 
-// Hush notes that the object sends nothing more, or that it does after all.
+// Hush notes that the object sends nothing more; false takes that back.
 func (c *Conn) Hush(quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.quiet = quiet || c.hung != nil || c.severed || c.orphan
 }
 
-// Silent says that nothing can be sent any more.
+// Silent reports whether nothing can be sent any more.
 func (c *Conn) Silent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package sockettest connects WebSocket clients to a handler in memory, without a server
-// between the two: in a bubble of testing/synctest, and with no goroutine of its own. What the
-// handler is called with, context included, is the client's request.
+// Package sockettest connects WebSocket clients to a handler in memory, without a server:
+// it works in a bubble of testing/synctest, and needs no goroutine of its own. The handler
+// gets the client's request, with its context.
 package sockettest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Dial connects a client to a handler, and returns its connection too. A handler that answers
-// with anything but a WebSocket is an error, as is one that panics.
+// Dial connects a client to a handler, and returns its connection too. It fails if the
+// handler answers with anything but a WebSocket, or panics.
 func Dial(ctx context.Context, h http.Handler, path string) (*websocket.Conn, net.Conn, error) {
 	d := &dialing{handler: h}
 	ws, _, err := websocket.Dial(ctx, "ws://memory"+path, &websocket.DialOptions{HTTPClient: &http.Client{Transport: d}})
@@ -30,7 +30,7 @@ type dialing struct {
 	client  net.Conn
 }
 
-// RoundTrip has the handler answer on the caller's goroutine.
+// RoundTrip calls the handler on the caller's goroutine.
 func (d *dialing) RoundTrip(r *http.Request) (res *http.Response, err error) {
 	client, server := net.Pipe()
 	defer func() {
@@ -51,7 +51,7 @@ func (d *dialing) RoundTrip(r *http.Request) (res *http.Response, err error) {
 	return &http.Response{StatusCode: w.status, Header: w.header, Body: client, Request: r}, nil
 }
 
-// response is what the handler writes to.
+// response is the handler's http.ResponseWriter.
 type response struct {
 	header http.Header
 	status int
@@ -66,13 +66,13 @@ func (w *response) Header() http.Header { return w.header }
 // WriteHeader is part of http.ResponseWriter.
 func (w *response) WriteHeader(status int) { w.status = status }
 
-// Write keeps what says why there is no socket.
+// Write keeps the text of a refusal.
 func (w *response) Write(p []byte) (int, error) {
 	w.body = append(w.body, p...)
 	return len(p), nil
 }
 
-// Hijack gives the connection away.
+// Hijack passes the connection to the handler.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.taken = true
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil

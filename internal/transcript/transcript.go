@@ -1,5 +1,5 @@
-// Package transcript makes the frames of a conversation the same each time, so that those that clients
-// were recorded to send can be compared with those that tests send.
+// Package transcript normalizes the frames of a conversation, so that recorded frames of
+// real clients can be compared with the frames of tests.
 package transcript
 
 import (
@@ -8,15 +8,15 @@ import (
 )
 
 var (
-	// named is a member that is an id, in a frame or in the JSON that a frame has as a text. Those of
-	// digits alone are a model's names of its texts.
+	// named matches a member with an id, in a frame or in JSON text inside a frame. An id
+	// of digits only is a model's name for one of its texts.
 	named = regexp.MustCompile(`("(?:id|probeId|messageId|toolCallId|approvalId|of)\\*":\\*")([^"\\]+)`)
 	count = regexp.MustCompile(`(?:\d+\.\d+ )+`)
 	ends  = regexp.MustCompile(`^\((cut|close.*)\)`)
 )
 
-// Frame is a frame in which ids are numbered in the order in which they stand, and however many words of a
-// count stand for all: "1.0 1.1 ".
+// Frame replaces the ids of a frame by numbers, in order of appearance, and a count of any
+// length by "1.0 1.1 ".
 func Frame(text string) string {
 	known := map[string]string{}
 	text = named.ReplaceAllStringFunc(text, func(member string) string {
@@ -29,5 +29,5 @@ func Frame(text string) string {
 	return count.ReplaceAllString(text, "1.0 1.1 ")
 }
 
-// Sent says that it is a client's frame, and not how its connection has ended.
+// Sent reports whether text is a client's frame, and not the end of its connection.
 func Sent(text string) bool { return !ends.MatchString(text) }

@@ -1,5 +1,5 @@
-// Package provider is what the adapters of providers of models have in common: how their failures are told, so
-// that a client learns what is wrong, and nobody a key.
+// Package provider is the common part of the adapters for model providers. It converts their failures to errors that
+// explain the failure and contain no key.
 package provider
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// Provider is one, by its name, and the key that it is asked with.
+// Provider is a provider's name and key.
 type Provider struct {
 	Name string
 	Key  string // empty if there is none
 }
 
-// maxMessage is how many bytes of what a provider says are passed on.
+// maxMessage bounds the bytes of a provider's message in an error.
 const maxMessage = 1 << 10
 
-// secret is what keys of providers look like, also those that they have shortened themselves.
+// secret matches the keys of providers, including keys that a provider has masked.
 var secret = regexp.MustCompile(`\b(sk|pk|key)-[A-Za-z0-9_*.-]{4,}`)
 
-// clean takes keys out of a text, and bounds it.
+// clean removes keys from a text, and bounds its length.
 func (p Provider) clean(s string) string {
 	if p.Key != "" {
 		s = strings.ReplaceAll(s, p.Key, "[key]")
@@ -39,15 +39,16 @@ func (p Provider) clean(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
 }
 
-// Input is the input of a call. One that a model had no room for is none, or the tool would run with an empty one.
+// Input returns a call's input. If the model ran out of space before it, Input returns invalid JSON: the call must
+// fail.
 func Input(input string, cut bool) string {
 	if cut && input == "" {
-		return " " // which is not JSON
+		return " " // not JSON
 	}
 	return input
 }
 
-// Refused is an answer that is not 2xx, with what it says.
+// Refused returns the error of a response that is not 2xx, with the provider's message.
 func (p Provider) Refused(res *http.Response, message string) error {
 	e := &chat.ModelError{Provider: p.Name, Status: res.StatusCode, Message: p.clean(message)}
 	switch res.StatusCode {
@@ -61,18 +62,18 @@ func (p Provider) Refused(res *http.Response, message string) error {
 	return e
 }
 
-// Said is an error that a stream has told.
+// Said returns an error that the provider reported in a stream.
 func (p Provider) Said(message string) error {
 	return &chat.ModelError{Provider: p.Name, Message: p.clean(message)}
 }
 
-// Severed is a stream that has ended before the answer had.
+// Severed returns the error of a stream that ended before its answer.
 func (p Provider) Severed() error {
 	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Severed: true}
 }
 
-// Watch is a middleware of an SDK: what its answers cannot be read for is known by [Provider.Failed]. What ends a
-// connection depends on what that is made of, so there is no list of such errors.
+// Watch is a middleware for an SDK. It marks errors of reading a response, for [Provider.Failed]. Connections fail
+// with errors of many types, so a list of these errors would be incomplete.
 func Watch(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	res, err := next(r)
 	if res != nil && res.Body != nil {
@@ -81,25 +82,25 @@ func Watch(r *http.Request, next func(*http.Request) (*http.Response, error)) (*
 	return res, err
 }
 
-// watched is the body of an answer.
+// watched is the body of a response.
 type watched struct{ io.ReadCloser }
 
 // Read implements io.Reader.
 func (w watched) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // as readers say it
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader requires io.EOF unwrapped
 		err = &readError{err}
 	}
 	return n, err
 }
 
-// readError is why there is no more of an answer.
+// readError is an error of reading a response.
 type readError struct{ error }
 
-// Unwrap is what has gone wrong.
+// Unwrap returns the error of the reader.
 func (e *readError) Unwrap() error { return e.error }
 
-// Failed is any other error of a request that [Watch] has seen, or of reading the stream that it has opened.
+// Failed converts any other error of a request with [Watch], or of reading the stream that it opened.
 func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	_, cut := errors.AsType[*readError](err)
 	switch {
@@ -115,12 +116,12 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	return p.because("it cannot be reached", err)
 }
 
-// because is a failure whose cause is for the log alone.
+// because returns a failure with a cause that only the log contains.
 func (p Provider) because(message string, err error) error {
 	return &chat.ModelError{Provider: p.Name, Message: message, Err: errors.New(p.clean(err.Error()))}
 }
 
-// Newest is which of the messages is the user's newest, but for one that asks to go on; -1 if none is.
+// Newest returns the index of the user's newest message, except a request to continue; -1 if there is none.
 func Newest(list []chat.ModelMessage, goesOn bool) int {
 	if goesOn && len(list) > 0 && list[len(list)-1].Role == chat.User {
 		list = list[:len(list)-1]
@@ -133,8 +134,8 @@ func Newest(list []chat.ModelMessage, goesOn bool) int {
 	return -1
 }
 
-// Omitted says to the model that a file is not shown to it. One that has just come is refused instead: whoever has
-// sent it can send another.
+// Omitted returns a text that tells the model about a file left out. For a file in the newest message it returns an
+// error instead: the sender can send another file.
 func (p Provider) Omitted(b *chat.Block, newest bool) (string, error) {
 	if newest {
 		return "", fmt.Errorf("%s: a file of the type %q cannot be sent", p.Name, b.MediaType)

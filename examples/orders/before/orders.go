@@ -1,4 +1,4 @@
-// Package before is orders with a bug that looks right: see docs/testing.md.
+// Package before is orders with a subtle bug: see docs/testing.md.
 package before
 
 import (
@@ -13,24 +13,24 @@ import (
 // Orders is the class's name.
 const Orders dohost.Namespace[Order] = "order"
 
-// ErrDeclined says that the bank has refused to charge, and charged nothing.
+// ErrDeclined is the error of a charge that the bank refused without charging anything.
 var ErrDeclined = errors.New("declined")
 
-// Shop is what an order has an effect on. It serves a key once: asked again, it does
-// nothing and gives the same answer, a decline included.
+// Shop is the outside world of an order. It serves a key once: a repeated key has no
+// effect and gets the same answer, a decline included.
 type Shop interface {
 	Charge(ctx context.Context, key string, cents int) error
 	Ship(ctx context.Context, key string) error
 }
 
-// Order is what a customer buys.
+// Order is a purchase.
 type Order struct {
 	st   *dohost.State
 	shop Shop
 }
 
-// Place charges the customer, and has the order shipped an hour later. It may be called
-// again, with the same amount: after a decline, that is another try.
+// Place charges the customer and schedules the shipment an hour later. It may be called again with the same
+// amount: after a decline, that is another try.
 func (o *Order) Place(ctx context.Context, cents int) (int, error) {
 	paid, ok, err := dohost.Get[int](ctx, o.st.Storage(), "paid")
 	if err != nil || ok {
@@ -66,7 +66,7 @@ func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 	return err
 }
 
-// Class is the code of orders at a shop.
+// Class returns the class of orders at a shop.
 func Class(shop Shop) dohost.Class {
 	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
 		return &Order{st, shop}, nil

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shop is a Shop whose bank and carrier remember what was asked of them.
+// shop is a Shop with a bank and a carrier that record their requests.
 type shop struct{ bank, carrier dohosttest.Service }
 
 func newShop() *shop {
@@ -41,7 +41,7 @@ func (s *shop) Charge(ctx context.Context, key string, cents int) error {
 
 func (s *shop) Ship(ctx context.Context, key string) error { return s.carrier.Call(ctx, key, "") }
 
-// once says that the customer was charged once, by whatever key, and the order shipped once.
+// once returns an error unless the customer was charged once, by any key, and the order shipped once.
 func (s *shop) once(order string) error {
 	charges := 0
 	for _, key := range s.bank.Keys() {
@@ -55,7 +55,7 @@ func (s *shop) once(order string) error {
 	return s.carrier.RanOnce(order)
 }
 
-// place calls Place as a client does that does not give up.
+// place calls Place like a client that does not give up.
 func place(ctx context.Context, h *dohosttest.Host, order string) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 		_, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
@@ -73,7 +73,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 	})
 }
 
-// That is what a test of the code that someone has written shows: nothing.
+// The usual test of a decline and another try does not find the bug.
 func TestADeclineAndAnotherTry(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = func(key string, _ int, m dohosttest.Moment) error {
