@@ -25,11 +25,13 @@ func Await[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, 
 	return v, nil
 }
 
-// Enter takes the turn for one segment inside the fn of an Await. It returns when the writes of that segment are
+// HoldTurn takes the turn for one segment inside the fn of an Await. It returns when the writes of that segment are
 // durable.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn].
-func Enter(ctx context.Context, fn func(context.Context) error) error { return runtime.Enter(ctx, fn) }
+func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
+	return runtime.Enter(ctx, fn)
+}
 
 // Recv receives from a channel with the turn given up, without waiting for the
 // disk. ok is false when the channel is closed.
@@ -52,7 +54,7 @@ func Recv[T any](ctx context.Context, ch <-chan T) (v T, ok bool, err error) {
 // Errors: the ctx's cause, and those of [Await].
 func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ctx, d) }
 
-// Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only an [Enter]
+// Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only an [HoldTurn]
 // of this event gets in. Durable Objects call it blockConcurrencyWhile; unlike there, an error of fn does not end the
 // incarnation. After 30 s the host fences the incarnation.
 //

@@ -45,8 +45,8 @@ func (c Class) Name() string { return c.rt.Name }
 // ServesHTTP reports whether the class has an [OnHTTP].
 func (c Class) ServesHTTP() bool { return c.http != nil }
 
-// Speaks reports whether [Protocols] names a protocol.
-func (c Class) Speaks(protocol string) bool { return slices.Contains(c.speaks, protocol) }
+// HasProtocol reports whether [Protocols] names a protocol.
+func (c Class) HasProtocol(protocol string) bool { return slices.Contains(c.speaks, protocol) }
 
 // Methods returns the names of the exposed methods, in no order.
 func (c Class) Methods() []string {

@@ -250,7 +250,7 @@ type Query[T any] struct {
 	Equal  Key // this key, of whole parts; excludes the other three
 	Prefix Key // keys that begin so: with these parts, or with a [KeyPrefix]
 	Start  Key // the first key, and those it begins
-	End    Key // the key after the last; see [Key.Past]
+	End    Key // the key after the last; see [Key.PrefixEnd]
 	// After is the cursor of the row before the first.
 	After Cursor
 	// Reverse walks from the last row to the first. Start and End keep their meaning.

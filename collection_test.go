@@ -110,7 +110,7 @@ func TestCollectionQueries(t *testing.T) {
 				Index: "status", Start: open + dohost.KeyOf(0), End: open + dohost.KeyOf(1000),
 			}, "a"},
 			{"and its end", &dohost.Query[order]{
-				Index: "status", Start: open + dohost.KeyOf(0), End: (open + dohost.KeyOf(1000)).Past(),
+				Index: "status", Start: open + dohost.KeyOf(0), End: (open + dohost.KeyOf(1000)).PrefixEnd(),
 			}, "ad"},
 			{"limit", &dohost.Query[order]{Index: "status", Limit: 2}, "ca"},
 			{"several places", &dohost.Query[order]{Index: "tag"}, "abad"},

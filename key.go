@@ -66,9 +66,9 @@ func KeyOf[P KeyPart](p P) Key {
 // string part that begins with s.
 func KeyPrefix(s string) Key { return stringPart(s) }
 
-// Past returns the first key after k and after all keys that begin with k. As a [Query]'s End it makes k the last
+// PrefixEnd returns the first key after k and after all keys that begin with k. As a [Query]'s End it makes k the last
 // key.
-func (k Key) Past() Key { return k + "\xff" }
+func (k Key) PrefixEnd() Key { return k + "\xff" }
 
 // wholeParts reports whether k is a result of KeyOf, or several results joined.
 func (k Key) wholeParts() bool {

@@ -12,16 +12,16 @@ import (
 type RetryOptions struct {
 	// Idempotent permits fn to take effect twice: Retry then repeats a call with an unknown outcome too.
 	Idempotent bool
-	// Attempts bounds the calls of fn. Zero means 5; negative, no bound.
-	Attempts int
-	// Base is the first delay, which doubles up to Most; the delay is drawn from zero to
+	// MaxAttempts bounds the calls of fn. Zero means 5; negative, no bound.
+	MaxAttempts int
+	// BaseDelay is the first delay, which doubles up to MaxDelay; the delay is drawn from zero to
 	// that. Zero means 50 ms; negative, no delay.
-	Base time.Duration
-	// Most bounds the delay. Zero means 10 s, or Base if that is more; negative, no bound.
-	Most time.Duration
-	// Window is the time after which no attempt begins. Zero means 10 s; negative,
+	BaseDelay time.Duration
+	// MaxDelay bounds the delay. Zero means 10 s, or BaseDelay if that is more; negative, no bound.
+	MaxDelay time.Duration
+	// MaxElapsed is the time after which no attempt begins. Zero means 10 s; negative,
 	// no bound.
-	Window time.Duration
+	MaxElapsed time.Duration
 }
 
 // Retry calls fn until it succeeds or fails with an error that must not be retried. It retries calls that did not run
@@ -36,31 +36,31 @@ func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error)
 	if o != nil {
 		opts = *o
 	}
-	if opts.Attempts == 0 {
-		opts.Attempts = 5
+	if opts.MaxAttempts == 0 {
+		opts.MaxAttempts = 5
 	}
-	if opts.Base == 0 {
-		opts.Base = 50 * time.Millisecond
+	if opts.BaseDelay == 0 {
+		opts.BaseDelay = 50 * time.Millisecond
 	}
 	switch {
-	case opts.Most == 0:
-		opts.Most = max(10*time.Second, opts.Base)
-	case opts.Most < 0:
-		opts.Most = math.MaxInt64
+	case opts.MaxDelay == 0:
+		opts.MaxDelay = max(10*time.Second, opts.BaseDelay)
+	case opts.MaxDelay < 0:
+		opts.MaxDelay = math.MaxInt64
 	}
-	if opts.Window == 0 {
-		opts.Window = 10 * time.Second
+	if opts.MaxElapsed == 0 {
+		opts.MaxElapsed = 10 * time.Second
 	}
 	start, unknown := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		err := fn(ctx)
-		if err == nil || attempt == opts.Attempts || !opts.repeatable(err) {
+		if err == nil || attempt == opts.MaxAttempts || !opts.repeatable(err) {
 			return mayHaveRun(err, unknown)
 		}
 		e, _ := errors.AsType[*Error](err)
 		unknown = unknown || e.Ran == RanUnknown
 		delay := opts.delay(attempt)
-		if opts.Window > 0 && delay > opts.Window-time.Since(start) {
+		if opts.MaxElapsed > 0 && delay > opts.MaxElapsed-time.Since(start) {
 			return mayHaveRun(err, unknown)
 		}
 		if Sleep(ctx, delay) != nil {
@@ -85,12 +85,12 @@ func mayHaveRun(err error, unknown bool) error {
 
 // delay draws the time to wait after an attempt.
 func (o RetryOptions) delay(attempt int) time.Duration {
-	if o.Base < 0 {
+	if o.BaseDelay < 0 {
 		return 0
 	}
-	most := o.Most
-	if doublings := min(attempt-1, 62); o.Base <= most>>doublings {
-		most = o.Base << doublings
+	most := o.MaxDelay
+	if doublings := min(attempt-1, 62); o.BaseDelay <= most>>doublings {
+		most = o.BaseDelay << doublings
 	}
 	// Drawn from the time, so that a test in virtual time finds the same again.
 	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))

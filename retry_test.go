@@ -23,15 +23,15 @@ func TestRetryStops(t *testing.T) {
 	}{
 		{"defaults", nil, notRun, 100, 5, 750 * time.Millisecond},
 		{"success", nil, notRun, 2, 3, 150 * time.Millisecond},
-		{"attempts", &RetryOptions{Attempts: 1}, notRun, 100, 1, 0},
-		{"attempts without bound", &RetryOptions{Attempts: -1, Base: -1}, notRun, 100, 101, 0},
-		{"no delay", &RetryOptions{Base: -time.Hour}, notRun, 100, 5, 0},
-		{"window", &RetryOptions{Attempts: 1000}, notRun, 1000, -1, 10 * time.Second},
-		{"window without bound", &RetryOptions{Window: -1, Base: time.Minute}, notRun, 100, 5, 15 * time.Minute},
-		{"delays with a bound", &RetryOptions{Attempts: 1000, Window: -1}, notRun, 999, 1000, 1000 * 10 * time.Second},
-		{"delays with a bound of its own", &RetryOptions{Attempts: 1000, Window: -1, Most: time.Second}, notRun, 999, 1000, 1000 * time.Second},
-		{"delays without bound", &RetryOptions{Most: -1}, notRun, 100, 5, 750 * time.Millisecond},
-		{"delay beyond the window", &RetryOptions{Base: math.MaxInt64}, notRun, 100, 1, 0},
+		{"attempts", &RetryOptions{MaxAttempts: 1}, notRun, 100, 1, 0},
+		{"attempts without bound", &RetryOptions{MaxAttempts: -1, BaseDelay: -1}, notRun, 100, 101, 0},
+		{"no delay", &RetryOptions{BaseDelay: -time.Hour}, notRun, 100, 5, 0},
+		{"window", &RetryOptions{MaxAttempts: 1000}, notRun, 1000, -1, 10 * time.Second},
+		{"window without bound", &RetryOptions{MaxElapsed: -1, BaseDelay: time.Minute}, notRun, 100, 5, 15 * time.Minute},
+		{"delays with a bound", &RetryOptions{MaxAttempts: 1000, MaxElapsed: -1}, notRun, 999, 1000, 1000 * 10 * time.Second},
+		{"delays with a bound of its own", &RetryOptions{MaxAttempts: 1000, MaxElapsed: -1, MaxDelay: time.Second}, notRun, 999, 1000, 1000 * time.Second},
+		{"delays without bound", &RetryOptions{MaxDelay: -1}, notRun, 100, 5, 750 * time.Millisecond},
+		{"delay beyond the window", &RetryOptions{BaseDelay: math.MaxInt64}, notRun, 100, 1, 0},
 		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
 		{"unknown", nil, &Error{Err: ErrFenced}, 100, 1, 0},
 		{"unknown and idempotent", &RetryOptions{Idempotent: true}, &Error{Err: ErrFenced}, 100, 5, 750 * time.Millisecond},
@@ -99,7 +99,7 @@ func TestRetryDelaysDouble(t *testing.T) {
 	} {
 		var longest time.Duration
 		for range 1000 {
-			d := RetryOptions{Base: c.base, Most: c.most}.delay(c.attempt)
+			d := RetryOptions{BaseDelay: c.base, MaxDelay: c.most}.delay(c.attempt)
 			if d < 0 || d >= c.below {
 				t.Fatalf("base %v, attempt %d: %v, want below %v", c.base, c.attempt, d, c.below)
 			}
@@ -110,7 +110,7 @@ func TestRetryDelaysDouble(t *testing.T) {
 		}
 	}
 	for _, base := range []time.Duration{-1, math.MinInt64} {
-		if d := (RetryOptions{Base: base}).delay(5); d != 0 {
+		if d := (RetryOptions{BaseDelay: base}).delay(5); d != 0 {
 			t.Errorf("base %v: %v", base, d)
 		}
 	}

@@ -212,9 +212,9 @@ var springs = map[string]func(context.Context, *dohost.Host){
 	"socket handlers": serveTrap(func(r *http.Request) {
 		r.Header = handshake(r.Context()).Header
 	}),
-	"function of Await or Enter": inTrap(func(ctx context.Context, x *trapped) error {
+	"function of Await or HoldTurn": inTrap(func(ctx context.Context, x *trapped) error {
 		_, err := dohost.Await(ctx, func(ctx context.Context) (int, error) {
-			return 0, dohost.Enter(ctx, func(context.Context) error { x.tr.at("function of Await or Enter"); return nil })
+			return 0, dohost.HoldTurn(ctx, func(context.Context) error { x.tr.at("function of Await or HoldTurn"); return nil })
 		})
 		return err
 	}),

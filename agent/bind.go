@@ -68,24 +68,24 @@ type Options struct {
 	// its work that often. It is also the first delay before a failed fiber hook is called again; that delay is
 	// never more than 5 min. Zero means 30 s; negative is an error.
 	KeepAlive time.Duration
-	// HungAfter is the time after which a running interval schedule counts as hung and is started again. Zero
+	// StuckAfter is the time after which a running interval schedule counts as hung and is started again. Zero
 	// means 30 s; negative is an error.
-	HungAfter time.Duration
-	// MaxStarts bounds the starts of one run of a schedule or a queue item, if the end of the
+	StuckAfter time.Duration
+	// MaxInterruptions bounds the starts of one run of a schedule or a queue item, if the end of the
 	// incarnation cuts off each start. After that the item, or a schedule that does not recur,
 	// becomes a dead letter: see [DeadLetters]. Zero means 5; negative means no bound.
-	MaxStarts int
+	MaxInterruptions int
 }
 
 func (o Options) withDefaults() Options {
 	if o.KeepAlive == 0 {
 		o.KeepAlive = 30 * time.Second
 	}
-	if o.HungAfter == 0 {
-		o.HungAfter = 30 * time.Second
+	if o.StuckAfter == 0 {
+		o.StuckAfter = 30 * time.Second
 	}
-	if o.MaxStarts == 0 {
-		o.MaxStarts = 5
+	if o.MaxInterruptions == 0 {
+		o.MaxInterruptions = 5
 	}
 	return o
 }
@@ -99,8 +99,8 @@ func Tune[O any](o Options) Entry[O] {
 		if o.KeepAlive < 0 {
 			c.mistake("Options.KeepAlive is %v", o.KeepAlive)
 		}
-		if o.HungAfter < 0 {
-			c.mistake("Options.HungAfter is %v", o.HungAfter)
+		if o.StuckAfter < 0 {
+			c.mistake("Options.StuckAfter is %v", o.StuckAfter)
 		}
 		c.options = o.withDefaults()
 	}

@@ -275,7 +275,7 @@ func (b *bench) schedules(q *agent.ScheduleQuery) (all []agent.ScheduleInfo) {
 
 func (b *bench) rest() {
 	b.t.Helper()
-	if err := b.Rest(0); err != nil {
+	if err := b.WaitIdle(0); err != nil {
 		b.t.Error(err)
 	}
 }

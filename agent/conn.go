@@ -94,8 +94,8 @@ func OnClose[O any](m func(*O, context.Context, *Conn, dohost.Closing) error) En
 // currentKey is the context key of an event's connection.
 type currentKey struct{}
 
-// Current returns the connection that sent the frame being handled, or nil.
-func Current(ctx context.Context) *Conn {
+// ConnFromContext returns the connection that sent the frame being handled, or nil.
+func ConnFromContext(ctx context.Context) *Conn {
 	c, _ := ctx.Value(currentKey{}).(*Conn)
 	return c
 }

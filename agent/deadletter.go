@@ -55,7 +55,7 @@ func (c *core) unbury(ctx context.Context, id string, keep bool) (existed bool, 
 }
 
 // DeadLetter is a failed item of the queue, or a schedule of [After] or [At] after its run was cut off
-// Options.MaxStarts times.
+// Options.MaxInterruptions times.
 type DeadLetter struct {
 	ID       string          `json:"id"` // of the item or of the schedule
 	Callback string          `json:"callback"`

@@ -147,7 +147,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 				var errs []error
 				for n, cb := range []agent.Callback[string]{once, slowly, never, once} {
 					_, err := agent.Enqueue(ctx, c, cb, fmt.Sprint("item ", n), &agent.QueueOptions{
-						ID: fmt.Sprint("item ", n), Retry: agent.RetryPolicy{Attempts: 2},
+						ID: fmt.Sprint("item ", n), Retry: agent.RetryPolicy{MaxAttempts: 2},
 					})
 					errs = append(errs, err)
 				}

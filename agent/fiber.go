@@ -177,7 +177,7 @@ func Stash(ctx context.Context, v any) error {
 	}
 	err = f.stash(ctx, snapshot)
 	if errors.Is(err, dohost.ErrNoTurn) {
-		return dohost.Enter(ctx, func(ctx context.Context) error { return f.stash(ctx, snapshot) })
+		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return f.stash(ctx, snapshot) })
 	}
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ type callback struct {
 // an Await takes effect exactly once, any other at least once.
 //
 // After an error it runs again as the row's [RetryPolicy] allows; its writes stay. A panic ends the
-// incarnation, as elsewhere, and the next one starts the row again: see Options.MaxStarts.
+// incarnation, as elsewhere, and the next one starts the row again: see Options.MaxInterruptions.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
 	return func(c *class) {
 		_, taken := c.callbacks[string(cb)]
@@ -215,7 +215,7 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 		return err
 	}
 	first := true
-	policy := RetryPolicy{Attempts: b.Attempts, Base: b.Base, Most: b.Most, ShouldRetry: func(err error, _ int) bool {
+	policy := RetryPolicy{MaxAttempts: b.Attempts, BaseDelay: b.Base, MaxDelay: b.Most, ShouldRetry: func(err error, _ int) bool {
 		_, hopeless := errors.AsType[*hopelessError](err)
 		return !hopeless && !errors.Is(err, errSuperseded)
 	}}

@@ -101,7 +101,7 @@ func TestItemThatFailsIsADeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Fails: 2}, called("a"))
 		enqueue(b, work, task{Name: "b", Fails: 3}, called("b"))
-		enqueue(b, work, task{Name: "c", Fails: 1}, &agent.QueueOptions{ID: "c", Retry: agent.RetryPolicy{Attempts: 1}})
+		enqueue(b, work, task{Name: "c", Fails: 1}, &agent.QueueOptions{ID: "c", Retry: agent.RetryPolicy{MaxAttempts: 1}})
 		enqueue(b, note, "d", nil)
 		b.rest()
 		b.wrote("a begins 1", "a begins 2", "a begins 3", "a ends 3",
@@ -140,7 +140,7 @@ func TestDeadLetterOfAnIDThatIsQueuedAnew(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		fail := func(n int) {
 			enqueue(b, work, task{Name: fmt.Sprint(n), Takes: time.Second, Fails: 9},
-				&agent.QueueOptions{ID: "a", Retry: agent.RetryPolicy{Attempts: 1}})
+				&agent.QueueOptions{ID: "a", Retry: agent.RetryPolicy{MaxAttempts: 1}})
 		}
 		fail(1)
 		b.rest()
@@ -255,7 +255,7 @@ func TestWhatIsTakenOutIsNoDeadLetter(t *testing.T) {
 		b.Crash()
 		b.rest()
 		b.do(func(ctx context.Context, c *clerk) error { return c.empty(ctx) })
-	}, agent.Tune[clerk](agent.Options{MaxStarts: 1}))
+	}, agent.Tune[clerk](agent.Options{MaxInterruptions: 1}))
 }
 
 // TestQueueIsDrainedAfterACrash sends the agent no request during recovery.

@@ -33,7 +33,7 @@ func (c *core) startQueue(ctx context.Context, now time.Time) error {
 			if err := c.dropItem(ctx, it); err != nil {
 				return err
 			}
-		case it.Run.hopeless(c.life, c.class.options.MaxStarts):
+		case it.Run.hopeless(c.life, c.class.options.MaxInterruptions):
 			depth, err := c.bury(ctx, it, now, errCutOff)
 			if err != nil {
 				return err

@@ -319,7 +319,7 @@ func (c *core) expire(ctx context.Context, now time.Time) error {
 	}
 	c.fibers.expiryRead = false
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{
-		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).Past(), Limit: expireAtOnce,
+		Index: "expires", End: dohost.KeyOf(now.UnixMilli()).PrefixEnd(), Limit: expireAtOnce,
 	})
 	for _, r := range rows {
 		if err == nil {

@@ -12,13 +12,13 @@ import (
 
 // RetryPolicy bounds the attempts of a failing operation. The zero policy means the defaults.
 type RetryPolicy struct {
-	// Attempts is the maximum number of attempts, including the first. Zero means 3.
-	Attempts int
-	// Base is half the bound of the first delay. The bound doubles up to Most; the delay is drawn between zero
+	// MaxAttempts is the maximum number of attempts, including the first. Zero means 3.
+	MaxAttempts int
+	// BaseDelay is half the bound of the first delay. The bound doubles up to MaxDelay; the delay is drawn between zero
 	// and the bound. Zero means 100 ms.
-	Base time.Duration
-	// Most bounds the delay, and is at least Base. Zero means 3 s, or Base if that is more.
-	Most time.Duration
+	BaseDelay time.Duration
+	// MaxDelay bounds the delay, and is at least BaseDelay. Zero means 3 s, or BaseDelay if that is more.
+	MaxDelay time.Duration
 	// ShouldRetry, if set, reports whether to retry after the attempt of this number, from 1, failed with err.
 	// It cannot be stored: only [Try] accepts it.
 	ShouldRetry func(err error, attempt int) bool
@@ -27,34 +27,34 @@ type RetryPolicy struct {
 // withDefaults fills a policy. The errors name the field.
 func (p RetryPolicy) withDefaults() (RetryPolicy, error) {
 	switch {
-	case p.Attempts < 0:
-		return p, fmt.Errorf("agent: RetryPolicy.Attempts is %d: want 1 or more", p.Attempts)
-	case p.Base < 0:
-		return p, fmt.Errorf("agent: RetryPolicy.Base is %v: want more than zero", p.Base)
-	case p.Most < 0 || p.Most > 0 && p.Most < p.Base:
-		return p, fmt.Errorf("agent: RetryPolicy.Most is %v: want at least Base, which is %v", p.Most, p.Base)
+	case p.MaxAttempts < 0:
+		return p, fmt.Errorf("agent: RetryPolicy.MaxAttempts is %d: want 1 or more", p.MaxAttempts)
+	case p.BaseDelay < 0:
+		return p, fmt.Errorf("agent: RetryPolicy.BaseDelay is %v: want more than zero", p.BaseDelay)
+	case p.MaxDelay < 0 || p.MaxDelay > 0 && p.MaxDelay < p.BaseDelay:
+		return p, fmt.Errorf("agent: RetryPolicy.MaxDelay is %v: want at least BaseDelay, which is %v", p.MaxDelay, p.BaseDelay)
 	}
-	if p.Attempts == 0 {
-		p.Attempts = 3
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 3
 	}
-	if p.Base == 0 {
-		p.Base = 100 * time.Millisecond
-		if p.Most > 0 {
-			p.Base = min(p.Base, p.Most)
+	if p.BaseDelay == 0 {
+		p.BaseDelay = 100 * time.Millisecond
+		if p.MaxDelay > 0 {
+			p.BaseDelay = min(p.BaseDelay, p.MaxDelay)
 		}
 	}
-	if p.Most == 0 {
-		p.Most = max(3*time.Second, p.Base)
+	if p.MaxDelay == 0 {
+		p.MaxDelay = max(3*time.Second, p.BaseDelay)
 	}
 	return p, nil
 }
 
 // bound returns the maximum delay after an attempt.
 func (p RetryPolicy) bound(attempt int) time.Duration {
-	if doublings := min(attempt, 62); p.Base <= p.Most>>doublings {
-		return p.Base << doublings
+	if doublings := min(attempt, 62); p.BaseDelay <= p.MaxDelay>>doublings {
+		return p.BaseDelay << doublings
 	}
-	return p.Most
+	return p.MaxDelay
 }
 
 // delay returns the delay after an attempt. draw, between zero and one, selects it between zero and its bound.
@@ -78,7 +78,7 @@ func Try(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) er
 	}
 	for attempt := 1; ; attempt++ {
 		err := fn(ctx)
-		if err == nil || attempt >= policy.Attempts || ctx.Err() != nil {
+		if err == nil || attempt >= policy.MaxAttempts || ctx.Err() != nil {
 			return err
 		}
 		if policy.ShouldRetry != nil && !policy.ShouldRetry(err, attempt) {
@@ -105,5 +105,5 @@ func (p RetryPolicy) kept() (backoff, error) {
 		return backoff{}, fmt.Errorf("agent: RetryPolicy.ShouldRetry is a function, which no row can keep")
 	}
 	_, err := p.withDefaults()
-	return backoff{p.Attempts, p.Base, p.Most}, err
+	return backoff{p.MaxAttempts, p.BaseDelay, p.MaxDelay}, err
 }

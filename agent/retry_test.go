@@ -23,11 +23,11 @@ func TestRetryDelay(t *testing.T) {
 		{RetryPolicy{}, 4, 1600 * time.Millisecond},
 		{RetryPolicy{}, 5, 3 * time.Second},
 		{RetryPolicy{}, 1 << 40, 3 * time.Second},
-		{RetryPolicy{Base: time.Minute}, 1, time.Minute},
-		{RetryPolicy{Base: time.Second, Most: time.Second}, 3, time.Second},
-		{RetryPolicy{Most: time.Millisecond}, 1, time.Millisecond},
-		{RetryPolicy{Base: 1, Most: 1<<63 - 1}, 62, 1 << 62},
-		{RetryPolicy{Base: 1, Most: 1<<63 - 1}, 100, 1 << 62},
+		{RetryPolicy{BaseDelay: time.Minute}, 1, time.Minute},
+		{RetryPolicy{BaseDelay: time.Second, MaxDelay: time.Second}, 3, time.Second},
+		{RetryPolicy{MaxDelay: time.Millisecond}, 1, time.Millisecond},
+		{RetryPolicy{BaseDelay: 1, MaxDelay: 1<<63 - 1}, 62, 1 << 62},
+		{RetryPolicy{BaseDelay: 1, MaxDelay: 1<<63 - 1}, 100, 1 << 62},
 	} {
 		p, err := tt.policy.withDefaults()
 		if err != nil {
@@ -44,10 +44,10 @@ func TestRetryDelay(t *testing.T) {
 		policy RetryPolicy
 		err    string
 	}{
-		{RetryPolicy{Attempts: -1}, "RetryPolicy.Attempts is -1"},
-		{RetryPolicy{Base: -1}, "RetryPolicy.Base is -1ns"},
-		{RetryPolicy{Most: -1}, "RetryPolicy.Most is -1ns"},
-		{RetryPolicy{Base: 2, Most: 1}, "want at least Base"},
+		{RetryPolicy{MaxAttempts: -1}, "RetryPolicy.MaxAttempts is -1"},
+		{RetryPolicy{BaseDelay: -1}, "RetryPolicy.BaseDelay is -1ns"},
+		{RetryPolicy{MaxDelay: -1}, "RetryPolicy.MaxDelay is -1ns"},
+		{RetryPolicy{BaseDelay: 2, MaxDelay: 1}, "want at least BaseDelay"},
 	} {
 		ran := false
 		err := Try(t.Context(), &tt.policy, func(context.Context) error { ran = true; return nil })
@@ -74,9 +74,9 @@ func TestTry(t *testing.T) {
 		{"at once", nil, 0, errBroken, 0, 1, nil},
 		{"the third time", nil, 2, errBroken, 0, 3, nil},
 		{"never", nil, 9, errBroken, 0, 3, errBroken},
-		{"once", &RetryPolicy{Attempts: 1}, 9, errBroken, 0, 1, errBroken},
-		{"often", &RetryPolicy{Attempts: 7}, 9, errBroken, 0, 7, errBroken},
-		{"should not", &RetryPolicy{Attempts: 7, ShouldRetry: twice}, 9, errBroken, 0, 2, errBroken},
+		{"once", &RetryPolicy{MaxAttempts: 1}, 9, errBroken, 0, 1, errBroken},
+		{"often", &RetryPolicy{MaxAttempts: 7}, 9, errBroken, 0, 7, errBroken},
+		{"should not", &RetryPolicy{MaxAttempts: 7, ShouldRetry: twice}, 9, errBroken, 0, 2, errBroken},
 		{"the incarnation has ended", &RetryPolicy{ShouldRetry: unasked}, 9, dohost.ErrFenced, 1, 1, dohost.ErrFenced},
 		{"another's incarnation has ended", nil, 1, elsewhere, 0, 2, nil},
 	} {

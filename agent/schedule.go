@@ -96,9 +96,9 @@ type ScheduleOptions struct {
 // the times that it missed.
 //
 // A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
-// "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxStarts
+// "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxInterruptions
 // such ends the schedule becomes a dead letter ([DeadLetters]). An interval that has been running for
-// Options.HungAfter starts again, and the outcome of the hung run is ignored. A callback that schedules itself
+// Options.StuckAfter starts again, and the outcome of the hung run is ignored. A callback that schedules itself
 // should not be [Idempotent]; the running schedule does not count as equal, though, if it is of After or At.
 //
 // Errors name the invalid argument: an unknown callback, or one with another payload type; an invalid [When]; a

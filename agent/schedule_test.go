@@ -89,9 +89,9 @@ func TestWhatCannotBeScheduledIsRefused(t *testing.T) {
 				return agent.Schedule(ctx, c, agent.After(0), note, "", &agent.ScheduleOptions{Idempotent: 3})
 			}, "ScheduleOptions.Idempotent is 3"},
 			{func(ctx context.Context, c *clerk) (string, error) {
-				o := &agent.ScheduleOptions{Retry: agent.RetryPolicy{Attempts: -1}}
+				o := &agent.ScheduleOptions{Retry: agent.RetryPolicy{MaxAttempts: -1}}
 				return agent.Schedule(ctx, c, agent.After(0), note, "", o)
-			}, "RetryPolicy.Attempts is -1"},
+			}, "RetryPolicy.MaxAttempts is -1"},
 			{func(ctx context.Context, c *clerk) (string, error) {
 				always := func(error, int) bool { return true }
 				return agent.Enqueue(ctx, c, note, "", &agent.QueueOptions{Retry: agent.RetryPolicy{ShouldRetry: always}})
@@ -138,7 +138,7 @@ func TestMistakesOfCallbacksAreErrorsOfOpen(t *testing.T) {
 		{agent.OnSchedule(note, (*clerk).note), `a second OnSchedule of "note"`},
 		{agent.OnSchedule[clerk](gone, nil), `OnSchedule of "gone" without a method`},
 		{agent.OnSchedule(agent.Callback[string](""), (*clerk).note), "want a name of 1 to 256 bytes"},
-		{agent.Tune[clerk](agent.Options{HungAfter: -1}), "Options.HungAfter is -1ns"},
+		{agent.Tune[clerk](agent.Options{StuckAfter: -1}), "Options.StuckAfter is -1ns"},
 	} {
 		h, err := dohost.Open(t.TempDir(), nil, clerkClass(&office{}, tt.entry))
 		if err == nil {
@@ -288,7 +288,7 @@ func TestFailedRunIsTriedAgainAndThenReported(t *testing.T) {
 		b.wrote("a begins 1", "a begins 2", "a begins 3", "a ends 3")
 		schedule(b, agent.After(time.Second), work, task{Name: "b", Fails: 9}, nil)
 		schedule(b, agent.After(time.Second), work, task{Name: "c", Fails: 9},
-			&agent.ScheduleOptions{Retry: agent.RetryPolicy{Attempts: 1}})
+			&agent.ScheduleOptions{Retry: agent.RetryPolicy{MaxAttempts: 1}})
 		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "d", Fails: 3}, nil)
 		b.Advance(25 * time.Second)
 		b.told("schedule:error", "schedule:error callback=work err=c fails", "schedule:error callback=work err=b fails",

@@ -73,7 +73,7 @@ func (c *core) notLost(j job) bool { return !j.Run.lost(c.life) }
 // lostJobs returns the rows that an earlier incarnation left running.
 func (c *core) lostJobs(ctx context.Context) (found []dohost.Row[job], err error) {
 	mine := dohost.KeyOf(c.life)
-	for _, q := range []dohost.Query[job]{{Index: byLife, End: mine}, {Index: byLife, Start: mine.Past()}} {
+	for _, q := range []dohost.Query[job]{{Index: byLife, End: mine}, {Index: byLife, Start: mine.PrefixEnd()}} {
 		rows, err := jobs.List(ctx, c.store(), &q)
 		if err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []jo
 	var rows []dohost.Row[job]
 	for _, row := range lost {
 		switch j := row.Value; {
-		case j.Run.hopeless(c.life, c.class.options.MaxStarts):
+		case j.Run.hopeless(c.life, c.class.options.MaxInterruptions):
 			if err := c.jobCutOff(ctx, j, now); err != nil {
 				return nil, err
 			}
@@ -105,7 +105,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []jo
 		}
 	}
 	due, err := jobs.List(ctx, c.store(), &dohost.Query[job]{
-		Index: byLook, End: dohost.KeyOf(now).Past(), Limit: maxStarted, Where: c.notLost,
+		Index: byLook, End: dohost.KeyOf(now).PrefixEnd(), Limit: maxStarted, Where: c.notLost,
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, 
 			slog.Duration("after", now.Sub(j.Run.Started)))
 		j.Run = run{}
 	}
-	j = j.started(c.nextRun(j.Run, now), c.class.options.HungAfter)
+	j = j.started(c.nextRun(j.Run, now), c.class.options.StuckAfter)
 	begun, err = c.begin(ctx, "schedule "+j.Callback, now, func(ctx context.Context) error {
 		return c.runJob(ctx, j.ID, j.Run.Number)
 	})
@@ -205,7 +205,7 @@ func (c *core) endJob(ctx context.Context, j job, now time.Time) error {
 	return jobs.Put(ctx, c.store(), next)
 }
 
-// jobCutOff ends a run after MaxStarts ends of incarnations cut it off. The callback may never have returned,
+// jobCutOff ends a run after MaxInterruptions ends of incarnations cut it off. The callback may never have returned,
 // so a schedule that does not recur is kept as a dead letter; one that recurs waits for its next time.
 func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
 	if j.Kind.recurs() {

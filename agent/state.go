@@ -21,7 +21,7 @@ func (readonlyError) Is(target error) bool { return target == dohost.ErrReadOnly
 
 // mayOnlyRead reports whether the event's client has read-only rights.
 func mayOnlyRead(ctx context.Context) bool {
-	if by := Current(ctx); by != nil && by.Readonly() {
+	if by := ConnFromContext(ctx); by != nil && by.Readonly() {
 		return true
 	}
 	a, ok := dohost.AccessFrom(ctx)

@@ -200,7 +200,7 @@ func TestDestroyTakesSubAgentsAlong(t *testing.T) {
 			}
 			return nil
 		},
-		Settle: 2 * time.Minute,
+		SettleTime: 2 * time.Minute,
 	})
 }
 

@@ -70,7 +70,7 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
 		agent.Callable("heard", func(r *room, _ context.Context, _ struct{}) ([]string, error) { return r.heard, nil }),
 		agent.Callable("lock", func(_ *room, ctx context.Context, on bool) (struct{}, error) {
-			return struct{}{}, agent.Current(ctx).SetReadonly(ctx, on)
+			return struct{}{}, agent.ConnFromContext(ctx).SetReadonly(ctx, on)
 		}),
 		agent.Streaming("count", func(_ *room, ctx context.Context, n int, s *agent.Stream) (string, error) {
 			for i := range n {

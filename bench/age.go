@@ -12,7 +12,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// aging is a host that gets old, and the one object of it that lives on.
+// aging is a host with many deletions in its store, and its one object that stays.
 type aging struct {
 	*host
 	reads objectstore.Reads
@@ -21,8 +21,8 @@ type aging struct {
 	due   time.Time // its alarm
 }
 
-// age has each of very many objects do what leaves something dead in the store, and counts
-// what reads come upon afterwards, beside a store in which nothing has happened.
+// age deletes the rows and alarms of very many objects, and counts the entries that reads visit afterwards, compared
+// with a new store.
 func age(ctx context.Context, b *bench) (err error) {
 	n := b.objects
 	a := &aging{bells: newBells(n), due: time.Now().Add(1000 * time.Hour).Truncate(time.Second)}
@@ -38,7 +38,7 @@ func age(ctx context.Context, b *bench) (err error) {
 	if _, err := dohost.Call(ctx, a.stays, (*subject).appendMany, wakeRows); err != nil {
 		return err
 	}
-	time.Sleep(b.rest) // and it remembers nothing
+	time.Sleep(b.rest) // its memory of the object is released
 	young, err := a.look(ctx)
 	if err != nil {
 		return err
@@ -69,14 +69,14 @@ func age(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// lookups are what look does.
+// lookups are the reads that look makes.
 var lookups = [...]string{"finding the next alarm", "waking an object", "listing a class"}
 
-// tell adds the rows.
+// tell adds the rows to the results.
 func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
 	const first = "at first"
 	n := b.objects
-	const dead = 4 * engine.MemTable / (2 << 10) // as decided: see docs/decisions/0006
+	const dead = 4 * engine.MemTable / (2 << 10) // the limit of docs/decisions/0006
 	targets := [len(lookups)]Target{
 		{Text: "at most what a memtable may hold dead", ValueMost: dead},
 		{Text: "≤ 1.1 of at first", Beside: first, Most: 1.1},
@@ -97,7 +97,7 @@ func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
 	}
 }
 
-// ring has an alarm of each object fire, all of them exactly once.
+// ring fires an alarm of each object, each exactly once.
 func (a *aging) ring(ctx context.Context, b *bench, n int) error {
 	if err := fill(ctx, b, a.host, n, (*subject).arm, time.Now()); err != nil {
 		return err
@@ -106,13 +106,13 @@ func (a *aging) ring(ctx context.Context, b *bench, n int) error {
 	if err := a.bells.wait(ctx, 10*time.Minute); err != nil {
 		return err
 	}
-	for w := a.Runtime().Work(); w.Events > 0 || w.Undurable > 0; w = a.Runtime().Work() { // they rang, and go on
+	for w := a.Runtime().Work(); w.Events > 0 || w.Undurable > 0; w = a.Runtime().Work() { // until all is durable
 		time.Sleep(time.Millisecond)
 	}
 	return nil
 }
 
-// look reads, and counts the entries that the engine comes upon.
+// look reads, and counts the entries that the engine visits.
 func (a *aging) look(ctx context.Context) (entries [len(lookups)]int64, err error) {
 	for i, read := range [len(lookups)]func(context.Context) error{a.nextAlarm, a.wake, a.list} {
 		from := a.reads.Steps.Load() + a.reads.Gets.Load()
@@ -146,7 +146,7 @@ func (a *aging) wake(ctx context.Context) error {
 	return err
 }
 
-// list wants the one object of the class that was not deleted.
+// list checks that the class lists only the one object that was not deleted.
 func (a *aging) list(ctx context.Context) error {
 	var found []dohost.ID
 	for id, err := range a.Objects(ctx, string(subjects), "") {

@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// A fiber that was not told of, or twice, has no figure.
+// A fiber without a call of its hook, or with two, has no figure.
 func TestTheRollFindsWhatWasLostOrDoubled(t *testing.T) {
 	const sound = "o a 1\no b 2\nh b 2\nh a 1\n"
 	for _, c := range []struct{ name, roll, want string }{
@@ -34,7 +34,7 @@ func TestTheRollFindsWhatWasLostOrDoubled(t *testing.T) {
 	}
 }
 
-// A fiber that is there although its hook was told, as the roll says, has no figure.
+// A fiber that still exists after its hook, as the roll has it, has no figure.
 func TestAFiberThatIsLeftIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	h, r, err := openSleepers(dir, 1)
@@ -68,7 +68,7 @@ func TestAFiberThatIsLeftIsNoticed(t *testing.T) {
 	}
 }
 
-// A fence that no fiber has survived, or one too many, has no figure.
+// A fence without a resumed fiber, or a resumption too many, has no figure.
 func TestEachFenceIsCounted(t *testing.T) {
 	for off, want := range map[int]string{0: "", 1: "want 4 and 4", -1: "want 2 and 2"} {
 		r, err := small(t).openResuming(3)
@@ -94,7 +94,7 @@ func TestEachFenceIsCounted(t *testing.T) {
 	}
 }
 
-// What is lost is counted, and what must not be lost is noticed.
+// Lost items are counted, and a lost item that was acknowledged is an error.
 func TestItemsBeyondTheCheckpointAreLost(t *testing.T) {
 	stash, set := way{durable: true}, way{}
 	at := func(items int) place { return place{source, items, items * (items - 1) / 2} }
@@ -105,11 +105,11 @@ func TestItemsBeyondTheCheckpointAreLost(t *testing.T) {
 		want        int // -1: an error
 	}{
 		{stash, 10, 10, at(10), 0},
-		{stash, 10, 11, at(11), 0}, // killed before it was noted as done
+		{stash, 10, 11, at(11), 0}, // killed before the file has it
 		{stash, 19, 10, at(10), 9},
 		{stash, 19, 10, at(9), -1}, // acknowledged, and lost
-		{set, 19, 10, at(9), 10},   // nobody promised
-		{set, 19, 10, place{}, 19}, // none has come to the disk
+		{set, 19, 10, at(9), 10},   // not acknowledged
+		{set, 19, 10, place{}, 19}, // no checkpoint is on the disk
 		{set, 10, 10, at(12), -1},  // of items that were never taken
 		{set, 10, 10, place{source, 5, 11}, -1},
 	} {
@@ -120,7 +120,7 @@ func TestItemsBeyondTheCheckpointAreLost(t *testing.T) {
 	}
 }
 
-// TestWhenACheckpointIsDue counts those of 25 items, of which each takes a tenth of the period.
+// TestWhenACheckpointIsDue counts the checkpoints of 25 items, each of a tenth of the period.
 func TestWhenACheckpointIsDue(t *testing.T) {
 	want := map[string]int{"C0": 0, "C1": 25, "C1c": 25, "C2": 2, "C2c": 2, "C3": 2, "C3c": 2, "C4": 0, "C4c": 0}
 	for _, w := range waysToStash(time.Second) {

@@ -20,9 +20,9 @@ type bells struct {
 	rung  map[string]int
 	first time.Time
 	last  time.Time
-	all   chan struct{} // closed when as many rang as were awaited
+	all   chan struct{} // closed when all awaited alarms have rung
 	want  int
-	heap  uint64 // the most that was seen, at every thousandth
+	heap  uint64 // the maximum, sampled at every thousandth
 }
 
 func newBells(want int) *bells {
@@ -51,7 +51,7 @@ func (bs *bells) ring(id dohost.ID, a dohost.AlarmInfo) {
 	}
 }
 
-// exact says whether each alarm rang once.
+// exact returns an error unless each alarm rang once.
 func (bs *bells) exact() error {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -77,7 +77,7 @@ func (bs *bells) wait(ctx context.Context, within time.Duration) error {
 	return bs.exact()
 }
 
-// armAll sets the alarms of so many objects, and evicts them.
+// armAll sets the alarms of n objects, and evicts the objects.
 func armAll(ctx context.Context, b *bench, h *host, n int, at func(i int) time.Time) error {
 	err := fillBy(b, 0, n, func(i int) error {
 		_, err := dohost.Call(ctx, subjects.Get(h, name(i)), (*subject).arm, at(i))

@@ -34,15 +34,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// small is a bench that takes no time and measures nothing of worth.
+// small is a bench with minimal rounds, for tests of the program.
 func small(t *testing.T) *bench {
 	return &bench{
 		dir: t.TempDir(), seed: 1, rounds: 1, duration: 5 * time.Millisecond, objects: 1000, rest: time.Millisecond,
 	}
 }
 
-// TestEveryExperimentDoesItsWork runs those that do not wait for the clock: each checks
-// that what it counted was done.
+// TestEveryExperimentDoesItsWork runs the experiments that do not wait for the clock. Each verifies its counted
+// operations.
 func TestEveryExperimentDoesItsWork(t *testing.T) {
 	waits := map[string]bool{"P9": true, "P10": true}
 	b := small(t)
@@ -74,7 +74,7 @@ func TestEveryExperimentDoesItsWork(t *testing.T) {
 	}
 }
 
-// liar is a side that says it has done what it has not.
+// liar is a side that counts operations it has not made.
 type liar struct{ rounds int }
 
 func (l *liar) work(_ context.Context, m *meter) error {
@@ -94,7 +94,7 @@ func (l *liar) syncs() int64 { return 0 }
 
 func (l *liar) close() error { return nil }
 
-// A side that lost what it was asked to do has no figure.
+// A side that lost operations has no figure.
 func TestASideThatLosesHasNoFigure(t *testing.T) {
 	fs, err := small(t).compare(t.Context(), named{"liar", &liar{}})
 	if err == nil || err.Error() != "liar has no figure: nothing is there" {
@@ -102,11 +102,10 @@ func TestASideThatLosesHasNoFigure(t *testing.T) {
 	}
 }
 
-// TestVerifyNoticesOneCall has each side asked for one operation more than it did, and
-// for one less.
+// TestVerifyNoticesOneCall verifies each side with one operation more than it made, and with one less.
 func TestVerifyNoticesOneCall(t *testing.T) {
 	b := small(t)
-	b.duration = 50 * time.Millisecond // each is to do something, also while the machine does much else
+	b.duration = 50 * time.Millisecond // enough for one operation on a busy machine
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +164,7 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 	}
 }
 
-// The limit of increments holds one number for each object: the last.
+// The limit of increments stores one number for each object: the last.
 func TestTheLimitNoticesAnOldNumber(t *testing.T) {
 	b := small(t)
 	for name, r := range map[string]*raw{"callers": {objects: 10, callers: 4}, "pipeline": {objects: 1, depth: 8}} {
@@ -191,7 +190,7 @@ func TestTheLimitNoticesAnOldNumber(t *testing.T) {
 	}
 }
 
-// A cold wake meets each object once before it meets one again.
+// A cold wake visits each object once before it visits one again.
 func TestWalkGoesRoundAllObjects(t *testing.T) {
 	w := newWalk(1, 10)
 	var seen []int
@@ -206,7 +205,7 @@ func TestWalkGoesRoundAllObjects(t *testing.T) {
 	}
 }
 
-// A store that has lost an alarm, or has it at another time, has no figure.
+// A store without one of its alarms, or with an alarm at another time, has no figure.
 func TestStoredAlarmsAreCounted(t *testing.T) {
 	b := small(t)
 	s, err := b.storeAlarms(100)
@@ -227,7 +226,7 @@ func TestStoredAlarmsAreCounted(t *testing.T) {
 	}
 }
 
-// What was not checked is not said to be.
+// The notes name only the operations that were verified.
 func TestNotesNameWhatWasChecked(t *testing.T) {
 	r := Results{Rows: []Row{
 		{ID: "X1", Notes: []string{"a note"}, Sides: []Figure{{Side: ours, Checked: 7}, {Side: limit}}},

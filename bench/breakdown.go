@@ -12,8 +12,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Breakdown is where the time of an operation goes. Its parts follow each other and
-// leave nothing out: they add up to the whole.
+// Breakdown divides the time of an operation into consecutive parts, which add up to the whole.
 type Breakdown struct {
 	ID, What string
 	Whole    time.Duration // the mean
@@ -28,14 +27,14 @@ type Part struct {
 	P50  time.Duration
 }
 
-// mark is the end of a part: a place that the operation comes by.
+// mark is the end of a part: a place that the operation passes.
 type mark struct {
 	place runtime.Place
-	what  string // the way there, from the mark before
+	what  string // the part from the previous mark to this one
 }
 
-// stopwatch notes when an operation was at each place last. Places that are asked by
-// other goroutines are on the operation's way too: it waits for them.
+// stopwatch records the last time at each place. Places that other goroutines pass count too: the operation waits for
+// them.
 type stopwatch [runtime.PlaceClose + 1]atomic.Int64
 
 func (s *stopwatch) at(p runtime.Point) runtime.Style {
@@ -43,10 +42,10 @@ func (s *stopwatch) at(p runtime.Point) runtime.Style {
 	return runtime.StyleNone
 }
 
-// breakdownOps is how many operations a second of a round's time stands for.
+// breakdownOps is the number of operations for each second of a round's duration.
 const breakdownOps = 2000
 
-// measure repeats an operation, alone. before comes first each time, and is not measured.
+// measure repeats an operation, alone. It calls before first each time, and does not measure it.
 func (s *stopwatch) measure(what string, n int, marks []mark, before, op func() error) (Breakdown, error) {
 	times := make([][]time.Duration, len(marks)+1)
 	b := Breakdown{What: what, Ops: n}
@@ -84,7 +83,7 @@ func (s *stopwatch) measure(what string, n int, marks []mark, before, op func() 
 	return b, nil
 }
 
-// breakdowns shows where the time of a durable call goes, and that of a cold wake.
+// breakdowns divides the time of a durable call, and that of a cold wake.
 func breakdowns(ctx context.Context, b *bench) (err error) {
 	var watch stopwatch
 	h, err := b.open(dohost.Options{Tune: func(o *runtime.Options) { o.Policy.At = watch.at }}, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestABreakdownLeavesNothingOut has an operation that comes by two places.
+// TestABreakdownLeavesNothingOut has an operation that passes two places.
 func TestABreakdownLeavesNothingOut(t *testing.T) {
 	var watch stopwatch
 	nothing := func() error { return nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// inMemory compares a call that does nothing on the disk with the hand-over of a value
-// to another goroutine and back, through buffered channels.
+// inMemory compares a call that does nothing on the disk with passing a value to another goroutine and back, through
+// buffered channels.
 func inMemory(ctx context.Context, b *bench) error {
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
@@ -30,8 +30,7 @@ func inMemory(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// burst is how many operations are made between two looks at the clock, where one takes
-// less time than the look.
+// burst is the number of operations between two readings of the clock, if one takes less time than the reading.
 const burst = 64
 
 // touching is dohost under one caller.
@@ -71,10 +70,10 @@ func (t *touching) verify(ctx context.Context, done int64) error {
 	return err
 }
 
-// echo is a goroutine that hands back what it is handed.
+// echo is a goroutine that returns each value that it receives.
 type echo struct {
 	in, out chan int
-	sum     int64 // of what came back
+	sum     int64 // of the returned values
 }
 
 func (e *echo) serve() {

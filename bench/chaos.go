@@ -11,10 +11,10 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// evictionsPerCall is how many evictions there are for each call under chaos.
+// evictionsPerCall is the number of evictions for each call under chaos.
 const evictionsPerCall = 0.1
 
-// underChaos is P3 with an eviction every ten calls on average, beside P3 without.
+// underChaos compares P3 with an eviction every ten calls on average to P3 without evictions.
 func underChaos(ctx context.Context, b *bench) error {
 	return b.chaotic(ctx, Row{
 		ID: "P17", What: "P3 with an eviction every 10 calls",
@@ -23,7 +23,7 @@ func underChaos(ctx context.Context, b *bench) error {
 	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.End}, Seed: b.seed})
 }
 
-// underChaosAnywhere evicts as often, wherever an incarnation can end.
+// underChaosAnywhere evicts as often, at every place where an incarnation can end.
 func underChaosAnywhere(ctx context.Context, b *bench) error {
 	rate, err := b.rateAnywhere(ctx)
 	if err != nil {
@@ -36,7 +36,7 @@ func underChaosAnywhere(ctx context.Context, b *bench) error {
 	}, dohost.Chaos{Rate: rate, Seed: b.seed})
 }
 
-// calmSide is what chaos is compared with.
+// calmSide is the side without chaos.
 const calmSide = "no chaos"
 
 // chaotic compares P3 under chaos with P3 without.
@@ -63,7 +63,7 @@ func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 	return nil
 }
 
-// openChaotic opens the ground of P3 under chaos, which counts the incarnations it ends.
+// openChaotic opens the host of P3 under chaos, and counts the incarnations that chaos ends.
 func (b *bench) openChaotic(c dohost.Chaos) (side *counting, ended *atomic.Int64, err error) {
 	ended = new(atomic.Int64)
 	h, err := b.open(dohost.Options{Chaos: c, Listener: dohost.Listener{Fenced: func(e dohost.Ended) {
@@ -74,8 +74,8 @@ func (b *bench) openChaotic(c dohost.Chaos) (side *counting, ended *atomic.Int64
 	return &counting{host: h, objects: 1000, callers: 64, method: (*subject).add, retry: true}, ended, err
 }
 
-// rateAnywhere finds the chance at each visit to a place by which there are so many
-// evictions for each call: from how many there are by a small one.
+// rateAnywhere finds the chance of an eviction at each visit to a place that gives evictionsPerCall: it counts
+// evictions under a small chance.
 func (b *bench) rateAnywhere(ctx context.Context) (rate float64, err error) {
 	const small, enough, most = 0.005, 200, 1_000_000
 	side, ended, err := b.openChaotic(dohost.Chaos{Rate: small, Seed: b.seed})

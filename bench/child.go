@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// childEnv is the variable that makes a process one with agents in it, which is ended: it
-// holds its orders.
+// childEnv is the variable that makes this program a child process with agents, which is killed. It holds the orders
+// of the process.
 const childEnv = "DOHOST_BENCH_CHILD"
 
-// orders are what such a process is told.
+// orders are the parameters of such a process.
 type orders struct {
 	Work   string        // a key of childWork
-	Dir    string        // where the store is, and what outlives the process
-	Fibers int           // that are opened, or recovered
-	Period time.Duration // of the ways to stash
-	Way    string        // to stash, by its row
+	Dir    string        // of the store, and of files that outlive the process
+	Fibers int           // to open, or to recover
+	Period time.Duration // of checkpoints by time
+	Way    string        // the way to save checkpoints, by its row
 	// Profiles is the folder for a CPU profile of the process; none if empty.
 	Profiles string
 }
 
-// childWork is what such processes do, until it returns or they are killed. What is told is
-// what they have to say.
+// childWork has the functions of such processes. Each runs until it returns or the process is killed, and reports to
+// the parent with told.
 var childWork = map[string]func(ctx context.Context, o orders, told *json.Encoder) error{
 	"sleep":   sleepAll,
 	"recover": recoverAll,
 	"copy":    copyUntilKilled,
 }
 
-// child runs what such a process does, if this is one, and returns its exit status.
+// child runs the function of such a process, if this is one, and returns its exit status.
 func child(ctx context.Context) (status int, is bool) {
 	text, is := os.LookupEnv(childEnv)
 	if !is {
@@ -53,13 +53,13 @@ func child(ctx context.Context) (status int, is bool) {
 	return 0, true
 }
 
-// ordersEnd waits until the parent wants the process to end.
+// ordersEnd waits until the parent closes the standard input, which ends the process.
 func ordersEnd() error {
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// process is a child that runs.
+// process is a running child.
 type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser

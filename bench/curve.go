@@ -23,11 +23,11 @@ func (c *Curve) table() string {
 	return b.String()
 }
 
-// mostShown is how many points of a curve a table has; the report's plot has all.
+// mostShown is the maximum of a curve's points in a table; the report's plot has all.
 const mostShown = 12
 
-// shown are the places of so many points that a table shows: all, or some that are
-// evenly spread, with the first and the last.
+// shown returns the indexes of the points in a table: all of n, or some that are evenly spread, with the first and the
+// last.
 func shown(n int) (at []int) {
 	k := min(n, mostShown)
 	for i := range k {

@@ -12,19 +12,19 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// rest is how long objects have had nothing to do before they count as idle: the host
-// looks at them once a second, and takes away what only a busy one needs.
+// rest is the time after which objects count as idle: the host checks them once a second, and frees the memory that
+// only a busy object needs.
 const rest = 4 * time.Second
 
-// population is objects of a class, in a host, of which many live at once.
+// population is a host with many objects of one class that are live at the same time.
 type population struct {
 	*dohost.Host
 	id    func(i int) dohost.ID
-	touch func(ctx context.Context, i int) (calls int, err error) // of this incarnation, this one included
+	touch func(ctx context.Context, i int) (calls int, err error) // calls of this incarnation so far
 }
 
-// density measures what an idle live object costs, and an evicted one, in a host that will
-// evict objects when they have been idle for long enough.
+// density measures the cost of an idle live object, and of an evicted one, in a host that evicts objects when they
+// have been idle for long enough.
 func density(ctx context.Context, b *bench) (err error) {
 	h, err := b.open(dohost.Options{IdleAfter: time.Hour}, nil)
 	if err != nil {
@@ -66,15 +66,15 @@ func density(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// cost is what live objects take.
+// cost is the memory of live objects.
 type cost struct {
 	before            float64 // the heap without them
-	each              float64 // of them takes so many bytes, the user's struct included
-	goroutines, files int     // more than without them
+	each              float64 // bytes of one object, the user's struct included
+	goroutines, files int     // in addition to those without them
 	collections       []float64
 }
 
-// row is that of what each of so many takes beside the user's struct.
+// row has the memory of one object in addition to the user's struct.
 func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
 	each := c.each - float64(self)
 	return Row{
@@ -88,7 +88,7 @@ func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
 	}
 }
 
-// alive measures live objects, so many.
+// alive measures n live objects.
 func (b *bench) alive(ctx context.Context, p *population, n int) (c *cost, err error) {
 	before, goroutines, err := b.empty(ctx, p)
 	if err != nil {
@@ -112,8 +112,8 @@ func (b *bench) alive(ctx context.Context, p *population, n int) (c *cost, err e
 	return c, b.touchAll(ctx, p, 0, n, 2)
 }
 
-// empty is the heap of a host that has had objects, and the number of goroutines: with
-// what it makes once.
+// empty returns the heap and the number of goroutines of a host that has had objects, and so has made its permanent
+// allocations.
 func (b *bench) empty(ctx context.Context, p *population) (heap float64, goroutines int, err error) {
 	const some = 1000
 	if err := b.touchAll(ctx, p, 0, some, 1); err != nil {
@@ -127,8 +127,8 @@ func (b *bench) empty(ctx context.Context, p *population) (heap float64, gorouti
 	return heap, goroutines, nil
 }
 
-// touchAll calls each object from the one to before the other once, and checks that it is
-// the so many-th call of its incarnation, and that these objects live, and no others.
+// touchAll calls each object from the one to before the other once. It checks the number of calls of each incarnation,
+// and that these objects and no others are live.
 func (b *bench) touchAll(ctx context.Context, p *population, from, to, call int) error {
 	err := fillBy(b, from, to, func(i int) error {
 		got, err := p.touch(ctx, i)
@@ -143,8 +143,7 @@ func (b *bench) touchAll(ctx context.Context, p *population, from, to, call int)
 	return err
 }
 
-// evictLive evicts so many objects, which are all that live, once they have had nothing
-// to do for a while.
+// evictLive evicts all n live objects, once they have been idle for a while.
 func (p *population) evictLive(after time.Duration, n int) error {
 	time.Sleep(after)
 	for i := range n {
@@ -156,13 +155,13 @@ func (p *population) evictLive(after time.Duration, n int) error {
 	return nil
 }
 
-// openFiles counts those of the process; where the system does not tell, none.
+// openFiles counts the files of the process; zero if the system does not list them.
 func openFiles() int {
-	files, _ := os.ReadDir("/proc/self/fd") // of another system
+	files, _ := os.ReadDir("/proc/self/fd") // missing on other systems
 	return len(files)
 }
 
-// settled is the heap when nothing is left to collect, and the number of goroutines.
+// settled returns the heap after a full collection, and the number of goroutines.
 func settled() (heap float64, goroutines int) {
 	var m runtime.MemStats
 	for range 4 {

@@ -16,7 +16,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Of the endurance run.
+// Parameters of the endurance run.
 const (
 	tenantCount  = 4000
 	keeperCount  = 32
@@ -25,8 +25,8 @@ const (
 	ringEvery    = 2 * time.Second // of each tenant
 )
 
-// endurance has mixed work done for a long time, by objects that chaos ends all the
-// while, and says whether what the process takes grows.
+// endurance runs mixed work for a long time, while chaos ends incarnations, and reports whether the resources of the
+// process grow.
 func endurance(ctx context.Context, b *bench) (err error) {
 	d := cmp.Or(b.endure, 10*b.duration)
 	e := &enduring{
@@ -34,7 +34,7 @@ func endurance(ctx context.Context, b *bench) (err error) {
 		options: dohost.Options{
 			IdleAfter: -1,
 			Chaos:     dohost.Chaos{Mean: min(lifetimeMean, d/2), Seed: b.seed},
-			// What fills is small, so that it is full before the middle third.
+			// Small caches, which are full before the middle third.
 			Tune: func(o *runtime.Options) { o.Store.MemTable, o.Store.Cache = 1<<20, 8<<20 },
 		},
 	}
@@ -75,7 +75,7 @@ func endurance(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// enduring is a run of it.
+// enduring is one endurance run.
 type enduring struct {
 	n       int
 	dir     string
@@ -83,7 +83,7 @@ type enduring struct {
 	seed    uint64
 	options dohost.Options
 	bell    *witness
-	want    []holding // of each tenant, as the last answer has it
+	want    []holding // of each tenant, from its last answer
 	ops     atomic.Int64
 	ended   atomic.Int64 // incarnations
 
@@ -97,7 +97,7 @@ func (e *enduring) open() (*dohost.Host, error) {
 	return dohost.Open(e.dir, &o, tenantClass(e.every, e.bell))
 }
 
-// run has keepers at work, each with its own tenants, and somebody who looks at gauges.
+// run starts keepers, each with its own tenants, and samples gauges.
 func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*gauge, err error) {
 	h, err := e.open()
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*ga
 	_ = together(1+keeperCount, func(i int) (err error) {
 		defer func() {
 			if err != nil {
-				end(err) // the first is the cause of what others get
+				end(err) // the first error causes those of other keepers
 			}
 		}()
 		if i == 0 {
@@ -141,7 +141,7 @@ func (e *enduring) run(ctx context.Context, b *bench, d time.Duration) (gs []*ga
 	return gs, context.Cause(ctx)
 }
 
-// paceUnit is that of what keepers do.
+// paceUnit is the unit of the keepers' rate.
 const paceUnit = "operations/s"
 
 // pace is a gauge of the operations in a second since the last look.
@@ -155,7 +155,7 @@ func (e *enduring) pace() *gauge {
 	}}
 }
 
-// verify opens the store again, without chaos, and says how many rings it holds.
+// verify opens the store again, without chaos, and returns the number of rings in it.
 func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
 	e.options.Chaos = dohost.Chaos{}
 	h, err := e.open()
@@ -180,8 +180,7 @@ func (e *enduring) verify(ctx context.Context) (rung int64, err error) {
 	return rung, nil
 }
 
-// check says whether a tenant holds what its last answer said, and as many rings as were
-// witnessed.
+// check returns an error unless a tenant has the contents of its last answer, and all rings that the witness counted.
 func (e *enduring) check(i int, got holding) error {
 	if want := e.want[i].kept(); got.kept() != want {
 		return fmt.Errorf("it holds %+v, want %+v", got.kept(), want)

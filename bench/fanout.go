@@ -13,17 +13,17 @@ import (
 	"github.com/dohost/dohost/internal/crowd"
 )
 
-// Of a fan-out.
+// Parameters of a fan-out.
 const (
-	// crowdSize is how many sockets an object has.
+	// crowdSize is the number of an object's sockets.
 	crowdSize = 10_000
-	// abreast is how many broadcasts are on their way at a time.
+	// abreast is the number of concurrent broadcasts.
 	abreast = 16
-	// herald is what they hear.
+	// herald is the text of a broadcast.
 	herald = "a line of text that everybody hears, with a time, a name and what was said: 100 characters or so."
 )
 
-// hall is an object that tells its sockets what it is asked to.
+// hall is an object that sends the text of each call to all its sockets.
 type hall struct{ st *dohost.State }
 
 const halls dohost.Namespace[hall] = "hall"
@@ -45,13 +45,13 @@ var hallClass = dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*h
 	Message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
 }))
 
-// fanOut is a side that tells a crowd the same again and again.
+// fanOut is a side that broadcasts the same text repeatedly.
 type fanOut struct {
 	crowd   *crowd.Crowd
 	clients int
-	abreast int // broadcasts that are on their way
+	abreast int // concurrent broadcasts
 	told    int
-	once    func(ctx context.Context) error // begins to tell all of them
+	once    func(ctx context.Context) error // begins a broadcast
 	shut    func() error
 	left    bool
 }
@@ -80,7 +80,7 @@ func (f *fanOut) work(ctx context.Context, m *meter) error {
 	return nil
 }
 
-// verify asks each client for how much it has heard.
+// verify asks each client for the number of its frames.
 func (f *fanOut) verify(_ context.Context, done int64) error {
 	least, most, err := f.leave()
 	if want := f.told; err == nil && (least != want || most != want || int64(want*f.clients) != done) {
@@ -103,8 +103,8 @@ func (f *fanOut) close() (err error) {
 	return errors.Join(err, f.shut())
 }
 
-// hallSide is a host behind a server, with one object that has all the sockets and is out of
-// memory when a round begins. each is what one of them takes of memory meanwhile.
+// hallSide is a host and its HTTP server, with one object that has all the sockets and is out of memory when a round
+// begins. each is the memory of one socket then.
 func (b *bench) hallSide(ctx context.Context, clients int) (f *fanOut, each float64, err error) {
 	dir, err := b.room()
 	if err != nil {
@@ -159,8 +159,8 @@ func occupied() float64 {
 	return heap + float64(m.StackInuse)
 }
 
-// fanningOut has an object tell thousands of sockets, which share writes where frames wait for
-// them, and one frame after the other.
+// fanningOut broadcasts from an object to thousands of sockets, with frames that wait and share writes, and with one
+// frame after the other.
 func fanningOut(ctx context.Context, b *bench) error {
 	clients := min(crowdSize, b.objects/10)
 	r := Row{

@@ -13,16 +13,15 @@ import (
 	"time"
 )
 
-// gauge is something that is looked at again and again.
+// gauge is a value that is sampled repeatedly.
 type gauge struct {
 	name, unit string
 	judged     bool // it must not grow
 	read       func() (float64, error)
-	points     [][2]float64 // seconds, and what it was
+	points     [][2]float64 // seconds, and the value
 }
 
-// gauges are those of this process, and of a store. What the system does not tell is
-// left out.
+// gauges returns those of this process, and of a store, without those that the system does not report.
 func gauges(dir string) []*gauge {
 	mib := func(name string) func() (float64, error) {
 		return func() (float64, error) {
@@ -74,7 +73,7 @@ func resident() (float64, error) {
 	return kib / 1024, err
 }
 
-// size is that of all files in a folder, in MiB. Files may go meanwhile.
+// size is the size of all files in a folder, in MiB. Files may disappear during the walk.
 func size(dir string) (mib float64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -91,10 +90,10 @@ func size(dir string) (mib float64, err error) {
 	return mib, err
 }
 
-// looks is how often gauges are looked at.
+// looks is the number of samples.
 const looks = 120
 
-// watch looks at gauges for a time.
+// watch samples gauges for a time.
 func watch(ctx context.Context, gs []*gauge, d time.Duration) error {
 	began := time.Now()
 	next := time.NewTicker(max(d/looks, time.Millisecond))
@@ -118,8 +117,8 @@ func watch(ctx context.Context, gs []*gauge, d time.Duration) error {
 	}
 }
 
-// mostGrowth is how much the last third of a run may have more than the middle one. The
-// first does not count: until then caches fill, and the store has not compacted.
+// mostGrowth is the allowed ratio of the last third of a run to the middle one. The first does not count: in it caches
+// fill, and the store has not compacted yet.
 const mostGrowth = 1.2
 
 // thirds are the medians of the middle third and of the last one.
@@ -132,8 +131,7 @@ func (g *gauge) thirds() (middle, last float64) {
 	return median(values[n : 2*n]), median(values[2*n:])
 }
 
-// level is a row that says whether what is judged has grown, by the one that has grown
-// most.
+// level is a row that reports whether a judged gauge has grown, with the one that has grown most.
 func level(gs []*gauge) Row {
 	var worst float64
 	notes := []string{"the median of the last third beside that of the middle one, or beside 1 if that is more; " +
@@ -153,7 +151,7 @@ func level(gs []*gauge) Row {
 	}
 }
 
-// curves are one for each unit.
+// curves returns a curve for each unit.
 func curves(id, what string, gs []*gauge) (cs []Curve) {
 	at := map[string]int{}
 	for _, g := range gs {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// samples makes a gauge of what it was, as a function of the run's share that is over.
+// samples makes a gauge from a function of the elapsed share of the run.
 func samples(judged bool, at func(x float64) float64) *gauge {
 	g := &gauge{name: "made up", unit: countUnit, judged: judged}
 	for i := range looks {
@@ -43,8 +43,7 @@ func TestLevelNoticesGrowth(t *testing.T) {
 	}
 }
 
-// What a tenant holds is compared with what was answered, and its rings with what was
-// seen of them.
+// The contents of a tenant are compared with its answers, and its rings with those that its witness counted.
 func TestEnduranceNoticesOneCall(t *testing.T) {
 	w := newWitness(1)
 	w.rings[name(0)].durable.Store(7)
@@ -71,7 +70,7 @@ func TestEnduranceNoticesOneCall(t *testing.T) {
 	}
 }
 
-// A table shows a long curve by some of its points.
+// A table has some points of a long curve.
 func TestShownPoints(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 1, 3: 3, mostShown: mostShown, 119: mostShown, 120: mostShown} {
 		at := shown(n)

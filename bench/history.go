@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// historyText is what earlier decisions bought, as it was measured then: a commit beside
-// the one before it, in turn on one machine, by this program.
+// historyText has the measured gains of earlier decisions: each commit compared with the one before it, in turn on one
+// machine, by this program.
 //
 //go:embed history.json
 var historyText []byte
 
-// decision is a commit that changed what an operation costs.
+// decision is a commit that changed the cost of an operation.
 type decision struct {
 	Commit string
 	What   string
-	Gains  map[string]float64 // by row: operations a second, beside those of the commit before
+	Gains  map[string]float64 // by row: operations a second, as a ratio to the commit before
 }
 
-// profiles are where the time went in CPU profiles, before and after.
+// profiles are shares of CPU profiles, before and after.
 type profiles struct {
 	How   string
 	Parts []string

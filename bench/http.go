@@ -16,22 +16,22 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// connections is how many there are, each with one request after the other.
+// connections is the number of connections, each with one request after the other.
 const connections = 64
 
-// reached is what answers HTTP: dohost behind a server, or the peer.
+// reached is a server of HTTP: dohost or the peer.
 type reached interface {
-	// address is where it listens.
+	// address is its listening address.
 	address() string
 	// end ends the incarnation of the i-th object.
 	end(ctx context.Context, i int) error
-	// holds says whether so many objects hold on the disk what was counted.
+	// holds returns an error unless the objects have exactly the counted operations on the disk.
 	holds(ctx context.Context, objects int, done int64) error
 	syncs() int64
 	close() error
 }
 
-// front is a host behind a server on loopback.
+// front is a host and its HTTP server on loopback.
 type front struct {
 	*host
 	server http.Server
@@ -73,8 +73,8 @@ func (f *front) holds(ctx context.Context, objects int, done int64) error {
 	return (&counting{host: f.host, objects: objects}).verify(ctx, done)
 }
 
-// line is a connection, for one request after the other. It is not net/http's client,
-// which would take as much of the machine as the server that it shares it with.
+// line is a connection with one request after the other. net/http's client would use as much of the machine as the
+// server that shares it.
 type line struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -110,7 +110,7 @@ func (l *line) do(method string, i int, rest, body string) (answer string, err e
 	return string(text), nil
 }
 
-// posting adds to objects over HTTP: each connection once at least.
+// posting adds to objects over HTTP: at least once on each connection.
 type posting struct {
 	reached
 	objects int
@@ -143,7 +143,7 @@ type visiting struct {
 	objects int
 	seed    uint64
 	rounds  uint64
-	woken   int64 // incarnations that had not been called before
+	woken   int64 // calls that were the first of their incarnation
 }
 
 func (v *visiting) work(ctx context.Context, m *meter) error {
@@ -180,7 +180,7 @@ func (v *visiting) verify(_ context.Context, done int64) error {
 	return nil
 }
 
-// overHTTP compares sides that are reached so: with makes one.
+// overHTTP compares servers: with makes the side of one.
 func (b *bench) overHTTP(ctx context.Context, r Row, objects, rows int, with func(reached) side) error {
 	f, err := b.openFront()
 	if err != nil {

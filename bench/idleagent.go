@@ -11,7 +11,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// idler is an agent that has nothing to do, with a state.
+// idler is an agent with a state and no work.
 type idler struct {
 	*agent.Agent[idlerState]
 	calls int // of this incarnation
@@ -27,7 +27,7 @@ var idlerClass = agent.Bind(idlers, func(_ context.Context, a *agent.Agent[idler
 	return &idler{Agent: a}, nil
 }, agent.Initial[idler](idlerState{"untitled"}))
 
-// touch reads the state, which the first call of all has written, and counts in memory.
+// touch reads the state, which the object's first call has written, and counts in memory.
 func (i *idler) touch(ctx context.Context, _ int) (int, error) {
 	s, err := i.State(ctx)
 	if err == nil && s.Title != "untitled" {
@@ -37,10 +37,10 @@ func (i *idler) touch(ctx context.Context, _ int) (int, error) {
 	return i.calls, err
 }
 
-// fewAgents is how many of them live in the first of the rows.
+// fewAgents is the number of live agents in the first of the rows.
 const fewAgents = 10_000
 
-// idleAgents measures what an idle live agent costs, as density does for objects.
+// idleAgents measures the cost of an idle live agent, as density does for objects.
 func idleAgents(ctx context.Context, b *bench) error {
 	few := min(fewAgents, b.objects)
 	if err := b.idleAgents(ctx, "P7a", few); err != nil || few == b.objects {

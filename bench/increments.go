@@ -11,15 +11,15 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// counting is dohost under callers that add to objects, each in a closed loop.
+// counting is a host and callers that add to its objects, each in a closed loop.
 type counting struct {
 	*host
 	objects, callers int
 	method           func(*subject, context.Context, int) (int, error)
 	appends          bool
-	retry            bool // calls whose outcome is known not to have run are made again
+	retry            bool // repeat calls that are known not to have run
 	next             atomic.Int64
-	unknown          atomic.Int64 // calls of which nobody knows
+	unknown          atomic.Int64 // calls with an unknown outcome
 }
 
 func (c *counting) work(ctx context.Context, m *meter) error {
@@ -49,8 +49,7 @@ func (c *counting) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// verify adds up what is found on the disk. A call that ended with an
-// unknown outcome may have counted, or not.
+// verify adds up the counts on the disk. A call with an unknown outcome may have counted, or not.
 func (c *counting) verify(ctx context.Context, done int64) error {
 	if err := c.reopen(); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (c *counting) verify(ctx context.Context, done int64) error {
 	return nil
 }
 
-// against measures increments beside raw commits of the same shape, and beside the peer.
+// against compares increments with raw commits of the same shape, and with the peer.
 func (b *bench) against(ctx context.Context, r Row, o dohost.Options, c *counting, l *raw) error {
 	h, err := b.open(o, nil)
 	if err != nil {
@@ -146,7 +145,7 @@ func manyObjects(ctx context.Context, b *bench) error {
 	}, &raw{objects: 1000, callers: 64})
 }
 
-// manyOnOneCore has no peer, whose process would have the other cores.
+// manyOnOneCore has no peer, because the peer's process would have the other cores.
 func manyOnOneCore(ctx context.Context, b *bench) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer func(p *peer) { b.peer = p }(b.peer)

@@ -31,7 +31,7 @@ func sleeperClass(r *roll) dohost.Class {
 	}))
 }
 
-// sleep opens the fiber. Its caller is never answered: the process is killed.
+// sleep opens the fiber. It never returns: the process is killed.
 func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
 	return agent.RunFiber(ctx, s, "sleep", func(ctx context.Context) (int, error) {
 		id, _ := agent.FiberID(ctx)
@@ -45,7 +45,7 @@ func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
 	})
 }
 
-// has says whether the agent knows the fiber.
+// has returns whether the agent has the fiber.
 func (s *sleeper) has(ctx context.Context, id string) (bool, error) {
 	_, ok, err := agent.InspectFiber(ctx, s, id)
 	return ok, err
@@ -54,17 +54,16 @@ func (s *sleeper) has(ctx context.Context, id string) (bool, error) {
 // Kinds of lines in a roll.
 const (
 	opened = 'o' // a fiber
-	hooked = 'h' // one of which OnInterrupted was told
+	hooked = 'h' // a call of OnInterrupted with a fiber
 )
 
-// roll is a file outside of the store in which agents note what becomes of their fibers: what
-// was written to it outlives the process.
+// roll is a file outside of the store that records opened fibers and hooks. Its lines outlive the process.
 type roll struct {
 	f     *os.File
 	want  int64 // lines of this process
 	lines atomic.Int64
 	first atomic.Int64
-	all   chan int64 // when the last of them came, in ns since 1970
+	all   chan int64 // receives the time of the last line, in ns since 1970
 }
 
 func openRoll(dir string, want int) (*roll, error) {
@@ -91,8 +90,8 @@ func (r *roll) write(kind rune, name, id string) error {
 	return nil
 }
 
-// check reads the roll of a directory. Each of so many agents has opened one fiber, and its
-// hook was told of that once. It returns the fibers, by their agents.
+// checkRoll reads the roll of a directory. Each of want agents has opened one fiber, and its hook was called once for
+// that fiber. It returns the fibers, by their agents.
 func checkRoll(dir string, want int) (fibers map[string]string, err error) {
 	f, err := os.Open(filepath.Join(dir, "roll"))
 	if err != nil {
@@ -128,7 +127,7 @@ func checkRoll(dir string, want int) (fibers map[string]string, err error) {
 	return fibers, lines.Err()
 }
 
-// openSleepers opens a host of sleepers that write to the roll beside it.
+// openSleepers opens a host of sleepers, and the roll in the same directory.
 func openSleepers(dir string, want int) (h *dohost.Host, r *roll, err error) {
 	if r, err = openRoll(dir, want); err != nil {
 		return nil, nil, err
@@ -137,7 +136,7 @@ func openSleepers(dir string, want int) (h *dohost.Host, r *roll, err error) {
 	return h, r, err
 }
 
-// sleepAll is a process that opens fibers, one in each agent, and is killed.
+// sleepAll is the process that opens fibers, one in each agent, and is killed.
 func sleepAll(ctx context.Context, o orders, told *json.Encoder) error {
 	h, r, err := openSleepers(o.Dir, o.Fibers)
 	if err != nil {
@@ -153,13 +152,13 @@ func sleepAll(ctx context.Context, o orders, told *json.Encoder) error {
 	})
 }
 
-// recovered is what a process tells of the recovery in it.
+// recovered is the report of a process about its recovery.
 type recovered struct {
 	Open, First, Last int64 // when the host was open, and OnInterrupted called, in ns since 1970
-	Processor         int64 // time of all cores that the process took, in ns; its parent knows
+	Processor         int64 // time of all cores that the process used, in ns; set by its parent
 }
 
-// recoverAll is the process after it, of which nothing is asked.
+// recoverAll is the process after it. It gets no request.
 func recoverAll(_ context.Context, o orders, told *json.Encoder) error {
 	h, r, err := openSleepers(o.Dir, o.Fibers)
 	if err != nil {
@@ -175,11 +174,11 @@ func recoverAll(_ context.Context, o orders, told *json.Encoder) error {
 	return errors.Join(told.Encode(done), ordersEnd(), h.Close())
 }
 
-// interruptedFibers is how many fibers a process has that is killed.
+// interruptedFibers is the number of open fibers in a process that is killed.
 const interruptedFibers = 10_000
 
-// interrupted kills processes full of open fibers, and measures to when the next process has
-// told the hooks of all of them.
+// interrupted kills processes full of open fibers, and measures the time until the next process has called the hooks
+// of all of them.
 func interrupted(ctx context.Context, b *bench) error {
 	n := min(interruptedFibers, b.objects)
 	var rates, open, first, last, processor []float64
@@ -212,7 +211,7 @@ func interrupted(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// interrupt kills one process and starts the next, and looks at what they leave.
+// interrupt kills one process and starts the next, and checks the store that they leave.
 func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recovered, err error) {
 	o := orders{Work: "sleep", Fibers: n}
 	if o.Dir, err = b.room(); err != nil {
@@ -226,7 +225,7 @@ func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recove
 	if err = errors.Join(err, p.kill()); err != nil {
 		return began, r, err
 	}
-	o.Work, o.Profiles = "recover", b.profiles // one that is killed leaves none
+	o.Work, o.Profiles = "recover", b.profiles // a killed process writes no profile
 	if p, err = o.start(ctx); err != nil {
 		return began, r, err
 	}
@@ -239,7 +238,7 @@ func (b *bench) interrupt(ctx context.Context, n int) (began time.Time, r recove
 	return p.began, r, errors.Join(noFibers(ctx, o.Dir, n), os.RemoveAll(o.Dir))
 }
 
-// noFibers says whether each fiber was told of once, and none is left.
+// noFibers returns an error unless each hook was called once, and no fiber is left.
 func noFibers(ctx context.Context, dir string, n int) (err error) {
 	fibers, err := checkRoll(dir, n)
 	if err != nil {
@@ -251,7 +250,7 @@ func noFibers(ctx context.Context, dir string, n int) (err error) {
 	}
 	defer func() {
 		if err = errors.Join(err, h.Close(), r.f.Close()); err == nil {
-			_, err = checkRoll(dir, n) // nobody was told again
+			_, err = checkRoll(dir, n) // no hook was called again
 		}
 	}()
 	for name, id := range fibers {

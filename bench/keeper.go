@@ -10,14 +10,14 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// keeper is a caller who knows what its tenants hold: nobody else calls them.
+// keeper is the only caller of its tenants, and so knows their contents.
 type keeper struct {
 	*enduring
 	host *dohost.Host
 	draw *rand.Rand
 }
 
-// step does one thing with a tenant, and counts it.
+// step makes one operation on a tenant, and counts it.
 func (k *keeper) step(ctx context.Context, i int) error {
 	want := k.want[i]
 	var method func(*tenant, context.Context, int) (holding, error)
@@ -50,11 +50,11 @@ func (k *keeper) step(ctx context.Context, i int) error {
 	return errors.Join(err, record(k.hist, took, 1))
 }
 
-// mostTries is how often a keeper calls one tenant, whose lives end one after the other.
+// mostTries is the maximum of a keeper's calls of one tenant for one operation, if its incarnations keep ending.
 const mostTries = 100
 
-// make makes a call after which the tenant holds what is wanted. If nobody knows whether
-// it ran, the tenant is asked, and the call is made again if it did not.
+// make makes a call that changes the tenant's contents to want. After an unknown outcome it reads the tenant, and
+// repeats the call if it did not run.
 func (k *keeper) make(
 	ctx context.Context, i int, want holding, call func(context.Context, dohost.Stub[tenant]) (holding, error),
 ) error {
@@ -103,7 +103,7 @@ func (k *keeper) lost() {
 	k.unknown++
 }
 
-// kept is what only its keeper changes.
+// kept is the part that only its keeper changes.
 func (h holding) kept() holding {
 	h.Rings, h.Due = 0, 0
 	return h

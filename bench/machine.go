@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Machine is what a figure depends on beside the program.
+// Machine is the environment of the figures, apart from the program.
 type Machine struct {
 	Processor  string
 	Cores      int
 	GOMAXPROCS int
 	System     string
-	FileSystem string // of the directory that was written to
+	FileSystem string // of the data directory
 	Go         string
 	Cgo        bool
 	Commit     string // with + if the tree had changes
 	Date       string
 }
 
-// thisMachine looks at where the program runs. What cannot be found out is left empty.
+// thisMachine describes the machine of this process. Unknown fields are empty.
 func thisMachine(dir, date string) Machine {
 	m := Machine{
 		Cores: runtime.NumCPU(), GOMAXPROCS: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH,

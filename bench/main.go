@@ -23,23 +23,23 @@ type bench struct {
 	seed     uint64
 	rounds   int
 	duration time.Duration
-	objects  int           // that experiments with many of them have
+	objects  int           // in experiments with many objects
 	endure   time.Duration // of the endurance run; zero: ten rounds
 	rest     time.Duration // before objects count as idle
 	profiles string        // the folder for CPU profiles; none if empty
-	alone    bool          // without what dohost is compared with
+	alone    bool          // without the sides that dohost is compared with
 	peer     *peer         // or nil
 	result   Results
 }
 
-// experiment measures one thing, or several that need the same ground.
+// experiment measures one thing, or several that share a host.
 type experiment struct {
 	id   string
 	what string
 	run  func(ctx context.Context, b *bench) error
 }
 
-// experiments are all that there are, in the order in which they are shown.
+// experiments has all experiments, in the order of the results.
 var experiments = []experiment{
 	{"R", "eviction recovery: by a fence, SIGKILL and a restart (R1 to R5, P12)", recoveries},
 	{"P1", "durable increments, one hot object, 256 outstanding", hotObject},
@@ -192,21 +192,21 @@ func choose(pattern string) (es []experiment, err error) {
 	return es, nil
 }
 
-// progress tells on one line, which the next overwrites.
+// progress prints a line, which the next one overwrites.
 func (b *bench) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "\r\033[K  "+format+" ", args...)
 }
 
-// add notes a row, and shows it.
+// add adds a row to the results, and prints it.
 func (b *bench) add(r Row) {
 	b.result.Rows = append(b.result.Rows, r)
 	fmt.Fprintf(os.Stderr, "\r\033[K%s", r.text())
 }
 
-// room is a directory of its own.
+// room makes a directory for one store.
 func (b *bench) room() (string, error) { return os.MkdirTemp(b.dir, "store-") }
 
-// write writes the results, and what is made of them, into a folder.
+// write writes the results, and the pages made from them, into a folder.
 func (r *Results) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

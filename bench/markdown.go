@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// markdown is results.md.
+// markdown returns results.md.
 func (r *Results) markdown() (string, error) {
 	var b strings.Builder
 	b.WriteString("# Results\n\nMade by the program from results.json; a test compares the two. " +
@@ -58,7 +58,7 @@ func (r *Results) markdown() (string, error) {
 	return b.String() + past, err
 }
 
-// facts are what all figures depend on.
+// facts are the environment of all figures.
 func (r *Results) facts() []string {
 	m := r.Machine
 	cgo := "without cgo"

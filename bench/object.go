@@ -9,18 +9,17 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// subject is the object that is measured: a counter, in memory and on the disk, with a
-// list and an alarm.
+// subject is the object of most measurements: a counter, in memory and on the disk, with a list and an alarm.
 type subject struct {
 	st    *dohost.State
 	calls int // of this incarnation
-	rows  int // that it has appended or read, once it knows
+	rows  int // appended or read, once known
 	rang  func(dohost.AlarmInfo)
 }
 
 const subjects dohost.Namespace[subject] = "subject"
 
-// class is that of subjects whose alarms tell rang.
+// class is the class of subjects. Their alarms call rang.
 func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
 	return dohost.Bind(subjects, func(_ context.Context, st *dohost.State) (*subject, error) {
 		s := &subject{st: st}
@@ -73,7 +72,7 @@ func (s *subject) appendMany(ctx context.Context, n int) (rows int, err error) {
 	return rows, nil
 }
 
-// count reads all rows, and says how many there are and how many hold v.
+// count reads all rows, and returns how many there are and how many hold v.
 func (s *subject) count(ctx context.Context, v int) (n [2]int, err error) {
 	for row, err := range dohost.All[int](ctx, s.st.Storage(), &dohost.ListOptions{Prefix: "row/"}) {
 		if err != nil {
@@ -87,7 +86,7 @@ func (s *subject) count(ctx context.Context, v int) (n [2]int, err error) {
 	return n, nil
 }
 
-// wipe deletes all there is.
+// wipe deletes all rows.
 func (s *subject) wipe(ctx context.Context, _ int) (int, error) {
 	return 0, s.st.Storage().DeleteAll(ctx)
 }
@@ -110,18 +109,18 @@ func (s *subject) ring(_ context.Context, a dohost.AlarmInfo) error {
 	return nil
 }
 
-// name is that of the i-th object.
+// name is the name of the i-th object.
 func name(i int) string { return fmt.Sprintf("o%07d", i) }
 
-// host is dohost as a side, or the ground of one.
+// host is dohost as a side, or the base of one.
 type host struct {
 	*dohost.Host
 	fs  *objectstore.FS
 	dir string
 }
 
-// open opens a host in a directory of its own, whose syncs are counted. Objects go only
-// when they are evicted, unless the options say for how long they may be idle.
+// open opens a host in a directory of its own, and counts its syncs. Objects leave memory only by evictions, unless
+// the options limit their idle time.
 func (b *bench) open(o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)) (*host, error) {
 	dir, err := b.room()
 	if err != nil {
@@ -143,8 +142,7 @@ func openIn(dir string, o dohost.Options, rang func(dohost.ID, dohost.AlarmInfo)
 	return &host{h, fs, dir}, nil
 }
 
-// reopen closes the host and opens it again, without chaos: what answers then is what is
-// on the disk.
+// reopen closes the host and opens it again, without chaos: later answers come from the disk.
 func (h *host) reopen() error {
 	if err := h.Close(); err != nil {
 		return err
@@ -157,8 +155,7 @@ func (h *host) reopen() error {
 	return nil
 }
 
-// reopenInTables is reopen with nothing left in the log: what the objects hold is in
-// tables.
+// reopenInTables is reopen with an empty log: all rows of the objects are in tables.
 func (h *host) reopenInTables() error {
 	if err := h.Close(); err != nil {
 		return err
@@ -173,7 +170,7 @@ func (h *host) syncs() int64 { return h.fs.Syncs() }
 
 func (h *host) close() error { return h.Close() }
 
-// fill calls every object of so many once, by many callers at once.
+// fill calls each of n objects once, with many concurrent callers.
 func fill[In any](
 	ctx context.Context, b *bench, h *host, n int, method func(*subject, context.Context, In) (int, error), in In,
 ) error {
@@ -183,10 +180,10 @@ func fill[In any](
 	})
 }
 
-// fillers is how many callers fill a store.
+// fillers is the number of callers that fill a store.
 const fillers = 256
 
-// fillBy does something with every object from the one to before the other.
+// fillBy calls fn for every object from the one to before the other.
 func fillBy(b *bench, from, to int, fn func(i int) error) error {
 	return together(fillers, func(c int) error {
 		for i := from + c; i < to; i += fillers {

@@ -11,8 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// arrivals are when calls are due, from the beginning on: independent of each other, and
-// so many a second on average.
+// arrivals returns the due times of calls, from the beginning on: independent of each other, rate a second on average.
 func arrivals(seed uint64, rate float64, d time.Duration) (due []time.Duration) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for at := 0.0; ; {
@@ -24,26 +23,24 @@ func arrivals(seed uint64, rate float64, d time.Duration) (due []time.Duration) 
 	}
 }
 
-// openLoop makes calls when they are due, whatever has become of those before. Who makes
-// them is started when nobody is free, up to a bound: beyond it a call waits, and the
-// time counts.
+// openLoop makes calls when they are due, independently of earlier calls. It starts a caller if none is free, up to a
+// bound: beyond it a call waits, and the wait counts.
 type openLoop struct {
 	due     []time.Duration
 	callers int
-	late    *hdrhistogram.Histogram // from when a call was due to when somebody had it
+	late    *hdrhistogram.Histogram // from the due time of a call to its start
 	call    func(ctx context.Context) (answered bool, err error)
-	took    time.Duration // to offer all; longer than was meant if the callers were too few
+	took    time.Duration // time to issue all calls; longer than planned if the callers were too few
 }
 
-// breath is how many calls that are overdue are handed out before others get a turn at
-// the processor.
+// breath is the number of overdue calls that are issued before other goroutines get the processor.
 const breath = 64
 
-// run counts what was answered, from when it was due.
+// run counts answered calls, from their due times.
 func (l *openLoop) run(ctx context.Context, m *meter) (err error) {
 	var (
 		began   = time.Now()
-		calls   = make(chan time.Time) // when they are due
+		calls   = make(chan time.Time) // their due times
 		wg      sync.WaitGroup
 		callers []*caller
 	)
@@ -70,8 +67,7 @@ func (l *openLoop) run(ctx context.Context, m *meter) (err error) {
 	return err
 }
 
-// offer hands a call to a caller who is free. If there is none it waits for one, unless
-// there may be more of them.
+// offer passes a call to a free caller. If none is free it returns false, or waits if there may be no more callers.
 func offer(at time.Time, calls chan<- time.Time, more bool) bool {
 	if !more {
 		calls <- at
@@ -85,14 +81,14 @@ func offer(at time.Time, calls chan<- time.Time, more bool) bool {
 	}
 }
 
-// caller makes calls that it is handed.
+// caller makes the calls that it receives.
 type caller struct {
 	*worker
 	loop *openLoop
 	err  error // the first
 }
 
-// serve makes the call that is due at a time, and then those that come.
+// serve makes the call that is due at a time, and then those that it receives.
 func (c *caller) serve(ctx context.Context, at time.Time, calls <-chan time.Time) {
 	for ok := true; ok; at, ok = <-calls {
 		answered, err := c.loop.call(ctx)

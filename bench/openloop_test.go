@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// everyMS are calls that are due one each millisecond.
+// everyMS are calls due at each millisecond.
 func everyMS(n int) (due []time.Duration) {
 	for i := range n {
 		due = append(due, time.Duration(i)*time.Millisecond)
@@ -18,7 +18,7 @@ func everyMS(n int) (due []time.Duration) {
 	return due
 }
 
-// slowLoop is an open loop whose calls take 5 ms each, which does not measure.
+// slowLoop is an open loop with calls of 5 ms each, which does not measure.
 func slowLoop(due []time.Duration, callers int) *openLoop {
 	return &openLoop{due: due, callers: callers, late: newHistogram(), call: func(context.Context) (bool, error) {
 		time.Sleep(5 * time.Millisecond)
@@ -26,7 +26,7 @@ func slowLoop(due []time.Duration, callers int) *openLoop {
 	}}
 }
 
-// A call that waits because its target is slow counts from when it was due.
+// A call that waits because its target is slow counts from its due time.
 func TestOpenLoopCountsFromWhenACallWasDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meter{}
@@ -40,7 +40,7 @@ func TestOpenLoopCountsFromWhenACallWasDue(t *testing.T) {
 	})
 }
 
-// It offers all in time, however slow the target is, by as many callers as that takes.
+// It issues all calls in time, with as many callers as a slow target needs.
 func TestOpenLoopDoesNotWaitForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := &meter{}, slowLoop(everyMS(100), 1000)
@@ -68,14 +68,14 @@ func TestArrivalsComeAtTheRate(t *testing.T) {
 	}
 }
 
-// Calls beyond what an object admits are refused, and are not found on the disk.
+// Calls beyond an object's limit are refused, and did not run.
 func TestRefusedCallsDidNotRun(t *testing.T) {
 	b := small(t)
 	h, err := b.open(dohost.Options{MaxEvents: 2}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = h.Close() }() // the one that is open then
+	defer func() { _ = h.Close() }() // the last host
 	o := &offering{traffic: newTraffic(h, 1, (*subject).addSlowly), callers: 1000, rate: 20_000}
 	r, err := oneRound(t.Context(), o, b.duration)
 	if err != nil {

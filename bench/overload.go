@@ -16,25 +16,24 @@ import (
 // closedSide is the name of a closed loop as a side.
 const closedSide = "closed loop"
 
-// overload is an experiment with more calls than can be answered.
+// overload is an experiment with more calls than the host can answer.
 type overload struct {
 	id      string
 	what    string // the objects
 	objects int
 	callers int // of the closed loop
-	events  int // that an object has at most
+	events  int // maximum in an object
 	method  func(*subject, context.Context, int) (int, error)
 	open    []*offering
 }
 
-// maxCallers is how many callers an open loop has at most: some more than all objects let
-// in, so that it is the objects that refuse.
+// maxCallers is the maximum of an open loop's callers: more than all objects admit, so that the objects refuse calls.
 func (o *overload) maxCallers() int { return 2*o.objects*o.events + 1000 }
 
-// allOffered is the target of a load that can be answered.
+// allOffered is the target of a load within the capacity.
 var allOffered = Target{Text: "≥ 0.95 of what is offered", Beside: "offered", Least: 0.95}
 
-// overloadedMachine has too little processor for what is offered.
+// overloadedMachine has too little processor for the calls.
 func overloadedMachine(ctx context.Context, b *bench) error {
 	o := overload{id: "O1", what: "1,000 objects", objects: 1000, callers: 64, events: 4, method: (*subject).add}
 	o.open = []*offering{
@@ -44,8 +43,7 @@ func overloadedMachine(ctx context.Context, b *bench) error {
 	return o.run(ctx, b)
 }
 
-// overloadedObjects have too little time, each its own: there is enough of the processor
-// for calls that they refuse.
+// overloadedObjects have too little time, each its own: there is enough processor to refuse calls.
 func overloadedObjects(ctx context.Context, b *bench) error {
 	o := overload{
 		id: "O2", what: "16 objects that take 1 ms", objects: 16, callers: 64, events: 64, method: (*subject).addSlowly,
@@ -65,7 +63,7 @@ func (s *subject) addSlowly(ctx context.Context, delta int) (int, error) {
 	return s.add(ctx, delta)
 }
 
-// run has rounds, each with a host that has not been overloaded before.
+// run runs rounds, each with a new host.
 func (o *overload) run(ctx context.Context, b *bench) error {
 	var rounds [][]round // by loop: the closed one, the open ones, the closed one again
 	for n := range b.rounds {
@@ -93,8 +91,8 @@ func (o *overload) run(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// round has the open loops take a share of what the closed one has just taken, once that
-// is warm, and the closed one again.
+// round runs the closed loop until it is warm, then the open loops at shares of the closed loop's rate, and then the
+// closed loop again.
 func (o *overload) round(ctx context.Context, b *bench) (rounds []round, err error) {
 	h, err := b.open(dohost.Options{MaxEvents: o.events}, nil)
 	if err != nil {
@@ -174,7 +172,7 @@ func (o *overload) report(b *bench, figures []Figure) {
 	})
 }
 
-// atMost is a row for the most of something that was seen under overload.
+// atMost is a row for a maximum under overload.
 func atMost(unit string, value, most float64, checked int64) Row {
 	return Row{
 		What: "the same: " + unit + ", at most", Unit: unit,
@@ -184,8 +182,7 @@ func atMost(unit string, value, most float64, checked int64) Row {
 	}
 }
 
-// traffic is calls to objects, in a closed loop and in an open one. What was answered is
-// counted for each object.
+// traffic is calls to objects, in a closed loop and in an open one. It counts the answers of each object.
 type traffic struct {
 	*host
 	method   func(*subject, context.Context, int) (int, error)
@@ -203,8 +200,7 @@ func newTraffic(h *host, objects int, method func(*subject, context.Context, int
 	return t
 }
 
-// call makes the next call, and says whether it was answered: not, if it was refused
-// and did not run.
+// call makes the next call, and returns whether it was answered. A refused call did not run.
 func (t *traffic) call(ctx context.Context) (answered bool, err error) {
 	i := int(t.next.Add(1)) % len(t.stubs)
 	_, err = dohost.Call(ctx, t.stubs[i], t.method, 1)
@@ -218,7 +214,7 @@ func (t *traffic) call(ctx context.Context) (answered bool, err error) {
 	return err == nil, err
 }
 
-// verify asks new incarnations of all objects for what is on the disk.
+// verify compares the answers with the counts on the disk, which new incarnations of all objects read.
 func (t *traffic) verify(ctx context.Context, done int64) error {
 	if err := t.reopen(); err != nil {
 		return err
@@ -262,23 +258,23 @@ func (c *closedLoop) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// offering makes calls at a rate, whatever becomes of them.
+// offering makes calls at a rate, independently of their answers.
 type offering struct {
 	*traffic
 	seed    uint64
-	callers int     // at most
-	share   float64 // of what the closed loop takes
-	rate    float64 // which is this, in calls a second
+	callers int     // maximum
+	share   float64 // of the closed loop's rate
+	rate    float64 // the same, in calls a second
 	target  Target
 	seen    []offered // in each round
 }
 
-// offered is what is seen of calls beside the answers.
+// offered is the observations of a round, without the answers.
 type offered struct {
 	calls, refused   int64
 	rates            []float64 // of the calls, in calls a second
 	late             *hdrhistogram.Histogram
-	heap, goroutines uint64 // at most
+	heap, goroutines uint64 // maximum
 }
 
 func (o *offering) work(ctx context.Context, m *meter) error {
@@ -301,7 +297,7 @@ func (o *offering) work(ctx context.Context, m *meter) error {
 	return err
 }
 
-// peaks are the most bytes in the heap, and goroutines, that it sees until ended.
+// peaks samples until ended, and returns the maximum of bytes in the heap, and of goroutines.
 func peaks(ended <-chan struct{}) (heap, goroutines uint64) {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}}
 	look := time.NewTicker(2 * time.Millisecond)
@@ -317,7 +313,7 @@ func peaks(ended <-chan struct{}) (heap, goroutines uint64) {
 	}
 }
 
-// add adds what was seen in another round.
+// add adds the observations of another round.
 func (o *offered) add(other offered) {
 	if o.late == nil {
 		o.late = newHistogram()

@@ -19,8 +19,8 @@ type peer struct {
 	folder  string // with its worker and its configuration
 	binary  string
 	version string
-	strace  string // what counts its syncs
-	blind   string // why they are not counted, if they are not
+	strace  string // the tool that counts its syncs
+	blind   string // the reason if they are not counted
 }
 
 // findPeer installs the peer of that name, unless it is there.
@@ -58,7 +58,7 @@ func findPeer(ctx context.Context, name string) (*peer, error) {
 	return p, nil
 }
 
-// peerFolder is the one of the checkout that the working directory is in.
+// peerFolder returns the peer's folder in the checkout of the working directory.
 func peerFolder() (string, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -75,7 +75,7 @@ func peerFolder() (string, error) {
 	}
 }
 
-// run runs a tool in the peer's folder, and returns what it prints.
+// run runs a tool in the peer's folder, and returns its output.
 func (p *peer) run(ctx context.Context, tool string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = p.folder
@@ -86,7 +86,7 @@ func (p *peer) run(ctx context.Context, tool string, args ...string) ([]byte, er
 	return out, err
 }
 
-// fact is what the results say of the peer.
+// fact describes the peer in the results.
 func (p *peer) fact() string {
 	syncs := "its syncs were counted by strace in a round that is not shown"
 	if p.blind != "" {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the peer needs is looked for before anything is measured.
+// The requirements of the peer are checked before the first measurement.
 func TestPeerNeedsNodeAndACheckout(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	refused := func(want string) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// running is a process of the peer, and the store that it has.
+// running is a process of the peer, and its store.
 type running struct {
 	*peer
 	store  string
@@ -21,14 +21,13 @@ type running struct {
 	listen string
 }
 
-// openPeer starts the peer in a directory of its own, with so many objects that each have
-// a counter and so many rows.
+// openPeer starts the peer in a directory of its own, with objects that each have a counter and rows.
 func (b *bench) openPeer(ctx context.Context, objects, rows int) (*running, error) {
 	dir, err := b.room()
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = filepath.Abs(dir); err != nil { // the process runs elsewhere
+	if dir, err = filepath.Abs(dir); err != nil { // the process has another working directory
 		return nil, err
 	}
 	r := &running{peer: b.peer, store: dir}
@@ -41,8 +40,8 @@ func (b *bench) openPeer(ctx context.Context, objects, rows int) (*running, erro
 	return r, nil
 }
 
-// start starts a process and waits until it listens. It gets as many open files as there
-// are to be had, for it has three for each object.
+// start starts a process and waits until it listens. The process gets the maximum of open files, because it has three
+// for each object.
 func (r *running) start(ctx context.Context) error {
 	said, control, err := os.Pipe()
 	if err != nil {
@@ -53,7 +52,7 @@ func (r *running) start(ctx context.Context) error {
 		r.binary, "serve", "config.capnp", "--directory-path=store="+r.store, "--control-fd=3")
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = r.folder, os.Stderr, []*os.File{control}
 	err = cmd.Start()
-	_ = control.Close() // ours; the process has its own
+	_ = control.Close() // our copy; the process has its own
 	if err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func (r *running) close() error {
 	return nil
 }
 
-// ask has the worker do something, and returns the number that it answers.
+// ask calls a function of the worker, and returns the number that it answers.
 func (r *running) ask(ctx context.Context, what string, arg map[string]int) (n int64, err error) {
 	body, err := json.Marshal(arg)
 	if err != nil {
@@ -96,7 +95,7 @@ func (r *running) ask(ctx context.Context, what string, arg map[string]int) (n i
 	return n, json.NewDecoder(resp.Body).Decode(&n)
 }
 
-// holds adds up what a new process finds on the disk.
+// holds adds up the counts on the disk, with a new process.
 func (r *running) holds(ctx context.Context, objects int, done int64) error {
 	if err := errors.Join(r.close(), r.start(ctx)); err != nil {
 		return err
@@ -115,7 +114,7 @@ func (r *running) end(ctx context.Context, i int) error {
 	return err
 }
 
-// driven is the peer whose worker calls its objects, as counting is dohost.
+// driven is the peer with a worker that calls its objects: the counterpart of counting.
 type driven struct {
 	*running
 	objects, callers int

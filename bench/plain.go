@@ -17,12 +17,11 @@ import (
 	"github.com/dohost/dohost/internal/crowd"
 )
 
-// plainEnv is where the process of the plain side finds how many connections there are. It is a
-// process of its own because of the limit of open files.
+// plainEnv is the variable with the number of connections for the process of the plain side. It is a process of its
+// own because of the limit of open files.
 const plainEnv = "DOHOST_BENCH_PLAIN"
 
-// plainSide writes the bytes of a frame to as many connections, one after the other, by a
-// goroutine for each core.
+// plainSide writes the bytes of a frame to as many connections, one after the other, with a goroutine for each core.
 func (b *bench) plainSide(ctx context.Context, clients int) (*fanOut, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -70,7 +69,7 @@ func plainChild() (status int, is bool) {
 	return 0, true
 }
 
-// plainly writes a frame to all connections for each line.
+// plainly writes a frame to all connections for each line of standard input.
 func plainly(clients int) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

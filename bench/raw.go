@@ -35,13 +35,13 @@ func (f countingFile) Sync() error { f.n.Add(1); return f.File.Sync() }
 // SyncData counts.
 func (f countingFile) SyncData() error { f.n.Add(1); return f.File.SyncData() }
 
-// Create makes a file; of a log, one that counts.
+// Create makes a file, and counts the syncs of a log.
 func (fs *countingFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(path, c)
 	return fs.counted(path, f), err
 }
 
-// ReuseForWrite makes a file of an old one; of a log, one that counts.
+// ReuseForWrite makes a file of an old one, and counts the syncs of a log.
 func (fs *countingFS) ReuseForWrite(old, path string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, path, c)
 	return fs.counted(path, f), err
@@ -54,20 +54,20 @@ func (fs *countingFS) counted(path string, f vfs.File) vfs.File {
 	return countingFile{f, &fs.n}
 }
 
-// raw is Pebble, with the options of the store and nothing of it, as the limit: it
-// commits keys and values of the size that dohost writes.
+// raw is the limit: Pebble with the options of the store, and no code of the store. It commits keys and values of the
+// same size as dohost.
 type raw struct {
 	objects int
-	callers int // each with objects of its own, and one synced commit after the other, or
-	depth   int // one goroutine with so many commits in flight
+	callers int // each with its own objects, and one synced commit after the other, or
+	depth   int // one goroutine with this many commits in flight
 	appends bool
-	size    int           // bytes of a batch, at least; 0: as few as there are
-	pace    time.Duration // between the commits of a caller; 0: as fast as can be
+	size    int           // minimum bytes of a batch; 0: no minimum
+	pace    time.Duration // between the commits of a caller; 0: none
 
 	dir    string
 	fs     countingFS
 	db     *pebble.DB
-	counts []uint64 // of the commits of each object, by the one who makes them
+	counts []uint64 // commits of each object; each is written by one goroutine
 }
 
 // openRaw opens Pebble in a directory.
@@ -78,19 +78,18 @@ func openRaw(dir string, fs vfs.FS) (*pebble.DB, error) {
 	return pebble.Open(filepath.Join(dir, "db"), o)
 }
 
-// quiet says nothing of flushes, tells what fails in the background, and ends the process
-// as Pebble wants it.
+// quiet logs no flushes, prints background errors, and panics for fatal errors.
 type quiet struct{}
 
 // Infof does nothing.
 func (quiet) Infof(string, ...any) {}
 
-// Errorf tells of an error that nobody else may hear of.
+// Errorf prints an error that no caller gets.
 func (quiet) Errorf(format string, args ...any) {
 	fmt.Fprintln(os.Stderr, "pebble:", fmt.Sprintf(format, args...))
 }
 
-// Fatalf ends the process.
+// Fatalf panics.
 func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 func (r *raw) open(b *bench) (err error) {
@@ -103,7 +102,7 @@ func (r *raw) open(b *bench) (err error) {
 	return err
 }
 
-// reopenInTables is what it is of a host.
+// reopenInTables is the counterpart of the host's.
 func (r *raw) reopenInTables() (err error) {
 	if err := r.db.Close(); err != nil {
 		return err
@@ -115,7 +114,7 @@ func (r *raw) reopenInTables() (err error) {
 	return err
 }
 
-// key is as long as one of the store is for such an object.
+// key has the length of the store's key for such an object.
 func (r *raw) key(object int, row uint64) []byte {
 	key := append([]byte("osubject\x00"), name(object)...)
 	key = append(key, "\x00u"...)
@@ -125,7 +124,7 @@ func (r *raw) key(object int, row uint64) []byte {
 	return append(key, 'n')
 }
 
-// value is as long as a number above 65,535 is in the store.
+// value has the length of a number above 65,535 in the store.
 func value(n uint64) []byte {
 	return binary.BigEndian.AppendUint32([]byte{1, 0xce}, uint32(n))
 }
@@ -147,11 +146,11 @@ func (r *raw) set(b *pebble.Batch, object int) error {
 	return b.Set(key, v, nil)
 }
 
-// batchEntry is what a batch has of a key and a value beside them, if both are short.
+// batchEntry is the bytes that a batch adds to a short key and a short value.
 const batchEntry = 3
 
-// work has each caller go round its own objects: every so many-th. So the numbers of one
-// object are committed in order, and verify knows the last.
+// work gives each caller its own objects: every so many-th. So the numbers of one object are committed in order, and
+// verify knows the last.
 func (r *raw) work(ctx context.Context, m *meter) error {
 	if r.depth > 0 {
 		return r.pipeline(m)
@@ -214,7 +213,7 @@ func (r *raw) pipeline(m *meter) error {
 	return errors.Join(err, waiting)
 }
 
-// verify looks for the last number of each object, or for all of its rows.
+// verify reads the last number of each object, or all of its rows.
 func (r *raw) verify(_ context.Context, done int64) error {
 	var sum uint64
 	for i := range r.objects {

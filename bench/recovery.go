@@ -8,11 +8,11 @@ import (
 	"github.com/dohost/dohost/internal/recovery"
 )
 
-// fenceTarget is that of whatever goes on after a fence.
+// fenceTarget is the target of the first step after a fence.
 var fenceTarget = Target{Text: "p50 ≤ 100 µs, p99 ≤ 2 ms", P50: 100 * time.Microsecond, P99: 2 * time.Millisecond}
 
-// recoveries measures how long objects take to go on after a fence, a SIGKILL and a
-// restart of the host, and what that cost.
+// recoveries measures the time until objects continue after a fence, a SIGKILL and a restart of the host, and the cost
+// of recovery.
 func recoveries(ctx context.Context, b *bench) error {
 	dir, err := b.room()
 	if err != nil {
@@ -41,7 +41,7 @@ func recoveries(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// addDistribution notes the row of recoveries, and returns their line in a plot.
+// addDistribution adds the row of recoveries, and returns their line in a plot.
 func (b *bench) addDistribution(d recovery.Distribution, t Target, notes ...string) Line {
 	n := len(d.Took)
 	r := Row{ID: d.ID, What: d.What, Unit: "recoveries", Target: t, Sides: []Figure{{

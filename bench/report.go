@@ -28,7 +28,7 @@ var reportTemplate = template.Must(template.New("report").Funcs(template.FuncMap
 	},
 }).Parse(reportText))
 
-// html is a report in one file, with plots, that asks nobody for anything.
+// html returns a report in one file, with plots and without external resources.
 func (r *Results) html() ([]byte, error) {
 	type shown struct {
 		Row
@@ -115,7 +115,7 @@ func addLine(p *plot.Plot, i int, name string, xys plotter.XYs) error {
 	return nil
 }
 
-// room is how much of a plot is left free above the lines, for the names.
+// room is the share of a plot that is free above the lines, for the names.
 const room = 0.3
 
 func svg(p *plot.Plot) (template.HTML, error) {

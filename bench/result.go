@@ -7,59 +7,57 @@ import (
 	"time"
 )
 
-// Results are what a run of the program has measured: the content of results.json.
+// Results are the measurements of a run: the content of results.json.
 type Results struct {
 	Machine Machine
 	Command string
 	Seed    uint64
-	Rounds  int           // of each side, beside the one that warms up
+	Rounds  int           // of each side, without its warm-up round
 	For     time.Duration // of a round
-	Peer    string        `json:",omitempty"` // which, and how its syncs were counted
+	Peer    string        `json:",omitempty"` // its name, and the tool that counted its syncs
 	Rows    []Row
 	Curves  []Curve
-	// Breakdowns are where the time of an operation goes.
+	// Breakdowns divide the time of an operation.
 	Breakdowns []Breakdown
 }
 
-// Row is one thing that was measured.
+// Row is one measurement.
 type Row struct {
 	ID     string // as in the list of targets
 	What   string
 	Unit   string
-	Sides  []Figure // ours first, then what it is compared with
+	Sides  []Figure // dohost first, then its comparisons
 	Target Target
 	Notes  []string
 }
 
-// Figure is what one side has done.
+// Figure is the result of one side.
 type Figure struct {
 	Side   string
 	Value  float64   // the median of Rounds, in the row's unit
-	Rounds []float64 // what each round gave
+	Rounds []float64 // the value of each round
 	P50    time.Duration
 	P99    time.Duration
 	Syncs  float64 // of the log, for each operation
 	Allocs float64 // for each operation; of the whole process
-	// Checked is how many operations were found to be done, all of them exactly once.
+	// Checked is the number of operations that were verified to have run exactly once.
 	Checked int64
 }
 
-// Target is what a row ought to reach.
+// Target is the goal of a row.
 type Target struct {
 	Text string
-	// Least is the ratio to the side of that name that Value must have; Most the one it
-	// must not exceed. Zero means no such bound.
+	// Least is the minimum ratio of Value to the side of that name, Most the maximum. Zero means no such bound.
 	Beside      string
 	Least, Most float64
-	// Times is the ratio to the peer that Value must have beside that, if there is one.
+	// Times is the minimum ratio of Value to the peer in addition to that, if there is a peer.
 	Times float64 `json:",omitempty"`
-	// ValueMost and ValueLeast bound the value itself, P50 and P99 what an operation may
-	// take.
+	// ValueMost and ValueLeast bound the value itself, P50 and P99 the time of an operation.
 	ValueMost, ValueLeast float64
 	P50, P99              time.Duration
 }
 
-// Curve is a cost as something grows.
+// Curve is a cost as a function of a size.
 type Curve struct {
 	ID, What string
 	X, Y     string
@@ -74,7 +72,7 @@ type Line struct {
 	Points [][2]float64
 }
 
-// ratio is that of ours to another side, or zero.
+// ratio is the ratio of dohost to another side, or zero.
 func (r *Row) ratio(side string) float64 {
 	for _, f := range r.Sides[1:] {
 		if f.Side == side && f.Value != 0 {
@@ -84,7 +82,7 @@ func (r *Row) ratio(side string) float64 {
 	return 0
 }
 
-// verdict says whether the target is met.
+// verdict reports whether the target is met.
 func (r *Row) verdict() string {
 	t, ours := r.Target, r.Sides[0]
 	ratio, peer := r.ratio(t.Beside), r.ratio(workerd)
@@ -105,7 +103,7 @@ func (r *Row) verdict() string {
 	return "met"
 }
 
-// load reads what save wrote.
+// load reads the file of save.
 func load(path string) (*Results, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

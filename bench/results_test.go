@@ -26,10 +26,10 @@ func TestResultsAreMadeOfTheirFigures(t *testing.T) {
 	}
 }
 
-// figures are what the documents say of speed and memory.
+// figures matches the figures of speed and memory in the documents.
 var figures = regexp.MustCompile(`\d[\d,.]*\d? (?:ns|µs|ms|B|calls/s|alarms/s|%)|\b\d\.\d\d\b`)
 
-// TestFiguresInTheDocumentsStandInTheResults looks for each of them.
+// TestFiguresInTheDocumentsStandInTheResults finds each of them in results.md.
 func TestFiguresInTheDocumentsStandInTheResults(t *testing.T) {
 	results, err := os.ReadFile("results.md")
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 type plodder struct {
 	*agent.Agent[struct{}]
 	steps chan<- step // the first of each incarnation, once it is durable
-	over  bool        // the fiber comes to its end
+	over  bool        // the fiber has ended
 }
 
-// step is when a fiber took it.
+// step is the time of a fiber's first step.
 type step struct {
 	name string
 	at   time.Time
@@ -37,7 +37,7 @@ func plodderClass(steps chan<- step, over bool) dohost.Class {
 	}, agent.OnFiber(plodding, (*plodder).plod, &agent.KindOptions{MaxRetries: 1 << 30}))
 }
 
-// plod is the fiber. Its checkpoint is how many incarnations have run it.
+// plod is the fiber. Its checkpoint is the number of incarnations that have run it.
 func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
 	at := time.Now()
 	if p.over {
@@ -72,7 +72,7 @@ func (p *plodder) write(ctx context.Context, _ int) (int, error) {
 	return n + 1, dohost.Put(ctx, p.Storage(), "n", n+1)
 }
 
-// ended waits until the fiber has come to its end.
+// ended waits until the fiber has ended.
 func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err error) {
 	info, ok, err := agent.InspectFiberByKey(ctx, p, p.Name())
 	if err == nil && ok {
@@ -84,8 +84,7 @@ func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err e
 	return info, err
 }
 
-// resuming is a host of agents whose incarnations are ended, one at a time, while their fibers
-// wait.
+// resuming is a host of agents with fibers that wait, while their incarnations are ended one at a time.
 type resuming struct {
 	*dohost.Host
 	dir    string
@@ -103,7 +102,7 @@ func (b *bench) openResuming(n int) (r *resuming, err error) {
 }
 
 func (r *resuming) open(over bool) (err error) {
-	o := &dohost.Options{IdleAfter: -1, Grace: -1} // a fiber that waits would hold up Close
+	o := &dohost.Options{IdleAfter: -1, Grace: -1} // a fiber that waits would delay Close
 	r.Host, err = dohost.Open(r.dir, o, plodderClass(r.steps, over))
 	return err
 }
@@ -121,7 +120,7 @@ func (r *resuming) begin(ctx context.Context) error {
 	return nil
 }
 
-// step waits for the first step of an incarnation's fiber, which is that of this agent.
+// step waits for the first step of a fiber in an incarnation of the agent named of.
 func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error) {
 	select {
 	case s := <-r.steps:
@@ -134,7 +133,7 @@ func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error
 	}
 }
 
-// end ends an incarnation and calls the agent: it takes from the fence to the fiber's next step.
+// end ends an incarnation and calls the agent: took is the time from the fence to the fiber's next step.
 func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err error) {
 	p := plodders.Get(r, name(i))
 	began := time.Now()
@@ -149,8 +148,8 @@ func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err erro
 	return at.Sub(began), err
 }
 
-// busy ends incarnations that were called just before, so many, of agents that are drawn. That
-// call writes: wrote is how long it took, on the same disk at the same time.
+// busy ends incarnations of agents that are drawn, each just after a call. That call writes: wrote is its duration, on
+// the same disk at the same time.
 func (r *resuming) busy(ctx context.Context, seed uint64, times int) (took, wrote []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for range times {
@@ -173,8 +172,8 @@ func (r *resuming) busy(ctx context.Context, seed uint64, times int) (took, wrot
 	return took, wrote, nil
 }
 
-// rested ends incarnations in which nothing but the waiting fiber was for a while: all rest
-// together, and then each is ended once.
+// rested ends incarnations that were idle for a while except for the waiting fiber: all rest together, and then each
+// is ended once.
 func (r *resuming) rested(ctx context.Context, b *bench, times int) (took []time.Duration, err error) {
 	draw := rand.New(rand.NewPCG(b.seed, 1))
 	for len(took) < times {
@@ -191,8 +190,8 @@ func (r *resuming) rested(ctx context.Context, b *bench, times int) (took []time
 	return took, nil
 }
 
-// verify opens the host again, without a call, and has each fiber come to its end: it has
-// stashed once in each incarnation, and was interrupted by each fence and by this.
+// verify opens the host again, without a call, and ends each fiber: the fiber has saved a checkpoint in each
+// incarnation, and was interrupted by each fence and by this restart.
 func (r *resuming) verify(ctx context.Context) error {
 	if err := errors.Join(r.Close(), r.open(true)); err != nil {
 		return err
@@ -211,10 +210,10 @@ func (r *resuming) verify(ctx context.Context) error {
 	return nil
 }
 
-// resumedAgents is how many agents are fenced.
+// resumedAgents is the number of agents that are fenced.
 const resumedAgents = 1000
 
-// resumedFibers measures how long a fiber takes to go on after a fence.
+// resumedFibers measures the time until a fiber continues after a fence.
 func resumedFibers(ctx context.Context, b *bench) (err error) {
 	n := min(resumedAgents, b.objects)
 	r, err := b.openResuming(n)

@@ -19,34 +19,33 @@ const (
 	limit = "limit"
 )
 
-// side does the work that is measured, in its own directory.
+// side does the measured work, in its own directory.
 type side interface {
-	// work does it until the time is over, and counts every operation.
+	// work works until the time is over, and counts every operation.
 	work(ctx context.Context, m *meter) error
-	// verify says whether all that was counted, in all rounds, is there, and nothing else.
+	// verify returns an error unless exactly the counted operations of all rounds are in the store.
 	verify(ctx context.Context, done int64) error
 	// syncs counts those of the log so far.
 	syncs() int64
 	close() error
 }
 
-// meter counts what the workers of a round do.
+// meter counts the operations of a round's workers.
 type meter struct {
 	until   time.Time
 	mu      sync.Mutex
 	workers []*worker
 }
 
-// worker counts for one goroutine, at as little cost as can be: what it counts with is
-// in the way of what it measures.
+// worker counts for one goroutine, as cheaply as possible, because counting slows the measured work down.
 type worker struct {
 	m    *meter
 	ops  int64
 	took []time.Duration
-	each int64 // how many operations one of took stands for
+	each int64 // the number of operations that one call of took represents
 }
 
-// worker begins one.
+// worker begins a worker.
 func (m *meter) worker() *worker {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,21 +54,21 @@ func (m *meter) worker() *worker {
 	return w
 }
 
-// over says that the round is.
+// over reports whether the round is over.
 func (w *worker) over() bool { return !time.Now().Before(w.m.until) }
 
-// did counts an operation that began then.
+// did counts an operation that began at a time.
 func (w *worker) did(began time.Time) {
 	w.ops++
 	w.took = append(w.took, time.Since(began))
 }
 
-// each runs workers at once, and waits for all of them.
+// each runs n workers concurrently, and waits for all of them.
 func (m *meter) each(n int, fn func(i int, w *worker) error) error {
 	return together(n, func(i int) error { return fn(i, m.worker()) })
 }
 
-// ops is how many operations all workers, who are done, have counted.
+// ops is the number of operations of all workers, after their end.
 func (m *meter) ops() (n int64) {
 	for _, w := range m.workers {
 		n += w.ops
@@ -77,7 +76,7 @@ func (m *meter) ops() (n int64) {
 	return n
 }
 
-// shortest and longest are what a histogram tells apart: to three digits.
+// shortest and longest bound the histogram, which has three significant digits.
 const (
 	shortest = time.Duration(1)
 	longest  = 10 * time.Minute
@@ -87,12 +86,12 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(int64(shortest), int64(longest), 3)
 }
 
-// record notes what so many operations have taken.
+// record adds n operations that took this time together.
 func record(h *hdrhistogram.Histogram, took time.Duration, n int64) error {
 	return h.RecordValues(int64(min(max(shortest, took), longest)), n)
 }
 
-// histogram is of what all workers, who are done, have counted.
+// histogram adds up all workers, after their end.
 func (m *meter) histogram() (*hdrhistogram.Histogram, error) {
 	h := newHistogram()
 	for _, w := range m.workers {
@@ -105,7 +104,7 @@ func (m *meter) histogram() (*hdrhistogram.Histogram, error) {
 	return h, nil
 }
 
-// together runs so many at once, and waits for all of them.
+// together runs n calls of fn concurrently, and waits for all of them.
 func together(n int, fn func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -116,7 +115,7 @@ func together(n int, fn func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// round is what one round of a side gave.
+// round is the result of one round of a side.
 type round struct {
 	rate    float64 // operations a second
 	seconds float64
@@ -160,8 +159,8 @@ func closeAll(sides []named) (err error) {
 	return err
 }
 
-// compare has each side do a round, in turn, and asks them at the end for what they
-// hold. The first of their rounds warms up. It closes them.
+// compare runs rounds of each side, in turn, and verifies the contents of the sides at the end. The first round of
+// each warms up. It closes the sides.
 func (b *bench) compare(ctx context.Context, sides ...named) (figures []Figure, err error) {
 	defer func() { err = errors.Join(err, closeAll(sides)) }()
 	if b.alone {
@@ -175,7 +174,7 @@ func (b *bench) compare(ctx context.Context, sides ...named) (figures []Figure, 
 	rounds := make([][]round, len(sides))
 	for n := range b.rounds + 1 {
 		for i := range sides {
-			at := (i + n) % len(sides) // nobody is always first
+			at := (i + n) % len(sides) // no side is always first
 			r, err := oneRound(ctx, sides[at], b.duration)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", sides[at].name, err)

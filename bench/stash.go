@@ -17,17 +17,17 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// way is one to keep a fiber's checkpoint.
+// way is a way to save a fiber's checkpoint.
 type way struct {
 	id, what string
-	every    int           // after so many items; zero if not by their number
-	period   time.Duration // when so long has passed; zero if not by time
+	every    int           // after this many items; zero if not by their number
+	period   time.Duration // after this time; zero if not by time
 	end      bool          // when there are no more items
 	stash    func(ctx context.Context, v any) error
-	durable  bool // it is on disk when stash returns
+	durable  bool // it is on disk when the save returns
 }
 
-// waysToStash are those that are measured. The first keeps none.
+// waysToStash are the measured ways. The first saves none.
 func waysToStash(period time.Duration) []way {
 	ways := []way{{id: "C0", what: "none"}}
 	for _, w := range []way{
@@ -44,18 +44,18 @@ func waysToStash(period time.Duration) []way {
 	return ways
 }
 
-// itemsOfAStep is how many items a checkpoint by steps is of.
+// itemsOfAStep is the number of items for each checkpoint by number.
 const itemsOfAStep = 10
 
-// due says whether a checkpoint is, after so many items, and so long after the one before.
+// due returns whether a checkpoint is due, after items and a time since the one before.
 func (w way) due(items int, since time.Duration) bool {
 	return w.every > 0 && items%w.every == 0 || w.period > 0 && since >= w.period
 }
 
-// copier is an agent whose fiber takes items from a channel, one after the other.
+// copier is an agent with a fiber that takes items from a channel, one after the other.
 type copier struct {
 	*agent.Agent[struct{}]
-	found chan<- place // where a fiber was that was interrupted
+	found chan<- place // the place of an interrupted fiber
 }
 
 // place is a checkpoint of it: about a hundred bytes of JSON.
@@ -67,7 +67,7 @@ type place struct {
 
 const copiers dohost.Namespace[copier] = "copier"
 
-// source is what the items come from.
+// source is the text of the items.
 const source = "an address of what is copied, with a path and a version"
 
 func copierClass(found chan<- place) dohost.Class {
@@ -81,8 +81,8 @@ func copierClass(found chan<- place) dohost.Class {
 	}))
 }
 
-// copyItems takes items until it is told that it is over. It tells of each item that is done,
-// with when it began and how many there are, and of each checkpoint when the stash has returned.
+// copyItems takes items until it is stopped. It reports each item that is done, with its start and the number of
+// items, and each checkpoint when the save has returned.
 func (c *copier) copyItems(
 	ctx context.Context, w way, over func() bool, did func(began time.Time, items int) error, acked func(place) error,
 ) error {
@@ -100,7 +100,7 @@ func (c *copier) copyItems(
 		for !over() {
 			began := time.Now()
 			items <- p.Items
-			item, _, err := dohost.Recv(ctx, items) // what was written goes on its way to the disk
+			item, _, err := dohost.Recv(ctx, items) // writes so far are on their way to the disk
 			if err != nil {
 				return none, err
 			}
@@ -125,8 +125,7 @@ func (c *copier) copyItems(
 	return err
 }
 
-// copied compares the fiber's row with what was kept last, and counts the items in the segment
-// in which the row goes.
+// copied compares the fiber's row with the last checkpoint, and counts the items in the segment that deletes the row.
 func (c *copier) copied(ctx context.Context, items int, kept place) error {
 	id, _ := agent.FiberID(ctx)
 	info, ok, err := agent.InspectFiber(ctx, c, id)
@@ -147,7 +146,7 @@ func (c *copier) copied(ctx context.Context, items int, kept place) error {
 	return dohost.Put(ctx, c.Storage(), "items", n+items)
 }
 
-// copying is a side whose agent has one such fiber in each round.
+// copying is a side with an agent that has one such fiber in each round.
 type copying struct {
 	*dohost.Host
 	dir   string
@@ -184,7 +183,7 @@ func (c *copying) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// verify asks the agent, from the disk, for all its items.
+// verify reads the number of all its items from the agent, after a restart.
 func (c *copying) verify(ctx context.Context, done int64) error {
 	if err := errors.Join(c.Close(), c.open(nil)); err != nil {
 		return err
@@ -202,7 +201,7 @@ func (c *copying) syncs() int64 { return c.fs.Syncs() }
 
 func (c *copying) close() error { return c.Close() }
 
-// stashing measures what each way to stash costs, and what a kill costs with it.
+// stashing measures the cost of each way to save checkpoints, and of a kill with it.
 func stashing(ctx context.Context, b *bench) error {
 	ways := waysToStash(min(time.Second, b.duration/2))
 	var sides []named
@@ -243,10 +242,10 @@ func stashing(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// Of the file in which a copier notes, outside of the store, how far it is.
+// Offsets in the file, outside of the store, where a copier records its progress.
 const (
-	doneAt  = 0 // how many items are done
-	ackedAt = 8 // of how many the last checkpoint is for which a stash has returned
+	doneAt  = 0 // items that are done
+	ackedAt = 8 // items of the last checkpoint that a save has acknowledged
 )
 
 // copyUntilKilled is a process with one fiber that does not end.
@@ -277,8 +276,8 @@ func copyUntilKilled(ctx context.Context, o orders, told *json.Encoder) error {
 	})
 }
 
-// killed kills a process in the middle of its fiber, as often as there are rounds, and returns how
-// many items the checkpoint knew nothing of.
+// killed kills a process in the middle of its fiber, once for each round, and returns the numbers of items that the
+// checkpoint lacked.
 func (b *bench) killed(ctx context.Context, w way) (items []int, err error) {
 	draw := rand.New(rand.NewPCG(b.seed, 2))
 	o := orders{Work: "copy", Way: w.id, Period: min(time.Second, b.duration/2)}
@@ -292,7 +291,7 @@ func (b *bench) killed(ctx context.Context, w way) (items []int, err error) {
 		if err != nil {
 			return nil, err
 		}
-		err = p.told.Decode(&n) // it has begun
+		err = p.told.Decode(&n) // the fiber runs
 		time.Sleep(o.Period + time.Duration(draw.Int64N(int64(o.Period))))
 		if err = errors.Join(err, p.kill()); err != nil {
 			return nil, err
@@ -305,8 +304,7 @@ func (b *bench) killed(ctx context.Context, w way) (items []int, err error) {
 	return items, nil
 }
 
-// foundAfter has the hook told where the fiber was, and returns how many items had been done
-// beyond that.
+// foundAfter gets the fiber's checkpoint by the hook, and returns the number of items that had been done beyond it.
 func (w way) foundAfter(dir string) (lost int, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, "done"))
 	if err != nil {
@@ -329,8 +327,8 @@ func (w way) foundAfter(dir string) (lost int, err error) {
 	return w.lost(done, acked, p)
 }
 
-// lost is how many items are done that the checkpoint does not know of. The last one may be in
-// it, and not noted yet.
+// lost is the number of items that are done and not in the checkpoint. The checkpoint may include the last item before
+// the file does.
 func (w way) lost(done, acked int, p place) (int, error) {
 	if p.Items > done+1 || p.Sum != p.Items*(p.Items-1)/2 || w.durable && p.Items < acked {
 		return 0, fmt.Errorf("no figure: %d items are done, the checkpoint is %+v, and one of %d items was acknowledged",

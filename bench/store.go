@@ -13,11 +13,10 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// openings is how often a store is opened.
+// openings is the number of times that a store is opened.
 const openings = 15
 
-// opening measures how long a host takes to open a store of many objects, beside raw
-// Pebble on the very files.
+// opening measures the time to open a store of many objects with a host, compared with raw Pebble on the same files.
 func opening(ctx context.Context, b *bench) error {
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
@@ -85,10 +84,10 @@ func listed(ctx context.Context, dir string) (n int, err error) {
 	return n, nil
 }
 
-// disk measures how much of the disk the objects take, without the log, which is made at
-// full length. How many are there is still to be checked.
+// disk measures the disk space of the objects, without the log, which is made at full length. The caller verifies the
+// number of objects.
 func (b *bench) disk(dir string) (Row, error) {
-	if err := quietly(dir); err != nil { // and what was in the log is in tables
+	if err := quietly(dir); err != nil { // moves the rows of the log to tables
 		return Row{}, err
 	}
 	tables, err := filepath.Glob(filepath.Join(dir, "db", "*.sst"))
@@ -112,7 +111,7 @@ func (b *bench) disk(dir string) (Row, error) {
 	}, nil
 }
 
-// quietly opens and closes the files, so that no log is left for the next to replay.
+// quietly opens and closes the files, so that the next opening has no log to replay.
 func quietly(dir string) error {
 	db, err := openRaw(dir, vfs.Default)
 	if err != nil {
@@ -138,7 +137,7 @@ func openBare(dir string) (closing func() error, err error) {
 	return db.Close, nil
 }
 
-// timed is how many milliseconds it takes to open files without a log, which are closed then.
+// timed returns the milliseconds to open files without a log, and closes them.
 func timed(dir string, open func(dir string) (closing func() error, err error)) (ms float64, err error) {
 	if err := quietly(dir); err != nil {
 		return 0, err
@@ -152,8 +151,7 @@ func timed(dir string, open func(dir string) (closing func() error, err error)) 
 	return float64(took.Nanoseconds()) / 1e6, closing()
 }
 
-// growth is the cost of calls and wakes, and of opening the store, with ever more objects
-// on the disk and alarms stored.
+// growth measures calls, wakes, and openings of the store with increasing numbers of objects and alarms.
 func growth(ctx context.Context, b *bench) error {
 	h, err := b.open(dohost.Options{}, nil)
 	if err != nil {
@@ -199,8 +197,8 @@ func growth(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// reopened closes the host and opens it again, several times: how many ms that takes,
-// and the heap in MiB afterwards.
+// reopened closes the host and opens it again, several times. It returns the median time in ms, and the heap in MiB
+// afterwards.
 func reopened(h *host) (ms, heap float64, err error) {
 	var took []float64
 	for range openings / 3 {

@@ -11,11 +11,11 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// alarmOpenings is how often each of two stores of alarms is opened.
+// alarmOpenings is the number of times that each of two stores of alarms is opened.
 const alarmOpenings = 9
 
-// openingWithAlarms measures how long a host takes to open a store of very many alarms, and
-// the memory that it has then, beside a store with one in a hundred of them.
+// openingWithAlarms measures the time to open a store of very many alarms, and the host's memory then, compared with a
+// store that has a hundredth of them.
 func openingWithAlarms(ctx context.Context, b *bench) error {
 	const fewSide = "1 % of them"
 	all, err := b.storeAlarms(10 * b.objects)
@@ -30,7 +30,7 @@ func openingWithAlarms(ctx context.Context, b *bench) error {
 	for n := range alarmOpenings {
 		b.progress("opening %d of %d", n+1, alarmOpenings)
 		for i := range stores {
-			if err := stores[(i+n)%len(stores)].open(); err != nil { // neither is always first
+			if err := stores[(i+n)%len(stores)].open(); err != nil { // no store is always first
 				return err
 			}
 		}
@@ -69,18 +69,18 @@ func openingWithAlarms(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// storedAlarms is a store of objects that have an alarm each, and nothing else.
+// storedAlarms is a store of objects that have only an alarm each.
 type storedAlarms struct {
 	dir   string
 	n     int
 	seed  uint64
-	first time.Time // none is due before
-	ms    []float64 // that openings took
-	bare  []float64 // that those of Pebble alone took
+	first time.Time // the earliest due time
+	ms    []float64 // of openings
+	bare  []float64 // of openings by Pebble alone
 	heaps []float64 // in MiB, after them
 }
 
-// due is when the alarm of the i-th object is.
+// due is the time of the i-th object's alarm.
 func (s *storedAlarms) due(i int) time.Time {
 	const year = 365 * 24 * time.Hour
 	draw := rand.New(rand.NewPCG(s.seed, uint64(i)))
@@ -89,14 +89,14 @@ func (s *storedAlarms) due(i int) time.Time {
 
 func (s *storedAlarms) id(i int) dohost.ID { return dohost.ID{Class: string(subjects), Name: name(i)} }
 
-// landing is told when what was handed over before is durable.
+// landing receives the result when earlier commits are durable.
 type landing chan error
 
-// Release implements objectstore.Output. There is room for all who wait.
+// Release implements objectstore.Output. The channel has room for all outputs.
 func (l landing) Release(err error) { l <- err }
 
-// storeAlarms makes a store of so many alarms. No host takes part, which would spend most
-// of the time on calls: the slots are handed to the store, as a host would do it.
+// storeAlarms makes a store of n alarms. It commits the slots to the store as a host does; the calls of a host would
+// take most of the time.
 func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	s = &storedAlarms{n: n, seed: b.seed, first: time.Now().Add(1000 * time.Hour)}
 	if s.dir, err = b.room(); err != nil {
@@ -110,7 +110,7 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	const group = 4096
 	landed := make(landing, 2)
 	for range cap(landed) {
-		landed <- nil // so many groups are on their way at a time
+		landed <- nil // bounds the groups in flight
 	}
 	for i := range n {
 		r, e := store.Range(s.id(i)), store.NewEpoch()
@@ -128,7 +128,7 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 			return nil, err
 		}
 	}
-	return s, nil // Close waits for what is on its way
+	return s, nil // Close waits for the last commits
 }
 
 // open opens a host on the store and closes it.
@@ -155,8 +155,7 @@ func (s *storedAlarms) open() error {
 	return h.Close()
 }
 
-// verify counts what is in the index of a host that was opened again, and looks at some of
-// the objects.
+// verify counts the entries in the index of a host that was opened again, and reads some of the objects.
 func (s *storedAlarms) verify(ctx context.Context, b *bench) (err error) {
 	h, err := openIn(s.dir, dohost.Options{}, nil)
 	if err != nil {
@@ -184,7 +183,7 @@ func (s *storedAlarms) verify(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// indexed counts the entries of the class's alarm index, none of which is there twice.
+// indexed counts the entries of the class's alarm index, and returns an error if an entry occurs twice.
 func indexed(ctx context.Context, h *host) (n int, err error) {
 	sn, err := h.Runtime().Store().Snapshot(ctx)
 	if err != nil {

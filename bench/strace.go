@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// outside is a side in a process of the peer. What it allocates is not known here. Its
-// syncs are counted by strace, which slows it down: in a round of their own.
+// outside is a side in a process of the peer. Its allocations are unknown. strace counts its syncs in a round of their
+// own, because that slows it down.
 type outside struct {
 	side
 	at *running
 }
 
-// traced is a round whose syncs are counted, or none if that cannot be done.
+// traced runs a round and counts its syncs, or does nothing if that is impossible.
 func (o outside) traced(ctx context.Context, d time.Duration) (r round, err error) {
 	p := o.at.peer
 	if p.blind != "" {
@@ -40,12 +40,12 @@ func (o outside) traced(ctx context.Context, d time.Duration) (r round, err erro
 	said := bufio.NewReader(stderr)
 	if line, _ := said.ReadString('\n'); !strings.Contains(line, " attached") {
 		p.blind = "strace said " + strings.TrimSpace(line)
-		_ = cmd.Wait() // it has said why it ended
+		_ = cmd.Wait() // its output has the error
 		return round{}, nil
 	}
 	r, err = oneRound(ctx, o.side, d)
 	err = errors.Join(err, cmd.Process.Signal(os.Interrupt))
-	_, _ = io.Copy(io.Discard, said) // how it detaches
+	_, _ = io.Copy(io.Discard, said) // its messages on detaching
 	_ = cmd.Wait()                   // it was interrupted
 	if err != nil {
 		return r, err

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// streams is how many agents answer at once.
+	// streams is the number of agents that answer concurrently.
 	streams = 1000
-	// wordsOfAReply is how many chunks each answers with, beside those of the beginning and the end.
+	// wordsOfAReply is the number of chunks of each answer, without those of the beginning and the end.
 	wordsOfAReply = 100
 )
 
@@ -34,14 +34,14 @@ type reciter struct {
 
 const reciters dohost.Namespace[reciter] = "reciter"
 
-// answer sends words, each with the time and the number of syncs then. At a pace they are due at times of a
-// clock, as those of a model are: what comes late does not make the others late, or join them.
+// answer sends words, each with the present time and number of syncs. At a pace they are due at times of a clock, as
+// those of a model are: a late word does not delay or merge later ones.
 func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
 	next := make(chan int, 1)
 	due := time.Now()
 	for counted := 0; counted < a.r.words || time.Now().Before(a.r.over); {
 		next <- counted
-		if _, _, err := dohost.Recv(ctx, next); err != nil { // what was said goes on its way to the disk
+		if _, _, err := dohost.Recv(ctx, next); err != nil { // chunks so far are on their way to the disk
 			return err
 		}
 		due = due.Add(a.r.pace)
@@ -59,56 +59,55 @@ func (a *reciter) answer(ctx context.Context, r *chat.Reply) error {
 	return nil
 }
 
-// ask has the agent answer, and returns what it has said.
+// ask requests an answer from the agent, and returns it.
 func (a *reciter) ask(ctx context.Context, id string) (string, error) {
-	m := chat.Text("u-"+id, chat.User, "recite")
+	m := chat.Text("u-"+id, chat.RoleUser, "recite")
 	if _, err := chat.Ask(ctx, a, []chat.Message{m}, &chat.AskOptions{ID: id}); err != nil {
 		return "", err
 	}
 	r, _, err := chat.Wait(ctx, a, id)
-	if err == nil && r.Status != chat.Completed {
+	if err == nil && r.Status != chat.StatusCompleted {
 		err = fmt.Errorf("%s is %s: %s", id, r.Status, r.Error)
 	}
 	return r.Message.PlainText(), err
 }
 
-// last is what was said last.
+// last returns the last reply.
 func (a *reciter) last(ctx context.Context, _ int) (string, error) {
 	list, err := chat.Messages(ctx, a, 1)
-	if err != nil || len(list) == 0 || list[0].Role != chat.Assistant {
+	if err != nil || len(list) == 0 || list[0].Role != chat.RoleAssistant {
 		return "", errors.Join(err, fmt.Errorf("%d messages", len(list)))
 	}
 	return list[0].PlainText(), nil
 }
 
-// reciting is a side whose agents answer again and again, all at once, each with a client, or with
-// nobody who hears it.
+// reciting is a side with agents that answer again and again, all concurrently, each with a client or with none.
 type reciting struct {
 	*dohost.Host
 	dir   string
 	fs    *objectstore.FS
 	zero  time.Time
-	words int       // of a reply, that count
+	words int       // of a reply, without those that do not count
 	heard []hearing // of each agent
 	warm  int64     // chunks that were counted before the first round
 
-	// pace is between the words of a stream. window is for how long words count: once all streams have begun,
-	// one after the other, in as long, and before any ends; of each at least one does. Zero: all of them do.
+	// pace is the time between the words of a stream. Words count for window, after all streams have begun, one after
+	// the other, in as long, and before any ends; each stream has at least one such word. Zero: all words count.
 	pace, window      time.Duration
 	from, until, over time.Time
 }
 
-// hearing is what a client has heard.
+// hearing is a client and the chunks that it has received.
 type hearing struct {
 	ws      *websocket.Conn // nil: the program asks
 	replies int
 	words   int    // of all of them
 	counted int64  // of those
 	last    string // reply
-	syncs   []int  // how many chunks came so many syncs after they were sent
+	syncs   []int  // number of chunks by the syncs between sending and arrival
 }
 
-// mostSyncs is how many are told apart.
+// mostSyncs bounds the numbers in syncs.
 const mostSyncs = 64
 
 func (b *bench) openReciting(ctx context.Context, n int, clients bool) (r *reciting, err error) {
@@ -142,7 +141,7 @@ func (r *reciting) open() (err error) {
 	return err
 }
 
-// work has each agent answer until the time is over.
+// work requests answers of each agent until the time is over.
 func (r *reciting) work(ctx context.Context, m *meter) error {
 	r.from = time.Now().Add(r.window)
 	r.until = r.from.Add(r.window)
@@ -163,7 +162,7 @@ func (r *reciting) work(ctx context.Context, m *meter) error {
 	})
 }
 
-// wait has the program ask, and wait for the whole.
+// wait requests an answer from the program, and waits for the whole answer.
 func (r *reciting) wait(ctx context.Context, i int, id string, w *worker) (err error) {
 	h := &r.heard[i]
 	if h.last, err = dohost.Call(ctx, reciters.Get(r, name(i)), (*reciter).ask, id); err != nil {
@@ -180,7 +179,7 @@ func (r *reciting) wait(ctx context.Context, i int, id string, w *worker) (err e
 	return nil
 }
 
-// hear has the client ask, and takes the chunks, which are numbered without a gap, until the end.
+// hear sends the client's request, and receives the chunks, which are numbered without a gap, until the end.
 func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) error {
 	ask := fmt.Sprintf(`{"type":"cf_agent_use_chat_request","id":%q,"init":{"method":"POST","body":`+
 		`"{\"messages\":[{\"id\":\"u-%s\",\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"recite\"}]}]}"}}`, id, id)
@@ -225,7 +224,7 @@ func (r *reciting) hear(ctx context.Context, h *hearing, id string, w *worker) e
 	}
 }
 
-// member is what stands between a name and one of some characters.
+// member returns the text between a name and the first of some characters.
 func member(data []byte, name, end string) (string, bool) {
 	_, after, ok := bytes.Cut(data, []byte(name))
 	if i := bytes.IndexAny(after, end); ok && i >= 0 {
@@ -234,7 +233,7 @@ func member(data []byte, name, end string) (string, bool) {
 	return "", false
 }
 
-// stamp is when a word was sent, and how many syncs there had been.
+// stamp returns the sending time of a word, and the number of syncs then.
 func stamp(word string) (sent time.Duration, syncs int, err error) {
 	at, n, _ := strings.Cut(word, ".")
 	ns, err := strconv.ParseInt(at, 16, 64)
@@ -242,7 +241,7 @@ func stamp(word string) (sent time.Duration, syncs int, err error) {
 	return time.Duration(ns), int(count), errors.Join(err, err2)
 }
 
-// verify asks each client for what it has heard, and finds the last reply of each on the disk.
+// verify compares each client's last answer with the last reply of each agent on the disk.
 func (r *reciting) verify(ctx context.Context, done int64) error {
 	r.hangUp()
 	if err := errors.Join(r.Close(), r.open()); err != nil {
@@ -270,7 +269,7 @@ func (r *reciting) verify(ctx context.Context, done int64) error {
 func (r *reciting) hangUp() {
 	for i := range r.heard {
 		if ws := r.heard[i].ws; ws != nil {
-			_ = ws.CloseNow() // the host may have been first
+			_ = ws.CloseNow() // the host may have closed it
 			r.heard[i].ws = nil
 		}
 	}
@@ -283,7 +282,7 @@ func (r *reciting) close() error {
 	return r.Close()
 }
 
-// behind is how many syncs after it was sent a chunk came, for so many of a hundred.
+// behind is a percentile of the number of syncs between sending and arrival of a chunk.
 func (r *reciting) behind(percent int) int {
 	all := make([]int, mostSyncs+1)
 	total := 0
@@ -300,7 +299,7 @@ func (r *reciting) behind(percent int) int {
 	}))
 }
 
-// streaming measures what a chunk of a reply costs, and how long it takes to its client.
+// streaming measures the cost of a chunk of a reply, and its time to its client.
 func streaming(ctx context.Context, b *bench) error {
 	n := min(streams, b.objects/10)
 	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks at once, ", n, wordsOfAReply)
@@ -318,7 +317,7 @@ func streaming(ctx context.Context, b *bench) error {
 	}
 	b.add(alone)
 	pace := time.Duration(float64(n) / (heard.Sides[0].Value / 4) * float64(time.Second))
-	pace = min(pace, b.duration/4) // so that each stream has some that count
+	pace = min(pace, b.duration/4) // so that each stream has words that count
 	paced, err := b.stream(ctx, Row{
 		ID: "P15c", Unit: "µs",
 		What: fmt.Sprintf("a chunk, from its Send to its client, while %d agents stream at a pace: %s chunks/s in all, a quarter of P15",
@@ -345,7 +344,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 		streamed.words, streamed.pace, streamed.window = 1, pace, b.duration
 	}
 	warm := &meter{}
-	if err := streamed.work(ctx, warm); err != nil { // to know the bytes
+	if err := streamed.work(ctx, warm); err != nil { // to measure the bytes
 		return r, errors.Join(err, streamed.close())
 	}
 	streamed.warm = warm.ops()
@@ -372,7 +371,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 	return r, nil
 }
 
-// groups says how many group commits a chunk waits for.
+// groups is a row with the number of group commits that a chunk waits for.
 func (r *reciting) groups(checked int64) Row {
 	most := float64(r.behind(99))
 	return Row{

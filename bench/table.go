@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// text is a row as the program tells it when it has it.
+// text is a row as the program prints it after its measurement.
 func (r *Row) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s: %s\n", r.ID, r.What)
@@ -31,7 +31,7 @@ func (r *Row) text() string {
 	return b.String()
 }
 
-// details are what a figure says beside its value.
+// details are a figure's numbers other than its value.
 func (f *Figure) details() (ds []string) {
 	if len(f.Rounds) > 1 {
 		ds = append(ds, fmt.Sprintf("%s to %s", number(slices.Min(f.Rounds)), number(slices.Max(f.Rounds))))
@@ -48,7 +48,7 @@ func (f *Figure) details() (ds []string) {
 	return ds
 }
 
-// table is all rows, one line for each, for a terminal.
+// table has all rows, one line for each, for a terminal.
 func (r *Results) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -74,7 +74,7 @@ func perOp(v float64, format string) string {
 	return fmt.Sprintf(format, v)
 }
 
-// duration is one with three digits.
+// duration formats a duration with three digits.
 func duration(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -89,7 +89,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%.3g s", d.Seconds())
 }
 
-// number is one with three digits, and commas in large ones.
+// number formats a number with three digits, and commas in large ones.
 func number(v float64) string {
 	if math.Abs(v) < 1000 {
 		return fmt.Sprintf("%.3g", v)

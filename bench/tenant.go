@@ -11,8 +11,8 @@ import (
 
 const tenants dohost.Namespace[tenant] = "tenant"
 
-// tenant is an object with some of everything: a sum, rows, a collection and an alarm
-// that sets itself again. What it holds it counts anew in each incarnation.
+// tenant is an object with data of every kind: a sum, rows, a collection and an alarm that sets itself again. Each
+// incarnation counts its contents again.
 type tenant struct {
 	st    *dohost.State
 	every time.Duration // between its alarms
@@ -20,16 +20,16 @@ type tenant struct {
 	has   holding
 }
 
-// holding is what a tenant has on the disk.
+// holding is the contents of a tenant on the disk.
 type holding struct {
 	Sum      int
 	Rows     int
-	Versions [parcels]uint64 // of the rows of the collection; zero for those that are not there
-	Rings    int             // of the alarm that were counted
+	Versions [parcels]uint64 // of the rows of the collection; zero for missing rows
+	Rings    int             // of the alarm, counted by the tenant
 	Due      int64           // of the alarm that is set, in ms; zero if none
 }
 
-// parcels is how many rows the collection has at most.
+// parcels is the maximum of the collection's rows.
 const parcels = 4
 
 // parcel is a row of a tenant's collection.
@@ -44,13 +44,13 @@ var shelf = dohost.Collection[parcel]{
 	Indexes: []dohost.Index[parcel]{{Name: "weight", Of: func(p parcel) dohost.Key { return dohost.KeyOf(p.Weight) }}},
 }
 
-// witness sees from outside what becomes of alarms.
+// witness counts the alarms outside of the store.
 type witness struct {
 	rings map[string]*rings // of each tenant, by name
 	wrong atomic.Pointer[string]
 }
 
-// rings are those that were counted.
+// rings are the counted alarms.
 type rings struct{ durable, unknown atomic.Int64 }
 
 func newWitness(n int) *witness {
@@ -61,7 +61,7 @@ func newWitness(n int) *witness {
 	return w
 }
 
-// tenantClass is that of tenants whose rings have a witness.
+// tenantClass is the class of tenants with a witness for their alarms.
 func tenantClass(every time.Duration, bell *witness) dohost.Class {
 	return dohost.Bind(tenants, func(ctx context.Context, st *dohost.State) (*tenant, error) {
 		t := &tenant{st: st, every: every, bell: bell}
@@ -69,7 +69,7 @@ func tenantClass(every time.Duration, bell *witness) dohost.Class {
 	}, dohost.OnAlarm((*tenant).ring))
 }
 
-// read counts what is there.
+// read counts the stored contents.
 func (t *tenant) read(ctx context.Context) error {
 	s := t.st.Storage()
 	counts, err := dohost.GetMany[int](ctx, s, "sum", "rings", "due")
@@ -94,7 +94,7 @@ func (t *tenant) read(ctx context.Context) error {
 	return nil
 }
 
-// look returns what it holds.
+// look returns the contents.
 func (t *tenant) look(context.Context, int) (holding, error) { return t.has, nil }
 
 func (t *tenant) add(ctx context.Context, delta int) (holding, error) {
@@ -114,7 +114,7 @@ func (t *tenant) stock(ctx context.Context, n int) (holding, error) {
 	return t.has, shelf.Put(ctx, t.st.Storage(), parcel{Number: n, Weight: int(t.has.Versions[n]*7) % 13})
 }
 
-// clear deletes all that there is, and writes the counts and the alarm again.
+// clear deletes everything, and writes the counts and the alarm again.
 func (t *tenant) clear(ctx context.Context, _ int) (holding, error) {
 	s := t.st.Storage()
 	if err := s.DeleteAll(ctx); err != nil {
@@ -127,9 +127,9 @@ func (t *tenant) clear(ctx context.Context, _ int) (holding, error) {
 	return t.has, t.arm(ctx, time.UnixMilli(t.has.Due))
 }
 
-// beginning is how a tenant begins: not all are alike, as they are not later.
+// beginning is the first call of a tenant: tenants differ from the start, as they do later.
 type beginning struct {
-	After time.Duration // which its alarm rings
+	After time.Duration // the time until its alarm
 	Rows  int
 }
 
@@ -142,7 +142,7 @@ func (t *tenant) begin(ctx context.Context, b beginning) (holding, error) {
 	return t.has, t.arm(ctx, time.Now().Add(b.After))
 }
 
-// arm sets the alarm, and writes down for when: for now, if that was in the past.
+// arm sets the alarm, and records its time: now, if due was in the past.
 func (t *tenant) arm(ctx context.Context, due time.Time) error {
 	if err := t.st.SetAlarm(ctx, due); err != nil {
 		return err
@@ -155,8 +155,7 @@ func (t *tenant) arm(ctx context.Context, due time.Time) error {
 	return dohost.Put(ctx, t.st.Storage(), "due", t.has.Due)
 }
 
-// ring counts the alarm that was set, and sets the next. One that rings and is not set
-// has been counted before.
+// ring counts the alarm, and sets the next. It reports an alarm that rings and is not the one that is set.
 func (t *tenant) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	id := t.st.ID()
 	if due := a.Scheduled.UnixMilli(); due != t.has.Due {
@@ -180,7 +179,7 @@ func (t *tenant) ring(ctx context.Context, a dohost.AlarmInfo) error {
 	})
 }
 
-// rest ends the alarms, and returns what the tenant holds then.
+// rest ends the alarms, and returns the final contents.
 func (t *tenant) rest(ctx context.Context, _ int) (holding, error) {
 	at, ok, err := t.st.GetAlarm(ctx)
 	switch {

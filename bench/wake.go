@@ -14,19 +14,18 @@ import (
 	"github.com/dohost/dohost/internal/engine"
 )
 
-// wakeRows is how many rows an object has that is woken, and reads.
+// wakeRows is the number of rows that an object reads when it wakes.
 const wakeRows = 20
 
-// Of a cold wake.
+// Parameters of a cold wake.
 const (
-	// coldObjects is so many that the table entry of one is gone before it is met again.
+	// coldObjects is enough that the table entry of an object is gone before its next call.
 	coldObjects = 50_000
-	// forgotten is how long after an eviction that is so: the host looks once a second.
+	// forgotten is the time until then after an eviction: the host looks once a second.
 	forgotten = 2 * time.Second
 )
 
-// coldWake calls objects that are on the disk only, each of which reads 20 rows, beside
-// a scan of 20 keys.
+// coldWake calls objects that are only on the disk, compared with a scan of 20 keys. Each object reads 20 rows.
 func coldWake(ctx context.Context, b *bench) error {
 	n := min(coldObjects, b.objects)
 	h, err := b.open(dohost.Options{}, nil)
@@ -65,8 +64,7 @@ func coldWake(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// walk goes round objects in an order that is drawn, so that each is met again only after
-// all others.
+// walk visits objects in an order that is drawn, so that each occurs again only after all others.
 type walk struct {
 	order []int
 	next  int
@@ -119,7 +117,7 @@ func (s *waking) work(ctx context.Context, m *meter) error {
 	return nil
 }
 
-// first returns how many rows there are, if it is the first call of an incarnation.
+// first returns the number of rows, if it is the first call of an incarnation.
 func (s *subject) first(ctx context.Context, _ int) (int, error) {
 	if s.calls++; s.calls > 1 {
 		return 0, nil
@@ -128,7 +126,7 @@ func (s *subject) first(ctx context.Context, _ int) (int, error) {
 	return len(rows), err
 }
 
-// show answers with what first returns.
+// show answers with the result of first.
 func (s *subject) show(w http.ResponseWriter, r *http.Request) {
 	n, err := s.first(r.Context(), 0)
 	if err != nil {
@@ -152,7 +150,7 @@ type scanning struct {
 	rows int64
 }
 
-// fill writes the rows, and has them in tables.
+// fill writes the rows, and moves them to tables.
 func (s *scanning) fill(b *bench) error {
 	if err := s.open(b); err != nil {
 		return err

@@ -18,10 +18,10 @@ import (
 // changing has, by name, calls that change a conversation during a reply.
 var changing = map[string]func(ctx context.Context, p *parrot) error{
 	"set": func(ctx context.Context, p *parrot) error {
-		return chat.SetMessages(ctx, p, []chat.Message{chat.Text("forged", chat.System, "forged")})
+		return chat.SetMessages(ctx, p, []chat.Message{chat.Text("forged", chat.RoleSystem, "forged")})
 	},
 	"ask": func(ctx context.Context, p *parrot) error {
-		_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("forged", chat.User, "forged")}, nil)
+		_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("forged", chat.RoleUser, "forged")}, nil)
 		return err
 	},
 	"continue": func(ctx context.Context, p *parrot) error {

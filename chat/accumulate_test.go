@@ -34,7 +34,7 @@ func chunksOf(t failer, lines string) (cs []Chunk) {
 // parts returns, as JSON, the parts that chunks build in an empty message.
 func parts(t failer, cs []Chunk) string {
 	t.Helper()
-	a := newAccumulator(Message{ID: "m", Role: Assistant})
+	a := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 	for _, c := range cs {
 		a.add(c)
 	}
@@ -202,7 +202,7 @@ func TestChunksGoOnWithAMessage(t *testing.T) {
 // texts must only grow.
 func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := newAccumulator(Message{ID: "m", Role: Assistant})
+		a := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 		var cs []Chunk
 		ranks, text := map[string]int{}, ""
 		for range rapid.IntRange(1, 40).Draw(t, "chunks") {
@@ -252,12 +252,12 @@ func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
 // A stored message with an id out of the present bounds can be read.
 func TestStoredMessagesDoNotDependOnTheBoundsOfIDs(t *testing.T) {
 	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", maxID+1)} {
-		m := Text(id, User, "hi")
+		m := Text(id, RoleUser, "hi")
 		raw, err := encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		row := messageRow{ID: id, Role: User, JSON: raw}
+		row := messageRow{ID: id, Role: RoleUser, JSON: raw}
 		if got, err := row.message(); err != nil || got.ID != id || got.PlainText() != "hi" {
 			t.Errorf("%.20q: %+v, %v", id, got, err)
 		}

@@ -268,12 +268,12 @@ func (k *conversation) goOnLater(ctx context.Context, conn, message string, note
 		return false, err
 	}
 	for _, r := range rows {
-		if r.Value.Status == Queued && r.Value.Continues && r.Value.Message == message {
+		if r.Value.Status == StatusQueued && r.Value.Continues && r.Value.Message == message {
 			return true, nil
 		}
 	}
 	row := replyRow{
-		ID: "cont_" + ulid.Make().String(), Status: Queued, Continues: true, Answers: true, Conn: conn, Message: message,
+		ID: "cont_" + ulid.Make().String(), Status: StatusQueued, Continues: true, Answers: true, Conn: conn, Message: message,
 		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
 	}
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {

@@ -98,9 +98,9 @@ type Options struct {
 	// resumes as after the end of an incarnation. Time spent waiting for a full disk does not count. Zero means no bound;
 	// negative is an error.
 	Stall time.Duration
-	// Policy decides about a submission that arrives while another request is open. Empty means [Queue].
+	// Policy decides about a submission that arrives while another request is open. Empty means [PolicyQueue].
 	Policy Policy
-	// Debounce is how long [Debounce] waits for another submission. Zero means 750 ms; negative means no wait.
+	// Debounce is how long [PolicyDebounce] waits for another submission. Zero means 750 ms; negative means no wait.
 	Debounce time.Duration
 	// MaxMessages bounds the number of stored messages: the oldest are deleted. Zero means no bound; negative is an
 	// error. It does not bound the messages of a model's prompt.
@@ -118,7 +118,7 @@ type Options struct {
 // replyKind is the fiber kind of replies. Its checkpoint belongs to the class.
 const replyKind agent.FiberKind[json.RawMessage] = "chat.reply"
 
-// nextCallback begins a reply that was delayed by [Debounce].
+// nextCallback begins a reply that was delayed by [PolicyDebounce].
 const nextCallback agent.Callback[struct{}] = "chat.next"
 
 // cancelledCallback ends the reply of a cancelled fiber, given the fiber's id.
@@ -196,7 +196,7 @@ func newClass[O any](h Handlers[O], o *Options) (*class, error) {
 		return c, errors.New("chat: Options.Stall is negative")
 	case c.options.MaxMessages < 0:
 		return c, errors.New("chat: Options.MaxMessages is negative")
-	case !slices.Contains([]Policy{"", Queue, Latest, Merge, Drop, Debounce}, p):
+	case !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p):
 		return c, fmt.Errorf("chat: Options.Policy is %q", p)
 	case c.options.Debounce == 0:
 		c.options.Debounce = 750 * time.Millisecond

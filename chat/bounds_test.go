@@ -49,7 +49,7 @@ func TestCheckFrame(t *testing.T) {
 func TestInputOfDeepText(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
 	p := newPart("tool-f").with("toolCallId", "1").with("state", inputAvailable).with("input", deep)
-	raw, err := guard(sanitize(Message{ID: "m", Role: Assistant, Parts: []Part{p}}))
+	raw, err := guard(sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}))
 	if err != nil || nesting(raw) > maxMessageNesting {
 		t.Errorf("%d deep, %v", nesting(raw), err)
 	}
@@ -57,7 +57,7 @@ func TestInputOfDeepText(t *testing.T) {
 
 func TestGuardOfDeepMessage(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
-	if _, err := guard(Message{ID: "m", Role: User, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
+	if _, err := guard(Message{ID: "m", Role: RoleUser, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
 		t.Error("it is encoded")
 	}
 }

@@ -59,7 +59,7 @@ func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 		m.calls.Add(1)
 		return func(yield func(chat.Chunk, error) bool) {
 			time.Sleep(50 * time.Millisecond)
-			yield(chat.Chunk{}, &chat.ModelError{Severed: true})
+			yield(chat.Chunk{}, &chat.ModelError{Truncated: true})
 		}
 	}
 	return m.archive.Stream(ctx, p)

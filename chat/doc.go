@@ -28,7 +28,7 @@
 //
 //   - A request, its messages and its body are durable before its reply begins. The row of an unanswered request
 //     exists until the request is answered. The row is the state of the reply; the fiber only does the work.
-//   - At most one request is being answered. While a request is due (see [Debounce]), one is being answered: the
+//   - At most one request is being answered. While a request is due (see [PolicyDebounce]), one is being answered: the
 //     segment that ends a reply also starts the fiber of the next one.
 //   - A chunk has its number in the log of its reply, from 0 without a gap, and is durable before any client receives
 //     it. A replayed chunk has the number of the live one.

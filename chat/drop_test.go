@@ -81,11 +81,11 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 			if err != nil {
 				return err
 			}
-			last := chat.Message{Role: chat.Assistant}
+			last := chat.Message{Role: chat.RoleAssistant}
 			if len(list) == 2 {
 				last = list[1]
 			}
-			if len(list) == 0 || len(list) > 2 || list[0].Role != chat.User || last.Role != chat.Assistant {
+			if len(list) == 0 || len(list) > 2 || list[0].Role != chat.RoleUser || last.Role != chat.RoleAssistant {
 				return fmt.Errorf("%d messages", len(list))
 			}
 			stamps, _, err := dohost.Get[int](ctx, p.Storage(), "stamps")

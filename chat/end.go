@@ -43,19 +43,19 @@ var errUnstorable = errors.New("chat: what was said cannot be stored")
 // end ends a reply, in one segment, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {
 	why = why.clipped()
-	if settles, waits := l.repairs(false); s != Completed || !waits {
+	if settles, waits := l.repairs(false); s != StatusCompleted || !waits {
 		if err := l.addAll(ctx, settles); err != nil { // their executor has ended
 			return err
 		}
 	}
-	if err := l.addAll(ctx, l.st.finish(s == Completed)); err != nil {
+	if err := l.addAll(ctx, l.st.finish(s == StatusCompleted)); err != nil {
 		return err
 	}
 	m := l.acc.message()
 	row := l.row
 	err := k.endWith(ctx, &row, &m, l.madeCalls(), s, why)
 	if errors.Is(err, errUnstorable) {
-		err = k.endWith(ctx, &row, nil, nil, Failed, failureOf(errUnstorable.Error()))
+		err = k.endWith(ctx, &row, nil, nil, StatusFailed, failureOf(errUnstorable.Error()))
 	}
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (k *conversation) endWith(
 		if err := k.deleteLog(ctx, row.Number, row.From, math.MaxUint64); err != nil {
 			return err
 		}
-		if s == Failed {
+		if s == StatusFailed {
 			if err := notes.Put(ctx, k.store(), noteRow{Name: terminalNote, Reply: row.ID, Text: why.public}); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func (r *replyRow) endFrame() responseFrame {
 	f := responseFrame{
 		Type: frameResponse, ID: r.ID, Done: true, Continuation: r.Continues, Outcome: r.Status, MessageIDs: r.Users,
 	}
-	if r.Status == Failed {
+	if r.Status == StatusFailed {
 		f.Error, f.Body = true, r.Public
 	}
 	return f

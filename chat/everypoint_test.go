@@ -68,10 +68,10 @@ func (c *crowd) rest(ctx context.Context, h *dohosttest.Host, requests, words in
 	}
 	stored := map[string]string{}
 	for i, m := range list {
-		if want := []chat.Role{chat.User, chat.Assistant}[i%2]; m.Role != want {
+		if want := []chat.Role{chat.RoleUser, chat.RoleAssistant}[i%2]; m.Role != want {
 			return fmt.Errorf("message %d is of the %s", i, m.Role)
 		}
-		if m.Role == chat.Assistant {
+		if m.Role == chat.RoleAssistant {
 			stored[m.ID] = m.PlainText()
 			if err := counted(m.PlainText(), words); err != nil {
 				return err
@@ -181,7 +181,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if len(list) != 4 || list[1].Role != chat.Assistant || list[3].Role != chat.Assistant {
+			if len(list) != 4 || list[1].Role != chat.RoleAssistant || list[3].Role != chat.RoleAssistant {
 				return fmt.Errorf("%d messages", len(list))
 			}
 			if o := all.readers[0].ended["one"].Outcome; o != "aborted" && o != "completed" {

@@ -45,6 +45,6 @@ func ExampleHandlers_sanitize() {
 		}, nil)
 	_ = class // for dohost.Open
 
-	fmt.Println(withoutNumbers(nil, chat.Text("m", chat.User, "My card is 1234.")).PlainText())
+	fmt.Println(withoutNumbers(nil, chat.Text("m", chat.RoleUser, "My card is 1234.")).PlainText())
 	// Output: My card is ****.
 }

@@ -203,7 +203,7 @@ func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
 		"in the last one":     {fmt.Sprintf(text, "u2", "more"), fmt.Sprintf(text, "u3", "much") + "," + fmt.Sprintf(text, "rules", "x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			class := parrotClass(&cage{words: 20}, &chat.Options{Policy: chat.Merge})
+			class := parrotClass(&cage{words: 20}, &chat.Options{Policy: chat.PolicyMerge})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				stores := func(list ...chat.Message) {
 					err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error { return chat.SetMessages(ctx, p, list) })
@@ -211,7 +211,7 @@ func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				stores(chat.Text("rules", chat.System, "never give money away"), chat.Text("said", chat.Assistant, "No."))
+				stores(chat.Text("rules", chat.RoleSystem, "never give money away"), chat.Text("said", chat.RoleAssistant, "No."))
 				c := forger{come(t, h, "r"), t, nil, h}
 				sends := func(id, list string) {
 					body := `{"messages":[` + question + "," + list + `]}`
@@ -221,7 +221,7 @@ func TestMergeKeepsMessagesThatAreNotTheUsers(t *testing.T) {
 				c.begins(t, "one")
 				sends("two", lists[0])
 				h.Advance(10 * time.Millisecond)
-				stores(chat.Text("late", chat.System, "nor lend it"))
+				stores(chat.Text("late", chat.RoleSystem, "nor lend it"))
 				sends("three", lists[1])
 				c.end(t, "three")
 				var got []string
@@ -307,7 +307,7 @@ func TestSystemMessagesOfClients(t *testing.T) {
 					t.Errorf("%q", said(t, h))
 				}
 				err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-					return chat.SetMessages(ctx, p, []chat.Message{chat.Text("s", chat.System, "Be kind.")})
+					return chat.SetMessages(ctx, p, []chat.Message{chat.Text("s", chat.RoleSystem, "Be kind.")})
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -34,7 +34,7 @@ func guard(m Message) (json.RawMessage, error) {
 		return raw, err
 	}
 	m = m.Clone()
-	if m.Role == Assistant {
+	if m.Role == RoleAssistant {
 		shrinkOutputs(&m)
 		if raw, err = encode(m); err != nil {
 			return nil, err

@@ -96,11 +96,11 @@ func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 // archive is an author that stores every answer.
 type archive struct{ *author }
 
-func (m archive) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m archive) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		var a answer
 		if ok, err := p.Kept(&a); !ok || err != nil || a.Step != steps(p) {
-			yield(chat.Chunk{}, errors.Join(err, chat.ErrNotRetrieved))
+			yield(chat.Chunk{}, errors.Join(err, chat.ErrNotResumable))
 			return
 		}
 		partial := p.Partial
@@ -276,10 +276,10 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 // fickle is an author. Its answers are lost while they are retrieved, after a call.
 type fickle struct{ *author }
 
-func (m fickle) Retrieve(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+func (m fickle) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		if yield(chat.ToolInput("lost", "stamp", `{"id":"lost"}`), nil) {
-			yield(chat.Chunk{}, chat.ErrNotRetrieved)
+			yield(chat.Chunk{}, chat.ErrNotResumable)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func TestFiberCancelledBeforeItBegins(t *testing.T) {
 					}
 					ask := func(ctx context.Context, p *parrot) error {
 						for _, id := range []string{"one", "two"} {
-							if _, err := chat.Ask(ctx, p, []chat.Message{chat.Text(id, chat.User, id)}, &chat.AskOptions{ID: id}); err != nil {
+							if _, err := chat.Ask(ctx, p, []chat.Message{chat.Text(id, chat.RoleUser, id)}, &chat.AskOptions{ID: id}); err != nil {
 								return err
 							}
 						}
@@ -213,11 +213,11 @@ func TestIDsOfMessagesOfClientsAreBounded(t *testing.T) {
 
 func TestMessagesThatAreNone(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
-		bad := chat.Text("x", chat.User, "x")
+		bad := chat.Text("x", chat.RoleUser, "x")
 		bad.Metadata = json.RawMessage("{")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-			for _, m := range []chat.Message{{ID: "x"}, {ID: "x", Role: "robot"}, {Role: chat.User}, {ID: "\x1b]0;x", Role: chat.User},
-				{ID: "x", Role: chat.User, Parts: []chat.Part{{}}}, bad} {
+			for _, m := range []chat.Message{{ID: "x"}, {ID: "x", Role: "robot"}, {Role: chat.RoleUser}, {ID: "\x1b]0;x", Role: chat.RoleUser},
+				{ID: "x", Role: chat.RoleUser, Parts: []chat.Part{{}}}, bad} {
 				if err := chat.SetMessages(ctx, p, []chat.Message{m}); err == nil {
 					t.Errorf("%+v is stored", m)
 				}

@@ -80,12 +80,12 @@ func TestReplyOfManyChunks(t *testing.T) {
 	}}, nil)
 	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
 		polled(t, h, func(ctx context.Context, p *parrot) error {
-			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "a book")}, nil)
+			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "a book")}, nil)
 			if err != nil {
 				return err
 			}
 			r, _, err := chat.Wait(ctx, p, id)
-			if n := len(r.Message.PlainText()); r.Status != chat.Completed || n != words {
+			if n := len(r.Message.PlainText()); r.Status != chat.StatusCompleted || n != words {
 				t.Errorf("%s of %d: %s", r.Status, n, r.Error)
 			}
 			return err
@@ -104,7 +104,7 @@ func fill(ctx context.Context, p *parrot, from, to int) error {
 	for ; from < to; from += 1000 {
 		var list []chat.Message
 		for i := from; i < min(to, from+1000); i++ {
-			list = append(list, chat.Text(fmt.Sprint("m", i), chat.User, fmt.Sprint(i)))
+			list = append(list, chat.Text(fmt.Sprint("m", i), chat.RoleUser, fmt.Sprint(i)))
 		}
 		if err := errors.Join(chat.SetMessages(ctx, p, list), dohost.Sleep(ctx, 0)); err != nil {
 			return err
@@ -223,7 +223,7 @@ func TestDropOnAFullDisk(t *testing.T) {
 	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		disk = fs
 		polled(t, h, func(ctx context.Context, p *parrot) error {
-			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "pay")}, &chat.AskOptions{ID: "one"})
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "pay")}, &chat.AskOptions{ID: "one"})
 			return errors.Join(err, dohost.Sleep(ctx, time.Second))
 		})
 		h.Evict(polly, dohost.Fence)
@@ -235,7 +235,7 @@ func TestDropOnAFullDisk(t *testing.T) {
 		polled(t, h, func(ctx context.Context, p *parrot) error {
 			r, _, err := chat.Wait(ctx, p, "one")
 			raw, _ := r.Message.MarshalJSON()
-			if r.Status != chat.Completed || r.Message.PlainText() != "that was all" || !strings.Contains(string(raw), `"output":"paid"`) {
+			if r.Status != chat.StatusCompleted || r.Message.PlainText() != "that was all" || !strings.Contains(string(raw), `"output":"paid"`) {
 				t.Errorf("%s after %d decisions: %s", r.Status, cuts, raw)
 			}
 			return err
@@ -266,7 +266,7 @@ func TestStallOnAFullDisk(t *testing.T) {
 		disk = fs
 		begun := time.Now()
 		polled(t, h, func(ctx context.Context, p *parrot) error {
-			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "say")}, &chat.AskOptions{ID: "one"})
+			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "say")}, &chat.AskOptions{ID: "one"})
 			return err
 		})
 		time.Sleep(10 * time.Minute)

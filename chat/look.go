@@ -46,7 +46,7 @@ func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 		}
 		r := &row.Value
 		d := requestDetail(r)
-		if r.Status == Running {
+		if r.Status == StatusRunning {
 			n, err := logged(v, r)
 			if err != nil {
 				yield(dohost.Detail{}, err)
@@ -127,7 +127,7 @@ func requestDetail(r *replyRow) dohost.Detail {
 		}
 	}
 	add(r.Ended != 0, "ended %s", timeText(r.Ended))
-	add(r.Due != 0 && r.Status == Queued, "not before %s", timeText(r.Due))
+	add(r.Due != 0 && r.Status == StatusQueued, "not before %s", timeText(r.Due))
 	add(r.Runs.Begun > 0, "%d runs", r.Runs.Begun)
 	add(r.Runs.Idle > 1, "the last %d from the same chunk", r.Runs.Idle)
 	add(r.Continues, "goes on in message %s", r.Message)

@@ -97,7 +97,7 @@ func TestOperatorsSeeTheNewestMessages(t *testing.T) {
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 			var list []chat.Message
 			for i := range stored {
-				list = append(list, chat.Text(fmt.Sprintf("m%04d", i), chat.User, "hello"))
+				list = append(list, chat.Text(fmt.Sprintf("m%04d", i), chat.RoleUser, "hello"))
 			}
 			return chat.SetMessages(ctx, p, list)
 		})

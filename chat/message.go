@@ -14,9 +14,9 @@ type Role string
 
 // The roles of messages.
 const (
-	System    Role = "system"
-	User      Role = "user"
-	Assistant Role = "assistant"
+	RoleSystem    Role = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
 )
 
 // Message is one message of a conversation: a UIMessage of the AI SDK. As JSON it has the members id, role, parts and
@@ -57,7 +57,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	switch {
 	case got.ID == "":
 		return errors.New("chat: a message has no id")
-	case !slices.Contains([]Role{System, User, Assistant}, got.Role):
+	case !slices.Contains([]Role{RoleSystem, RoleUser, RoleAssistant}, got.Role):
 		return fmt.Errorf("chat: message %q: role %q: want system, user or assistant", got.ID, got.Role)
 	case got.Parts == nil:
 		return fmt.Errorf("chat: message %q has no parts", got.ID)
@@ -91,7 +91,7 @@ func (m *Message) check() error {
 	if err := checkID(m.ID); err != nil {
 		return fmt.Errorf("chat: id of a message: %w", err)
 	}
-	if !slices.Contains([]Role{System, User, Assistant}, m.Role) {
+	if !slices.Contains([]Role{RoleSystem, RoleUser, RoleAssistant}, m.Role) {
 		return fmt.Errorf("chat: message %q of the role %q", m.ID, m.Role)
 	}
 	if m.Metadata != nil && !json.Valid(m.Metadata) {

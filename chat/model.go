@@ -18,19 +18,19 @@ type Model interface {
 	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// Retriever is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with Retrieve
+// ResumableModel is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with ResumeStream
 // before it asks for a new one.
-type Retriever interface {
+type ResumableModel interface {
 	Model
-	// Retrieve resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield tool
+	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield tool
 	// calls of Partial again, with their ids.
 	//
-	// Errors: [ErrNotRetrieved] if the answer is not available, and those of Stream.
-	Retrieve(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
+	// Errors: [ErrNotResumable] if the answer is not available, and those of Stream.
+	ResumeStream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// ErrNotRetrieved is the error of a provider that does not have the answer, or has a different one.
-var ErrNotRetrieved = errors.New("chat: the provider does not have the answer")
+// ErrNotResumable is the error of a provider that does not have the answer, or has a different one.
+var ErrNotResumable = errors.New("chat: the provider does not have the answer")
 
 // Prompt is the input of a model.
 type Prompt struct {
@@ -39,7 +39,7 @@ type Prompt struct {
 	// Messages are the messages before the reply, the oldest first.
 	Messages []Message
 	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
-	// continues from there, in the same text if that was interrupted. For a [Retriever] it may end with calls without a
+	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without a
 	// result, which have not run.
 	Partial Message
 	// Cut reports that Partial was interrupted before the end of a step.
@@ -88,7 +88,7 @@ type AnswerOptions struct {
 // Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
 // their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
 // from its chunks: no tool runs twice. A call runs after the end of the answer that made it, so a call of an
-// interrupted answer has not run. It runs when a [Retriever] has resumed the answer, or else immediately, if its input
+// interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its input
 // is complete.
 //
 // Errors: those of the model and of [Reply.Send].
@@ -252,11 +252,11 @@ func (a *answering) step(ctx context.Context) error {
 // model continues in this step, or in the next one if this one has calls, which have results by then.
 func (a *answering) goOn(ctx context.Context) (over bool, err error) {
 	l := a.r.l
-	if m, ok := a.model.(Retriever); ok {
-		switch err := a.stream(ctx, a.prompt(), m.Retrieve); {
+	if m, ok := a.model.(ResumableModel); ok {
+		switch err := a.stream(ctx, a.prompt(), m.ResumeStream); {
 		case err == nil:
 			return true, a.endStep(ctx)
-		case !errors.Is(err, ErrNotRetrieved):
+		case !errors.Is(err, ErrNotResumable):
 			return false, err
 		}
 	}

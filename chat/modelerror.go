@@ -16,9 +16,9 @@ type ModelError struct {
 	Message  string // the provider's text, or a description
 	// RetryAfter is the delay that the provider asks for. Zero if it gave none.
 	RetryAfter time.Duration
-	// Severed reports that the connection ended in the middle of an answer. Such a reply resumes as after the end of an
+	// Truncated reports that the connection ended in the middle of an answer. Such a reply resumes as after the end of an
 	// incarnation, within the bounds of [Recovery].
-	Severed bool
+	Truncated bool
 	// Err is the cause, for the log: it may contain addresses. Nil if the other fields say everything.
 	Err error
 }

@@ -11,23 +11,23 @@ import (
 type Strategy string
 
 const (
-	// SyntheticMessage sends the model its interrupted text, and then a user message that asks it to continue. It works
+	// ContinueSyntheticMessage sends the model its interrupted text, and then a user message that asks it to continue. It works
 	// with all providers.
-	SyntheticMessage Strategy = "synthetic-message"
-	// Prefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some providers
+	ContinueSyntheticMessage Strategy = "synthetic-message"
+	// ContinuePrefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some providers
 	// refuse that, and with others the model starts over.
-	Prefill Strategy = "prefill"
-	// Retry asks again, without the model's text since its last tool calls. That text stays in the message; the new
+	ContinuePrefill Strategy = "prefill"
+	// ContinueRetry asks again, without the model's text since its last tool calls. That text stays in the message; the new
 	// answer is a separate text after it.
-	Retry Strategy = "retry"
+	ContinueRetry Strategy = "retry"
 )
 
 // goOnText is the text of the synthetic message.
 const goOnText = "Your last message was cut off. Continue it from exactly where it ends: your next word follows its last " +
 	"one. Do not repeat anything, do not begin again, and do not mention the interruption."
 
-// Outcomes is the role of a [ModelMessage] with the results of tool calls.
-const Outcomes Role = "tool"
+// RoleTool is the role of a [ModelMessage] with the results of tool calls.
+const RoleTool Role = "tool"
 
 // ModelMessage is a message in the form that providers expect: of one role, or the results of the calls in the message
 // before. It has at least one block.
@@ -41,11 +41,11 @@ type BlockKind string
 
 // The kinds of blocks, and which fields each has.
 const (
-	TextBlock      BlockKind = "text"      // Text
-	ReasoningBlock BlockKind = "reasoning" // Text, Metadata; only in a message with calls
-	FileBlock      BlockKind = "file"      // URL, MediaType, Name
-	CallBlock      BlockKind = "call"      // CallID, Name, JSON: the input
-	OutcomeBlock   BlockKind = "outcome"   // CallID, Name, Text: the tool's result; Failed
+	TextBlock       BlockKind = "text"      // Text
+	ReasoningBlock  BlockKind = "reasoning" // Text, Metadata; only in a message with calls
+	FileBlock       BlockKind = "file"      // URL, MediaType, Name
+	ToolCallBlock   BlockKind = "call"      // CallID, Name, JSON: the input
+	ToolResultBlock BlockKind = "outcome"   // CallID, Name, Text: the tool's result; Failed
 )
 
 // Block is a piece of a [ModelMessage].
@@ -72,22 +72,22 @@ func (b *Block) Data() (base64 string, ok bool) {
 
 // ModelMessages converts the prompt to the form that providers expect: the messages before the reply, and the reply so
 // far, step by step, each call with its result. goesOn reports that the list ends with an interrupted text of the
-// model, to be continued by the strategy; an empty strategy means [SyntheticMessage].
+// model, to be continued by the strategy; an empty strategy means [ContinueSyntheticMessage].
 func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	for i := range p.Messages {
 		list = appendSteps(list, &p.Messages[i])
 	}
 	before := len(list)
 	list = appendSteps(list, &p.Partial)
-	if len(list) == before || list[len(list)-1].Role != Assistant {
+	if len(list) == before || list[len(list)-1].Role != RoleAssistant {
 		return list, false
 	}
 	switch {
-	case s == Prefill:
-	case s == Retry && p.Cut:
+	case s == ContinuePrefill:
+	case s == ContinueRetry && p.Cut:
 		return list[:len(list)-1], false
 	default:
-		list = append(list, ModelMessage{User, []Block{{Kind: TextBlock, Text: goOnText}}})
+		list = append(list, ModelMessage{RoleUser, []Block{{Kind: TextBlock, Text: goOnText}}})
 	}
 	return list, true
 }
@@ -104,7 +104,7 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 			list = append(list, ModelMessage{m.Role, said})
 		}
 		if len(outcomes) > 0 {
-			list = append(list, ModelMessage{Outcomes, outcomes})
+			list = append(list, ModelMessage{RoleTool, outcomes})
 		}
 		said, outcomes = nil, nil
 	}
@@ -114,19 +114,19 @@ func appendSteps(list []ModelMessage, m *Message) []ModelMessage {
 			flush()
 		case t == "text" && p.Text("text") != "":
 			said = append(said, Block{Kind: TextBlock, Text: p.Text("text")})
-		case m.Role == System:
+		case m.Role == RoleSystem:
 		case t == "file":
 			said = append(said, Block{
 				Kind: FileBlock, URL: p.Text("url"), MediaType: p.Text("mediaType"), Name: p.Text("filename"),
 			})
-		case m.Role != Assistant:
+		case m.Role != RoleAssistant:
 		case t == "reasoning":
 			said = append(said, Block{Kind: ReasoningBlock, Text: p.Text("text"), Metadata: p.Member("providerMetadata")})
 		case isTool(p) && !p.is("providerExecuted") && p.Text("state") != inputStreaming && p.Text("toolCallId") != "":
 			id, name := p.Text("toolCallId"), toolName(p)
-			said = append(said, Block{Kind: CallBlock, CallID: id, Name: name, JSON: inputOf(p)})
+			said = append(said, Block{Kind: ToolCallBlock, CallID: id, Name: name, JSON: inputOf(p)})
 			text, failed := outcomeOf(p)
-			outcomes = append(outcomes, Block{Kind: OutcomeBlock, CallID: id, Name: name, Text: text, Failed: failed})
+			outcomes = append(outcomes, Block{Kind: ToolResultBlock, CallID: id, Name: name, Text: text, Failed: failed})
 		}
 	}
 	flush()

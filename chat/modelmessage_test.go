@@ -16,9 +16,9 @@ func blocks(list []chat.ModelMessage) string {
 		fmt.Fprintf(&b, "%s:", m.Role)
 		for _, k := range m.Blocks {
 			switch k.Kind {
-			case chat.CallBlock:
+			case chat.ToolCallBlock:
 				fmt.Fprintf(&b, " call %s %s(%s)", k.CallID, k.Name, k.JSON)
-			case chat.OutcomeBlock:
+			case chat.ToolResultBlock:
 				fmt.Fprintf(&b, " outcome %s %q %v", k.CallID, k.Text, k.Failed)
 			case chat.FileBlock:
 				data, ok := k.Data()
@@ -53,13 +53,13 @@ func TestModelMessages(t *testing.T) {
 			want: "assistant: \"so far\"\nuser: \"Your last\"\n", goesOn: true,
 		},
 		"a text was cut off, and is prefilled": {
-			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.Prefill, want: "assistant: \"so far\"\n", goesOn: true,
+			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.ContinuePrefill, want: "assistant: \"so far\"\n", goesOn: true,
 		},
 		"a text was cut off, and is said again": {
-			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.Retry,
+			partial: `{"type":"step-start"},` + said, cut: true, strategy: chat.ContinueRetry,
 		},
 		"a whole text is gone on with": {
-			partial: `{"type":"step-start"},` + said, strategy: chat.Retry,
+			partial: `{"type":"step-start"},` + said, strategy: chat.ContinueRetry,
 			want: "assistant: \"so far\"\nuser: \"Your last\"\n", goesOn: true,
 		},
 		"a tool has answered": {
@@ -69,7 +69,7 @@ func TestModelMessages(t *testing.T) {
 		},
 		"a tool has answered, and the next text was cut off": {
 			partial: `{"type":"step-start"},` + call + `"state":"output-available","output":"three"},{"type":"step-start"},` + said,
-			cut:     true, strategy: chat.Retry,
+			cut:     true, strategy: chat.ContinueRetry,
 			want: "assistant: call c add({\"n\":1})\ntool: outcome c \"three\" false\n",
 		},
 		"how a call may have ended": {

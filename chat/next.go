@@ -14,7 +14,7 @@ import (
 func (k *conversation) beginNext(ctx context.Context) error {
 	for {
 		open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
-		if err != nil || len(open) == 0 || open[0].Value.Status != Queued {
+		if err != nil || len(open) == 0 || open[0].Value.Status != StatusQueued {
 			return err
 		}
 		row := open[0].Value
@@ -27,12 +27,12 @@ func (k *conversation) beginNext(ctx context.Context) error {
 			return err
 		}
 		if !begins {
-			if err := k.stop(ctx, row, Skipped); err != nil {
+			if err := k.stop(ctx, row, StatusSkipped); err != nil {
 				return err
 			}
 			continue
 		}
-		row.Status, row.Runs = Running, runs{Begun: 1}
+		row.Status, row.Runs = StatusRunning, runs{Begun: 1}
 		started, err := agent.StartFiber(ctx, k.base, replyKind, nil, nil)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (k *conversation) findMessage(ctx context.Context, row *replyRow) (begins b
 			if err != nil {
 				return false, err
 			}
-			if m.Role == Assistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
+			if m.Role == RoleAssistant && (row.Message == "" || row.Message == m.ID) { // otherwise another message continued
 				row.Message, row.Place = m.ID, last.Place
 				return !row.Answers || !awaits(&m), nil
 			}

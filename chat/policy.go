@@ -11,16 +11,16 @@ type Policy string
 
 // The policies.
 const (
-	// Queue answers all submissions, one after the other. It is the default.
-	Queue Policy = "queue"
-	// Latest answers the last of the queued submissions and skips the others. Their messages stay.
-	Latest Policy = "latest"
-	// Merge joins the user's messages of the queued submissions into one, and answers that.
-	Merge Policy = "merge"
-	// Drop skips a submission while a request is open, and does not store its message.
-	Drop Policy = "drop"
-	// Debounce is Latest, and answers after a pause without submissions: see Options.Debounce.
-	Debounce Policy = "debounce"
+	// PolicyQueue answers all submissions, one after the other. It is the default.
+	PolicyQueue Policy = "queue"
+	// PolicyLatest answers the last of the queued submissions and skips the others. Their messages stay.
+	PolicyLatest Policy = "latest"
+	// PolicyMerge joins the user's messages of the queued submissions into one, and answers that.
+	PolicyMerge Policy = "merge"
+	// PolicyDrop skips a submission while a request is open, and does not store its message.
+	PolicyDrop Policy = "drop"
+	// PolicyDebounce is Latest, and answers after a pause without submissions: see Options.PolicyDebounce.
+	PolicyDebounce Policy = "debounce"
 )
 
 // admission is the effect of a submission on the open requests.
@@ -32,26 +32,26 @@ type admission struct {
 
 // admit decides about a submission. open is in order of arrival.
 func (p Policy) admit(open []replyRow) (a admission) {
-	if p == Drop {
+	if p == PolicyDrop {
 		a.drop = len(open) > 0
 		return a
 	}
-	if p != Latest && p != Merge && p != Debounce {
+	if p != PolicyLatest && p != PolicyMerge && p != PolicyDebounce {
 		return a
 	}
 	answered := map[string]bool{} // messages that the running reply answers, or in a.merge
 	for i := range open {
-		if open[i].Status == Running {
+		if open[i].Status == StatusRunning {
 			for _, id := range open[i].Users {
 				answered[id] = true
 			}
 		}
-		if open[i].Status != Queued || !open[i].Submits {
+		if open[i].Status != StatusQueued || !open[i].Submits {
 			continue
 		}
 		a.skip = append(a.skip, open[i].ID)
 		for _, id := range open[i].Users {
-			if p == Merge && !answered[id] {
+			if p == PolicyMerge && !answered[id] {
 				answered[id] = true
 				a.merge = append(a.merge, id)
 			}
@@ -82,7 +82,7 @@ func joined(earlier []Message, last Message) Message {
 
 // due returns the time when a submission made now may begin, in ms; 0 if immediately.
 func (o *Options) due(now time.Time) int64 {
-	if o.Policy != Debounce {
+	if o.Policy != PolicyDebounce {
 		return 0
 	}
 	return now.Add(o.Debounce).UnixMilli()

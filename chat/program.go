@@ -15,7 +15,7 @@ import (
 // mayChange returns agent.ErrReadonly in an event of a read-only client, over a connection or over HTTP: the functions
 // that change a conversation refuse such a client, even when a method of the class calls them.
 func mayChange(ctx context.Context) error {
-	if by := agent.Current(ctx); by != nil && by.Readonly() {
+	if by := agent.ConnFromContext(ctx); by != nil && by.Readonly() {
 		return agent.ErrReadonly
 	}
 	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.ReadWrite {
@@ -69,7 +69,7 @@ func (k *conversation) program(ctx context.Context, row replyRow, list []Message
 	if err != nil {
 		return "", err
 	}
-	row.ID, row.Status, row.Created = o.ID, Queued, time.Now().UnixMilli()
+	row.ID, row.Status, row.Created = o.ID, StatusQueued, time.Now().UnixMilli()
 	row.Body, row.Tools = note.Body, note.Tools
 	if row.ID == "" {
 		row.ID = "req_" + ulid.Make().String()

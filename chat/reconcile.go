@@ -54,7 +54,7 @@ func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
 	}
 	for i := range stored {
 		m := &stored[i]
-		if m.Role != Assistant {
+		if m.Role != RoleAssistant {
 			continue
 		}
 		r.ids[m.ID] = i
@@ -74,7 +74,7 @@ func newReconciler(rows map[string]messageRow, stored []Message) *reconciler {
 }
 
 func (r *reconciler) add(m Message) {
-	if m.Role == Assistant {
+	if m.Role == RoleAssistant {
 		if old := r.same(&m); old != nil {
 			m.ID = old.ID
 			r.taken[m.ID] = true
@@ -118,7 +118,7 @@ func (r *reconciler) same(m *Message) *Message {
 func (r *reconciler) withCalls(m Message) (_ Message, ok bool) {
 	var calls []Part
 	at := map[string]int{}
-	if i, ok := r.ids[m.ID]; ok && m.Role == Assistant {
+	if i, ok := r.ids[m.ID]; ok && m.Role == RoleAssistant {
 		for _, p := range r.stored[i].Parts {
 			if !isTool(p) {
 				continue
@@ -186,7 +186,7 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 		}
 		if !ok || string(row.JSON) != string(raw) {
 			changed = append(changed, m)
-			own = own || !ok && m.Role == Assistant
+			own = own || !ok && m.Role == RoleAssistant
 		}
 	}
 	if own {
@@ -218,7 +218,7 @@ func differing(rows map[string]messageRow, sent []Message) (stored, changed []Me
 // mayWrite reports whether a client may write a message. It may not if the stored message with that id has another
 // role, or if the message is of the system and system is false.
 func mayWrite(row messageRow, stored bool, m *Message, system bool) bool {
-	return (!stored || row.Role == m.Role) && (m.Role != System || system)
+	return (!stored || row.Role == m.Role) && (m.Role != RoleSystem || system)
 }
 
 // writable returns the messages of a client's list that the client may write. ids has their ids, and the ids of stored
@@ -249,7 +249,7 @@ func deletes(rows map[string]messageRow, sent map[string]bool, system bool) (ids
 		}
 	}
 	for id, row := range rows {
-		if !sent[id] && len(sent) > 0 && (system || row.Role != System) {
+		if !sent[id] && len(sent) > 0 && (system || row.Role != RoleSystem) {
 			ids = append(ids, id)
 		}
 	}

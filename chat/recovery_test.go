@@ -195,7 +195,7 @@ func TestProgram(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "count")}, &chat.AskOptions{ID: "mine", Body: 7})
+			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "count")}, &chat.AskOptions{ID: "mine", Body: 7})
 			if err != nil {
 				return err
 			}
@@ -203,7 +203,7 @@ func TestProgram(t *testing.T) {
 				return fmt.Errorf("%q, %w", again, err)
 			}
 			answer, ok, err := chat.Wait(ctx, p, id)
-			if err != nil || !ok || answer.Status != chat.Completed || answer.Message.PlainText() != "1.0 1.1 " {
+			if err != nil || !ok || answer.Status != chat.StatusCompleted || answer.Message.PlainText() != "1.0 1.1 " {
 				t.Errorf("%+v, %t, %v", answer, ok, err)
 			}
 			p.cage.words = 4
@@ -228,7 +228,7 @@ func TestProgram(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if answer, _, err = chat.Wait(ctx, p, skipped); answer.Status != chat.Skipped {
+			if answer, _, err = chat.Wait(ctx, p, skipped); answer.Status != chat.StatusSkipped {
 				t.Errorf("%+v", answer)
 			}
 			return err
@@ -242,12 +242,12 @@ func TestProgram(t *testing.T) {
 
 func TestPolicies(t *testing.T) {
 	cases := map[chat.Policy][]string{
-		"":            {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
-		chat.Queue:    {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
-		chat.Latest:   {"user: a", "assistant: 1.0", "user: b", "user: c", "assistant: 2.0"},
-		chat.Merge:    {"user: a", "assistant: 1.0", "user: b\n\nc", "assistant: 2.0"},
-		chat.Drop:     {"user: a", "assistant: 1.0"},
-		chat.Debounce: {"user: a", "user: b", "user: c", "assistant: 1.0"},
+		"":                  {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
+		chat.PolicyQueue:    {"user: a", "assistant: 1.0", "user: b", "assistant: 2.0", "user: c", "assistant: 3.0"},
+		chat.PolicyLatest:   {"user: a", "assistant: 1.0", "user: b", "user: c", "assistant: 2.0"},
+		chat.PolicyMerge:    {"user: a", "assistant: 1.0", "user: b\n\nc", "assistant: 2.0"},
+		chat.PolicyDrop:     {"user: a", "assistant: 1.0"},
+		chat.PolicyDebounce: {"user: a", "user: b", "user: c", "assistant: 1.0"},
 	}
 	for p, want := range cases {
 		t.Run(string(p), func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestPolicies(t *testing.T) {
 
 // A client that waits for a queued reply is notified when the reply is stopped before it begins.
 func TestWhoWaitsInVain(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.Debounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "again"})

@@ -88,7 +88,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 // usersAtEnd returns the ids of the user's messages at the end of a list.
 func usersAtEnd(list []Message) (ids []string) {
 	for _, m := range slices.Backward(list) {
-		if m.Role != User {
+		if m.Role != RoleUser {
 			break
 		}
 		ids = append(ids, m.ID)
@@ -138,7 +138,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		}
 		if err != nil && ctx.Err() == nil {
 			return true, k.send(ctx, conn, responseFrame{
-				Type: frameResponse, ID: head.ID, Body: k.errorText(err), Done: true, Error: true, Outcome: Failed,
+				Type: frameResponse, ID: head.ID, Body: k.errorText(err), Done: true, Error: true, Outcome: StatusFailed,
 			})
 		}
 		return true, err
@@ -170,7 +170,7 @@ func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame
 	switch frame {
 	case frameRequest:
 		return k.send(ctx, conn, responseFrame{
-			Type: frameResponse, ID: id, Body: agent.ErrReadonly.Error(), Done: true, Error: true, Outcome: Failed,
+			Type: frameResponse, ID: id, Body: agent.ErrReadonly.Error(), Done: true, Error: true, Outcome: StatusFailed,
 		})
 	case frameCancel:
 		return nil
@@ -198,11 +198,11 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		return cmp.Or(err, error(&dohost.PublicError{Message: fmt.Sprintf("chat: %d requests are open, the limit is %d", n, maxOpenRequests)}))
 	}
 	row := replyRow{
-		ID: f.ID, Status: Queued, Conn: conn.ID(), Body: r.more, Tools: r.tools,
+		ID: f.ID, Status: StatusQueued, Conn: conn.ID(), Body: r.more, Tools: r.tools,
 		Created: time.Now().UnixMilli(),
 	}
 	row.Submits = r.trigger == submits
-	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == Assistant
+	row.Continues = row.Submits && len(r.messages) > 0 && r.messages[len(r.messages)-1].Role == RoleAssistant
 	dropped, changed, err := k.submit(ctx, &row, r.messages)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (k *conversation) ask(ctx context.Context, conn *agent.Conn, f requestFrame
 		if err := k.showTo(ctx, conn, false); err != nil {
 			return err
 		}
-		row.Status = Skipped
+		row.Status = StatusSkipped
 		return k.send(ctx, conn, row.endFrame())
 	}
 	if !changed {

@@ -62,7 +62,7 @@ func TestBodyAndToolsOutliveTheProcess(t *testing.T) {
 				r.hears(t, func(f frame) bool { return f.Done && f.ID != "one" })
 				over()
 				err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-					id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.User, "again")}, nil)
+					id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "again")}, nil)
 					if err != nil {
 						return err
 					}

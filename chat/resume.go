@@ -43,7 +43,7 @@ func (k *conversation) standing(ctx context.Context) (s standing, err error) {
 	}
 	if len(open) > 0 {
 		switch row := open[0].Value; row.Status {
-		case Running:
+		case StatusRunning:
 			s.running, s.continues, s.owner = row.ID, row.Continues, row.Conn
 			if row.Conn != "" { // "" would select all connections
 				for range k.base.Connections(row.Conn) {
@@ -160,10 +160,10 @@ func (k *conversation) catchUp(ctx context.Context, conn *agent.Conn, id string)
 		}
 		f := responseFrame{Type: frameResponse, ID: id, Done: true, Replay: true}
 		if n.Reply == id && id != "" {
-			f.Error, f.Body, f.Outcome = true, n.Text, Failed
+			f.Error, f.Body, f.Outcome = true, n.Text, StatusFailed
 		}
 		return k.send(ctx, conn, f)
-	case row.Value.Status == Queued:
+	case row.Value.Status == StatusQueued:
 		return nil
 	}
 	r := &row.Value

@@ -18,7 +18,7 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 	if err != nil || !ok {
 		return err
 	}
-	for row.Status == Running {
+	for row.Status == StatusRunning {
 		first := f.Attempt == 0 && k.called != row.ID
 		k.called = row.ID
 		if row, err = k.run(ctx, row, f, first); err != nil {
@@ -80,11 +80,11 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	case l.over:
 		return l.row, nil
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
-		err = k.endWhenever(context.WithoutCancel(ctx), l, Aborted, failureOf(errCancelled.Error()))
+		err = k.endWhenever(context.WithoutCancel(ctx), l, StatusAborted, failureOf(errCancelled.Error()))
 	case ctx.Err() != nil:
 		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays Running
 	case failed == nil:
-		err = k.endWhenever(ctx, l, Completed, failure{})
+		err = k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case errors.Is(context.Cause(inner), errStalled):
 		l.over = true
 		k.report(ctx, "chat:stalled", row.ID)
@@ -93,7 +93,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 		return l.row, k.severed(ctx, l, failed)
 	default:
 		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
-		err = k.endWhenever(ctx, l, Failed, failure{failed.Error(), k.errorText(failed)})
+		err = k.endWhenever(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
 	}
 	return l.row, err
 }
@@ -103,7 +103,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 func (k *conversation) goesOnBehind(failed error, l *live) bool {
 	e, ok := errors.AsType[*ModelError](failed)
 	rules := k.class.options.Recovery
-	return ok && e.Severed && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
+	return ok && e.Truncated && !rules.Off && (rules.MaxAttempts < 0 || l.row.Runs.Severed < rules.MaxAttempts)
 }
 
 // severed counts an interrupted answer of a model, and waits before the next request.
@@ -162,7 +162,7 @@ func (k *conversation) load(ctx context.Context, row replyRow) (*live, error) {
 
 // before returns the message of a reply without the chunks of the reply, and the records of its calls.
 func (k *conversation) before(ctx context.Context, row replyRow) (Message, []callRecord, error) {
-	m := Message{ID: row.Message, Role: Assistant}
+	m := Message{ID: row.Message, Role: RoleAssistant}
 	if !row.Continues {
 		return m, nil, nil
 	}
@@ -178,7 +178,7 @@ func (k *conversation) before(ctx context.Context, row replyRow) (Message, []cal
 func (k *conversation) eachChunk(ctx context.Context, r *replyRow, do func(chunkRow) error) error {
 	of := dohost.KeyOf(r.Number)
 	for row, err := range chunkRows.All(ctx, k.store(), &dohost.Query[chunkRow]{
-		Start: of + dohost.KeyOf(r.From), End: of.Past(),
+		Start: of + dohost.KeyOf(r.From), End: of.PrefixEnd(),
 	}) {
 		if err != nil {
 			return err
@@ -224,12 +224,12 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	}
 	switch {
 	case v == park:
-		return k.endWhenever(ctx, l, Completed, failure{})
+		return k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case v == giveUp, v == keep:
 		k.report(ctx, "chat:given up", l.row.ID, slog.String("why", why))
-		return k.endWhenever(ctx, l, Failed, failureOf(k.class.options.Recovery.Apology))
+		return k.endWhenever(ctx, l, StatusFailed, failureOf(k.class.options.Recovery.Apology))
 	case d.Stop:
-		return k.endWhenever(ctx, l, Aborted, failure{})
+		return k.endWhenever(ctx, l, StatusAborted, failure{})
 	}
 	l.quiet = true
 	return nil

@@ -190,12 +190,12 @@ func TestAGuardedMessageOfManyTexts(t *testing.T) {
 
 func TestWhatMergeTakes(t *testing.T) {
 	open := []replyRow{
-		{ID: "one", Status: Running, Submits: true, Users: []string{"u1"}},
-		{ID: "two", Status: Queued, Submits: true, Users: []string{"u1", "u2"}},
-		{ID: "go on", Status: Queued},
-		{ID: "three", Status: Queued, Submits: true, Users: []string{"u1", "u2", "u3"}},
+		{ID: "one", Status: StatusRunning, Submits: true, Users: []string{"u1"}},
+		{ID: "two", Status: StatusQueued, Submits: true, Users: []string{"u1", "u2"}},
+		{ID: "go on", Status: StatusQueued},
+		{ID: "three", Status: StatusQueued, Submits: true, Users: []string{"u1", "u2", "u3"}},
 	}
-	a := Merge.admit(open)
+	a := PolicyMerge.admit(open)
 	if got := fmt.Sprint(a.skip, a.merge); got != "[two three] [u2 u3]" {
 		t.Error(got)
 	}

@@ -34,7 +34,7 @@ func TestGetMessagesOfLongConversation(t *testing.T) {
 			err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 				var list []chat.Message
 				for i := from; i < from+500; i++ {
-					list = append(list, chat.Text(fmt.Sprint("m", i), chat.User, fmt.Sprint(i)+strings.Repeat("x", size)))
+					list = append(list, chat.Text(fmt.Sprint("m", i), chat.RoleUser, fmt.Sprint(i)+strings.Repeat("x", size)))
 				}
 				return errors.Join(chat.SetMessages(ctx, p, list), p.Idle(ctx))
 			})
@@ -77,7 +77,7 @@ func TestConversationSize(t *testing.T) {
 		}
 		wants(t, "said", said(t, h))
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-			list := []chat.Message{chat.Text("a", chat.User, strings.Repeat("x", 6_000)), chat.Text("b", chat.User, "b"), chat.Text("c", chat.User, "c")}
+			list := []chat.Message{chat.Text("a", chat.RoleUser, strings.Repeat("x", 6_000)), chat.Text("b", chat.RoleUser, "b"), chat.Text("c", chat.RoleUser, "c")}
 			return chat.SetMessages(ctx, p, list)
 		})
 		if err != nil {

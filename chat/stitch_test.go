@@ -67,7 +67,7 @@ func short(c Chunk) string {
 
 // stitched returns the log of some runs, one after the other.
 func stitched(t *testing.T, id string, runs ...[]string) (log []string, m Message) {
-	acc := newAccumulator(Message{ID: "m", Role: Assistant})
+	acc := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 	for _, run := range runs {
 		st := newStitcher(acc, id)
 		for _, s := range run {
@@ -126,7 +126,7 @@ func TestStitch(t *testing.T) {
 
 // A reply that continues a message of the clients: no id, and the call before the result of an older call.
 func TestStitchToAMessage(t *testing.T) {
-	old := Message{ID: "m", Role: Assistant, Parts: []Part{
+	old := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		newPart("tool-f").with("toolCallId", "t").with("state", approvalResponded).with("input", json.RawMessage("{}")),
 	}}
 	acc := newAccumulator(old)
@@ -165,7 +165,7 @@ func TestStitchedTextsGrow(t *testing.T) {
 			rapid.Map(id, func(id string) string { return "call " + id + " f" }),
 			rapid.Map(id, func(id string) string { return "result " + id + " 1" }),
 		)
-		acc := newAccumulator(Message{ID: "m", Role: Assistant})
+		acc := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 		open := map[string]bool{}
 		results := map[string]int{}
 		said, starts, texts := "", 0, []string{}
@@ -233,7 +233,7 @@ func TestRepairs(t *testing.T) {
 		return p
 	}
 	clients := func(p Part) bool { return toolName(p) == "client" }
-	m := Message{ID: "m", Role: Assistant, Parts: []Part{
+	m := Message{ID: "m", Role: RoleAssistant, Parts: []Part{
 		part(inputStreaming, "half"), part(inputAvailable, "server"), part(inputAvailable, "client"),
 		part(approvalRequested, "asked"), part(approvalResponded, "allowed"), part(approvalResponded, "begun"), part(outputAvailable, "done"),
 		part(inputAvailable, "provider").with("providerExecuted", json.RawMessage("true")), newPart("text").with("text", "x"),

@@ -32,7 +32,7 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 	if err != nil || !ok || row.Value.Status.final() {
 		return false, err
 	}
-	if err := k.stop(ctx, row.Value, Aborted); err != nil {
+	if err := k.stop(ctx, row.Value, StatusAborted); err != nil {
 		return true, err
 	}
 	return true, k.answerWaiting(ctx)
@@ -40,7 +40,7 @@ func (k *conversation) cancel(ctx context.Context, id string) (bool, error) {
 
 // stop ends an open request.
 func (k *conversation) stop(ctx context.Context, row replyRow, as Status) error {
-	if row.Status == Running {
+	if row.Status == StatusRunning {
 		l, err := k.liveOf(ctx, row)
 		if err != nil {
 			return err
@@ -75,12 +75,12 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 	if err != nil || !ok {
 		return err
 	}
-	if row.Status == Running {
+	if row.Status == StatusRunning {
 		l, err := k.liveOf(ctx, row)
 		if err != nil {
 			return err
 		}
-		if err := k.endWhenever(ctx, l, Aborted, failureOf(errCancelled.Error())); err != nil {
+		if err := k.endWhenever(ctx, l, StatusAborted, failureOf(errCancelled.Error())); err != nil {
 			return err
 		}
 		row = l.row
@@ -108,7 +108,7 @@ func (k *conversation) clear(ctx context.Context, from *agent.Conn) error {
 		return err
 	}
 	for _, r := range open { // the queued ones first, so that none of them begins
-		if err := k.stop(ctx, r.Value, Aborted); err != nil {
+		if err := k.stop(ctx, r.Value, StatusAborted); err != nil {
 			return err
 		}
 	}

@@ -12,15 +12,15 @@ type Status string
 
 // The statuses of a request. The last four are final.
 const (
-	Queued    Status = "queued"    // queued after other requests
-	Running   Status = "running"   // it is being answered, possibly by an incarnation that has ended
-	Completed Status = "completed" // its handler has returned, or it waits for a client
-	Failed    Status = "error"     // its handler has failed, or it was not resumed
-	Aborted   Status = "aborted"   // by the client, [Cancel], or a cancelled fiber
-	Skipped   Status = "skipped"   // another submission replaced it before it began
+	StatusQueued    Status = "queued"    // queued after other requests
+	StatusRunning   Status = "running"   // it is being answered, possibly by an incarnation that has ended
+	StatusCompleted Status = "completed" // its handler has returned, or it waits for a client
+	StatusFailed    Status = "error"     // its handler has failed, or it was not resumed
+	StatusAborted   Status = "aborted"   // by the client, [Cancel], or a cancelled fiber
+	StatusSkipped   Status = "skipped"   // another submission replaced it before it began
 )
 
-func (s Status) final() bool { return s != Queued && s != Running }
+func (s Status) final() bool { return s != StatusQueued && s != StatusRunning }
 
 const (
 	// maxRequest bounds a request without its messages, in bytes: its row takes nearly twice that, and must have space
@@ -140,7 +140,7 @@ func (k *conversation) nextNumber(ctx context.Context) (uint64, error) {
 // running returns the request that is being answered.
 func (k *conversation) running(ctx context.Context) (r replyRow, ok bool, err error) {
 	open, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open", Limit: 1})
-	if err != nil || len(open) == 0 || open[0].Value.Status != Running {
+	if err != nil || len(open) == 0 || open[0].Value.Status != StatusRunning {
 		return r, false, err
 	}
 	return open[0].Value, true, nil

@@ -42,7 +42,7 @@ func (k *conversation) submit(ctx context.Context, row *replyRow, sent []Message
 	err = dohost.Transaction(ctx, func(ctx context.Context) error {
 		for _, r := range open {
 			if slices.Contains(a.skip, r.ID) {
-				if err := k.stop(ctx, r, Skipped); err != nil {
+				if err := k.stop(ctx, r, StatusSkipped); err != nil {
 					return err
 				}
 			}
@@ -75,7 +75,7 @@ func (k *conversation) usersOf(ctx context.Context, sent []Message) (ids []strin
 		if replying && m.ID == being.Message || !mayWrite(row, stored, &m, k.class.options.SystemFromClients) {
 			continue
 		}
-		if m.Role != User {
+		if m.Role != RoleUser {
 			break
 		}
 		ids = append(ids, m.ID)
@@ -93,7 +93,7 @@ func (k *conversation) join(ctx context.Context, waiting []string, sent []Messag
 		if err != nil {
 			return nil, err
 		}
-		if ok && row.Role != User {
+		if ok && row.Role != RoleUser {
 			continue
 		}
 		waits[id] = true

@@ -229,7 +229,7 @@ func TestTranscripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			model, o := &prompter{}, &chat.Options{}
 			if slices.Contains(want, "debounce") {
-				o.Policy, o.Debounce = chat.Debounce, 5*time.Second
+				o.Policy, o.Debounce = chat.PolicyDebounce, 5*time.Second
 			}
 			var got []string
 			talk(t, model.class(o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {

@@ -382,8 +382,8 @@ func TestReplyThatFails(t *testing.T) {
 		if late = come(t, h, "late"); slices.Contains(late.log, "cf_agent_stream_resuming") {
 			t.Errorf("%q", late.log)
 		}
-		if len(told) != 2 || told[0].Status != chat.Failed || told[0].Error != "the model is out" ||
-			told[0].Message.PlainText() != "1.0 1.1 " || told[1].Status != chat.Completed {
+		if len(told) != 2 || told[0].Status != chat.StatusFailed || told[0].Error != "the model is out" ||
+			told[0].Message.PlainText() != "1.0 1.1 " || told[1].Status != chat.StatusCompleted {
 			t.Errorf("%+v", told)
 		}
 		r.leave()

@@ -157,7 +157,7 @@ func (c *exportCmd) Run(ctx context.Context, std streams) error {
 	}
 	err = errors.Join(c.export(ctx, f), f.Sync(), f.Close())
 	if err != nil {
-		err = errors.Join(err, os.Remove(c.Out)) // half an export is none
+		err = errors.Join(err, os.Remove(c.Out)) // an incomplete export is useless
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 		if q := strings.TrimSpace(lines.Text()); q != "" {
 			err := t.ask(ctx, q)
 			if failed, ok := errors.AsType[*answerError](err); ok {
-				_, err = fmt.Fprintf(t.err, "\n(%s)\n", failed) // the next one may fare better
+				_, err = fmt.Fprintf(t.err, "\n(%s)\n", failed) // the next question may succeed
 			}
 			if err != nil {
 				return err
@@ -70,13 +70,13 @@ type talk struct {
 	out, err io.Writer
 
 	ws      *websocket.Conn // nil: none
-	request string          // that is being answered
+	request string          // the request that runs
 	shown   string          // of its answer
-	again   strings.Builder // what a replay says
+	again   strings.Builder // the text of a replay
 	replays bool
 }
 
-// talkPatience is for how long a host may be away, and talkPause how long it is before it is tried again.
+// talkPatience is the longest absence of a host, and talkPause the time between attempts to reconnect.
 const (
 	talkPatience = time.Minute
 	talkPause    = 200 * time.Millisecond
@@ -87,12 +87,12 @@ func (t *talk) prompt() bool {
 	return err == nil
 }
 
-// connect connects, and asks whether there is something to catch up with.
+// connect connects, and asks whether there is a reply to resume.
 func (t *talk) connect(ctx context.Context) error {
 	ws, res, err := websocket.Dial(ctx, strings.Replace(t.at, "http", "ws", 1)+t.path+"?_pk="+ulid.Make().String(), &websocket.DialOptions{HTTPHeader: t.header})
 	if err != nil {
 		if res != nil {
-			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // what it says is all there is
+			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10)) // an incomplete text is used as it is
 			return fmt.Errorf("%s: %s: %s", t.path, res.Status, strings.TrimSpace(string(body)))
 		}
 		return fmt.Errorf("no host answers at %s: %w", strings.TrimPrefix(t.at, "http://"), err)
@@ -116,7 +116,7 @@ func (t *talk) send(ctx context.Context, f map[string]any) error {
 	return t.ws.Write(ctx, websocket.MessageText, data)
 }
 
-// ask asks, and shows the answer as it comes, over as many connections as that takes.
+// ask asks, and prints the answer as it arrives, over as many connections as necessary.
 func (t *talk) ask(ctx context.Context, question string) error {
 	list, err := t.messages(ctx)
 	if errors.As(err, new(*net.OpError)) {
@@ -155,21 +155,21 @@ func (t *talk) ask(ctx context.Context, question string) error {
 		if err = t.reconnect(ctx); err != nil {
 			return err
 		}
-		err = t.send(ctx, request) // it is known, if it has come
+		err = t.send(ctx, request) // the agent knows the id if the request has arrived
 	}
 	_, err = fmt.Fprintln(t.out)
 	return err
 }
 
-// answerError is what the agent says is wrong.
+// answerError is an error that the agent reports.
 type answerError struct{ text string }
 
 func (e *answerError) Error() string { return e.text }
 
-// reconnect comes back to a host that has gone, when it is there again.
+// reconnect connects again to a host that was away.
 func (t *talk) reconnect(ctx context.Context) (err error) {
-	fmt.Fprintln(t.err, "\n(the host has gone: coming back to it)") //nolint:errcheck // who does not see it misses nothing
-	_ = t.ws.CloseNow()                                             // it is of no use
+	fmt.Fprintln(t.err, "\n(the host has gone: coming back to it)") //nolint:errcheck // a lost message does no harm
+	_ = t.ws.CloseNow()                                             // it is broken
 	for end := time.Now().Add(talkPatience); time.Now().Before(end); {
 		if err = t.connect(ctx); err == nil || ctx.Err() != nil {
 			return err
@@ -200,7 +200,7 @@ func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error)
 	return list, json.NewDecoder(res.Body).Decode(&list)
 }
 
-// hear takes a frame, and says whether the answer has ended.
+// hear receives a frame, and returns whether the answer has ended.
 func (t *talk) hear(ctx context.Context) (done bool, err error) {
 	_, data, err := t.ws.Read(ctx)
 	if err != nil {
@@ -245,7 +245,7 @@ func (t *talk) show(text string) error {
 	return err
 }
 
-// missed shows the end of an answer that has ended while the host was away.
+// missed prints the end of an answer that has ended while the host was away.
 func (t *talk) missed(ctx context.Context) error {
 	list, err := t.messages(ctx)
 	if err != nil || len(list) == 0 {
@@ -266,7 +266,7 @@ func (t *talk) missed(ctx context.Context) error {
 	}
 	rest, ok := strings.CutPrefix(whole, t.shown)
 	if !ok {
-		return nil // others have asked meanwhile
+		return nil // another client has asked since
 	}
 	return t.show(rest)
 }

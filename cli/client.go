@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// hostFlags say how a running host is asked.
+// hostFlags select the running host, and its token.
 type hostFlags struct {
 	Admin          string `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"The running host's admin listener: host:port or unix:PATH (${default})."`
 	AdminTokenFile string `env:"DOHOST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Present the first token of this file."`
@@ -45,8 +45,8 @@ func (f *hostFlags) base() (string, error) {
 	return "http://" + addr, nil
 }
 
-// ask sends a request to the admin listener, whose answer is of a media type. Its
-// error is what the host answered, or that none did.
+// ask sends a request to the admin listener and checks the media type of the answer. It returns the host's error, or
+// an error if no host answered.
 func (f *hostFlags) ask(ctx context.Context, media, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u, err := f.base()
 	if err != nil {
@@ -74,7 +74,7 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 	if res.StatusCode == http.StatusOK && got == media {
 		return res, nil
 	}
-	defer res.Body.Close() // it has been read, or is of no use
+	defer res.Body.Close() // it has been read, or is useless
 	if res.StatusCode == http.StatusOK {
 		return nil, f.notOurs(fmt.Errorf("what does sends %q", got))
 	}
@@ -105,7 +105,7 @@ func (f *hostFlags) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// notOurs says that something answers that is no admin listener.
+// notOurs is the error for a server that is not an admin listener.
 func (f *hostFlags) notOurs(err error) error {
 	return fmt.Errorf("no dohost admin listener answers at %s: %w", f.Admin, err)
 }
@@ -141,7 +141,7 @@ func get[T any](ctx context.Context, f *hostFlags, method, path string, query ur
 	return v, nil
 }
 
-// objectPath is the path of an object, and of what follows it.
+// objectPath is the path of an object, followed by rest.
 func objectPath(id dohost.ID, rest string) string {
 	return "/v1/objects/" + url.PathEscape(id.Class) + "/" + url.PathEscape(id.Name) + rest
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// command runs a command line and returns what it says on its standard error.
+// command runs a command line and returns its standard error.
 func command(t *testing.T, args ...string) (said string, status int) {
 	t.Helper()
 	var err strings.Builder
@@ -17,14 +17,14 @@ func command(t *testing.T, args ...string) (said string, status int) {
 	return err.String(), status
 }
 
-// An operator who asks the wrong server is told which one it was.
+// The error of a request to a wrong server names the server.
 func TestServersThatAreNoAdminListener(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	answer := func(media string, status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", media)
 			w.WriteHeader(status)
-			_, _ = io.WriteString(w, body) // what is not sent is missed below
+			_, _ = io.WriteString(w, body) // the test below finds a missing answer
 		}
 	}
 	for _, tt := range []struct {
@@ -61,7 +61,7 @@ func TestServersThatDoNotSpeakHTTP(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, "220 mail\r\n") // what is not sent is missed below
+			_, _ = io.WriteString(c, "220 mail\r\n") // the test below finds a missing answer
 			_ = c.Close()
 		}
 	}()

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// connLimit bounds the connections of a listener. One beyond a bound is closed at once.
+// connLimit bounds the connections of a listener. A connection beyond a bound is closed immediately.
 type connLimit struct {
 	total      int // open at one time
 	perAddress int // of these, of one remote address or IPv6 network of 64 bits, except loopback; 0: no bound
@@ -21,7 +21,7 @@ func newConnLimit(total, perAddress int) *connLimit {
 	return &connLimit{total: total, perAddress: perAddress, addresses: map[netip.Addr]int{}}
 }
 
-// admit counts a connection, unless there are as many as there may be.
+// admit counts a connection, unless a bound is reached.
 func (c *connLimit) admit(addr netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +43,7 @@ func (c *connLimit) leave(addr netip.Addr) {
 	}
 }
 
-// limitedListener accepts what its limit admits.
+// limitedListener accepts the connections that its limit admits.
 type limitedListener struct {
 	net.Listener
 	limit *connLimit
@@ -58,7 +58,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		addr := remoteNetwork(conn.RemoteAddr())
 		if !l.limit.admit(addr) {
-			_ = conn.Close() // the client sees that
+			_ = conn.Close() // the client sees an end
 			continue
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -83,7 +83,7 @@ func remoteNetwork(a net.Addr) netip.Addr {
 	return addr
 }
 
-// counted takes a connection out of the counts, once.
+// counted removes a connection from the counts, once.
 type counted struct {
 	limit *connLimit
 	addr  netip.Addr
@@ -96,8 +96,8 @@ func (c *counted) leave() {
 	}
 }
 
-// limitedTCP is a TCP connection that was counted. It has the methods by which package net writes several buffers
-// in one go.
+// limitedTCP is a counted TCP connection. It has the methods that package net needs to write several buffers in one
+// system call.
 type limitedTCP struct {
 	*net.TCPConn
 	counted
@@ -109,7 +109,7 @@ func (c *limitedTCP) Close() error {
 	return c.TCPConn.Close()
 }
 
-// limitedConn is any other connection that was counted.
+// limitedConn is any other counted connection.
 type limitedConn struct {
 	net.Conn
 	counted
@@ -128,7 +128,7 @@ const (
 	adminConns    = 64  // of those
 )
 
-// defaultConns is how many connections fit beside the store if the process may open so many files.
+// defaultConns is the number of connections if the process may open this many files, the store's files included.
 func defaultConns(files uint64) int {
 	if files > mostConns+reservedFiles {
 		return mostConns

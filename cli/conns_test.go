@@ -43,7 +43,7 @@ func TestDefaultConnsLeaveFilesForTheStore(t *testing.T) {
 	}
 }
 
-// TestLimitedListenerClosesWhatIsTooMuch has a client leave before another is let in.
+// TestLimitedListenerClosesWhatIsTooMuch closes a connection before the listener admits another.
 func TestLimitedListenerClosesWhatIsTooMuch(t *testing.T) {
 	under, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// packagePrefix is what a package puts before its errors, for programs that print
-// several packages' errors. Here everything is ours.
+// packagePrefix is the prefix of a package's errors, for programs that print errors of several packages. All errors
+// here are dohost's.
 var packagePrefix = regexp.MustCompile(`(?m)(^|: )(?:dohost: )+`)
 
-// explain is how a person is told of an error.
+// explain returns the text of an error for a person.
 func explain(err error) string { return plain(packagePrefix.ReplaceAllString(err.Error(), "$1")) }
 
-// misunderstood is how a person is told of a command line that cannot be parsed: of
-// a word that was meant to be a command, and comes as an argument of the default one.
+// misunderstood returns the text for a command line that cannot be parsed. It explains a misspelled command, which
+// kong parses as an argument of the default one.
 func misunderstood(err error, parser *kong.Kong, args []string) string {
 	word, unexpected := strings.CutPrefix(err.Error(), "unexpected argument ")
 	var names []string

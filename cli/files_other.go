@@ -2,5 +2,5 @@
 
 package cli
 
-// maxFiles is how many files the process may open.
+// maxFiles is the number of files that the process may open.
 func maxFiles() uint64 { return 2 * mostConns }

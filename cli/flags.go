@@ -25,7 +25,7 @@ func (o *objectID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// chaosFlags are the flags by which incarnations end at random.
+// chaosFlags are the flags of chaos, which ends incarnations at random.
 type chaosFlags struct {
 	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations: after this time on average, or with this chance per place. Off if empty or 0."`
 	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"Only at these places."`
@@ -42,7 +42,7 @@ func (f *chaosFlags) chaos() (dohost.Chaos, error) {
 	return c, err
 }
 
-// filled says that a flag, or the variable that it comes from, was set to nothing.
+// filled returns an error if a flag, or its variable, was set to an empty value.
 func filled(flag, env, value string) error {
 	if value == "" {
 		return fmt.Errorf("%s, or %s, is empty", flag, env)
@@ -50,7 +50,7 @@ func filled(flag, env, value string) error {
 	return nil
 }
 
-// aFolder says that a flag names something else than a folder. It may be absent.
+// aFolder returns an error if a flag names a file that is not a folder. The folder need not exist.
 func aFolder(flag, path string) error {
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s %s: it is not a folder", flag, path)

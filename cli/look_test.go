@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCloseClosesSockets asks a host of which it is known what it answers.
+// TestCloseClosesSockets uses a host with fixed answers.
 func TestCloseClosesSockets(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var asked string
@@ -71,7 +71,7 @@ func TestShowTellsOfSockets(t *testing.T) {
 			answer = `{"sockets": [{"tags": ["x", "y z"], "since": "2026-01-02T03:04:05Z", "state": "hibernating"},
 				{"since": "2026-01-02T03:04:06Z", "state": "closing", "waiting_bytes": 7}]}`
 		}
-		_, _ = io.WriteString(w, answer) // what is not sent is missed below
+		_, _ = io.WriteString(w, answer) // the test below finds a missing answer
 	}))
 	defer s.Close()
 	const short = `object   room/a

@@ -1,5 +1,5 @@
-// Package cli is the dohost command over any set of classes: a server of one's own
-// classes, with all that an operator needs, is
+// Package cli is the dohost command over any set of classes. A server of your own classes, with all tools of an
+// operator, is
 //
 //	func main() { cli.Main(counter.Class()) }
 package cli
@@ -45,7 +45,7 @@ type App struct {
 	// serves all.
 	Serve    []string
 	Commands []Command
-	// Questions are what the page of dohost serve suggests to ask the agents of a class, by its name.
+	// Questions are suggestions of the page of dohost serve for the agents of a class, by its name.
 	Questions map[string][]string
 }
 
@@ -58,21 +58,20 @@ type questions map[string][]string
 // Command is a command that a program adds.
 type Command struct {
 	Name, Help string
-	// Value is a pointer to a struct of flags, as kong reads them, with a method
-	// Run, which may ask for a context.Context, an io.Writer and []dohost.Class.
+	// Value is a pointer to a struct of flags, as kong reads them, with a method Run. Run may have parameters of types
+	// context.Context, io.Writer and []dohost.Class.
 	Value any
 }
 
-// ErrReported is the error of a command that has said itself what is wrong: only the
-// exit status is left.
+// ErrReported is the error of a command that has already printed it: Main only exits with status 1.
 var ErrReported = errors.New("reported")
 
 // Main runs the command that the process's arguments name, over these classes, and
 // exits.
 func Main(classes ...dohost.Class) { App{Classes: classes}.Main() }
 
-// Main runs the command that the process's arguments name, and exits: with 1 if it
-// failed, with 2 if it was not understood.
+// Main runs the command that the process's arguments name, and exits: with 1 if the command failed, with 2 if the
+// arguments are invalid.
 func (a App) Main() {
 	os.Exit(a.run(context.Background(), os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
 }
@@ -131,5 +130,5 @@ func (a App) served() servedClasses {
 	return a.Serve
 }
 
-// exitStatus is how kong's own --help leaves.
+// exitStatus is the status of kong's own --help.
 type exitStatus int

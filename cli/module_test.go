@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// A program outside this module, with a class of its own: the file with the main
-// function is all that a server takes.
+// A program outside this module, with a class of its own: its only file has the main function.
 const (
 	mainFile = `package main
 
@@ -69,7 +68,7 @@ func program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same versions as here, so that nothing has to be fetched.
+	// The same versions as here, so that the go command downloads nothing.
 	_, requirements, _ := strings.Cut(string(goMod), "\n")
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// details lists what the object has.
+// details lists the details of the object.
 func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 	list, err := detailsOf(ctx, &c.hostFlags, c.ID.ID, url.Values{"limit": {strconv.Itoa(c.Limit)}})
 	for _, d := range list.Details {
@@ -38,7 +38,7 @@ func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values
 	return get[web.DetailList](ctx, f, "GET", objectPath(id, "/details"), query, nil)
 }
 
-// operateCmd does something with what an object has.
+// operateCmd applies an action to details of an object.
 type operateCmd struct {
 	hostFlags
 	Object objectID `arg:"" name:"class/name" help:"The object."`
@@ -98,8 +98,8 @@ func (c *operateCmd) one(ctx context.Context, a dohost.Action, id string) (bool,
 	return o.Done, err
 }
 
-// all does it with everything with which it can be done, once, and says with how many. What the
-// object refuses does not keep it from the rest: the first of that is the error.
+// all applies the action once to each detail that allows it, and returns the number of successes. It continues after a
+// refusal of the object, and returns the first refusal.
 func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error) {
 	tried := map[string]bool{}
 	var refused error

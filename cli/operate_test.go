@@ -24,7 +24,7 @@ const (
 	watch  agent.FiberKind[int]    = "watch"
 )
 
-// newClerk is a class whose letters are lost, and whose fibers end with their incarnations.
+// newClerk is a class with letters that are lost, and fibers that end with their incarnations.
 func newClerk() dohost.Class {
 	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
 		agent.OnSchedule(letter, func(*clerk, context.Context, string) error { return errors.New("no such address") }),
@@ -34,7 +34,7 @@ func newClerk() dohost.Class {
 		}, nil))
 }
 
-// TestOperatorsWorkOnWhatAnAgentHas asks a host as an operator does.
+// TestOperatorsWorkOnWhatAnAgentHas runs the commands of an operator.
 func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	h, err := dohost.Open(t.TempDir(), nil, newClerk())
@@ -51,7 +51,7 @@ func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 	fibers := map[string]string{}
 	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
 		for i := range 3 {
-			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: agent.RetryPolicy{Attempts: 1}}
+			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: agent.RetryPolicy{MaxAttempts: 1}}
 			if _, err := agent.Enqueue(ctx, c, letter, "x", once); err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
 	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
 	}
 	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
-		slow := &agent.QueueOptions{ID: "letter 0", Retry: agent.RetryPolicy{Attempts: 2, Base: 1000 * time.Hour, Most: 1000 * time.Hour}}
+		slow := &agent.QueueOptions{ID: "letter 0", Retry: agent.RetryPolicy{MaxAttempts: 2, BaseDelay: 1000 * time.Hour, MaxDelay: 1000 * time.Hour}}
 		_, err := agent.Enqueue(ctx, c, letter, "x", slow)
 		return err
 	})

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestAlarmParkedAndRevive asks a host with three parked alarms, of which one is set anew
-// before it is revived.
+// TestAlarmParkedAndRevive asks a host with three parked alarms; the object sets one of them again before its revival.
 func TestAlarmParkedAndRevive(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var asked []string
@@ -45,7 +44,7 @@ func TestAlarmParkedAndRevive(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/details"):
 			answer = `{"details": []}`
 		}
-		_, _ = io.WriteString(w, answer) // the test notices what is missing
+		_, _ = io.WriteString(w, answer) // the test below finds a missing answer
 	}))
 	defer s.Close()
 	const listed = `a/1  handler failed, due 2026-01-02T03:04:05Z, 7 failed runs, "no\x1b"

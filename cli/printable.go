@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// shown is a text from data as a command prints it: quoted if a character of it would do something else in a
-// terminal than appear, or would begin a line or a column.
+// shown is a text from data as a command prints it: quoted if a character of it would not be visible in a terminal, or
+// would begin a line or a column.
 func shown(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
@@ -17,8 +17,8 @@ func shown(s string) string {
 	return strconv.Quote(s)
 }
 
-// plainWriter writes a text of several lines without the characters that would do something else in a terminal than
-// appear. Each Write has whole characters.
+// plainWriter writes a text of several lines without control characters of a terminal. Each Write has whole
+// characters.
 type plainWriter struct{ w io.Writer }
 
 // Write writes.
@@ -29,7 +29,7 @@ func (p plainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// plain leaves out of a text what is not printable, except ends of lines and tabs.
+// plain removes characters that are not printable, except ends of lines and tabs.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {

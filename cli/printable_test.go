@@ -23,7 +23,7 @@ func TestShownQuotesWhatIsNotPrintable(t *testing.T) {
 	}
 }
 
-// TestCommandsPrintNoControlCharacters asks a host whose data has them everywhere.
+// TestCommandsPrintNoControlCharacters asks a host with control characters in all of its data.
 func TestCommandsPrintNoControlCharacters(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	const evil = `\u001b]0;title\u0007\nobject   forged\t\u202e`

@@ -68,7 +68,7 @@ func (c *serveCmd) Run(ctx context.Context, classes []dohost.Class, served serve
 	return s.wait(ctx, signals)
 }
 
-// sensible says which flag has a value that nothing can be made of.
+// sensible returns an error that names a flag with an invalid value.
 func (c *serveCmd) sensible() error {
 	if err := errors.Join(filled("--data", "DOHOST_DATA", c.Data), filled("--listen", "DOHOST_LISTEN", c.Listen),
 		filled("--admin", "DOHOST_ADMIN", c.Admin), aFolder("--data", c.Data), c.limitFlags.sensible()); err != nil {
@@ -100,7 +100,7 @@ type server struct {
 	ask questions
 	// classes are those that the public listener serves.
 	classes []string
-	// supervised says that another process starts this one again.
+	// supervised is set if another process restarts this one.
 	supervised bool
 	cert, key  string // files for TLS; empty: none
 
@@ -111,7 +111,7 @@ type server struct {
 	publicAt net.Listener
 	adminAt  net.Listener
 	closing  atomic.Bool
-	served   chan error // why a listener stopped
+	served   chan error // errors of listeners
 }
 
 // open opens the listeners, so that a port in use is noticed first, and the host.
@@ -169,7 +169,7 @@ func (s *server) open(ctx context.Context, c *serveCmd, classes []dohost.Class) 
 	return nil
 }
 
-// grace translates: zero is no time here.
+// grace translates the flag: zero means no grace here.
 func grace(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -224,7 +224,7 @@ func (s *server) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// ready says why the host should get no more requests.
+// ready returns an error if the host should get no more requests.
 func (s *server) ready() error {
 	if s.closing.Load() {
 		return dohost.ErrClosed
@@ -232,7 +232,7 @@ func (s *server) ready() error {
 	return s.host.Err()
 }
 
-// start serves, and prints where.
+// start serves, and prints the addresses.
 func (s *server) start() {
 	go s.serve(s.public, s.publicAt)
 	scheme := "http://"
@@ -264,13 +264,13 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 	}
 }
 
-// errSecond is the end that a second signal brings.
+// errSecond is the error after a second signal.
 var errSecond = errors.New("ended by a second signal; what was acknowledged is on the disk")
 
-// maxNamed is how many of those that still run are named.
+// maxNamed is the maximum of running activities that the error names.
 const maxNamed = 20
 
-// endedBySecond is errSecond, with who was still running.
+// endedBySecond is errSecond, with the names of running activities.
 func (s *server) endedBySecond() error {
 	var names []string
 	for _, z := range s.host.Zombies() {
@@ -279,7 +279,7 @@ func (s *server) endedBySecond() error {
 	for info := range s.host.Live() {
 		for _, p := range info.Pins {
 			kind, _, _ := strings.Cut(p.Why, " ")
-			if slices.Contains([]string{"event", "task", "alarm", "constructor"}, kind) { // else nobody waits for it
+			if slices.Contains([]string{"event", "task", "alarm", "constructor"}, kind) { // Close waits for no other kind
 				names = append(names, info.ID.String()+" "+p.Why)
 			}
 		}
@@ -294,8 +294,8 @@ func (s *server) endedBySecond() error {
 	return fmt.Errorf("%w; still running: %s", errSecond, strings.Join(names, "; "))
 }
 
-// wait returns when the host has closed: because of a signal, or of a failure. The
-// listeners stay open meanwhile, for answers that are under way.
+// wait returns when the host has closed, after a signal or a failure. Until then the listeners stay open, for the
+// answers of running requests.
 func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var failure error
 	select {
@@ -316,10 +316,10 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// shutdownTime is how long answers that are under way have when the host has closed.
+// shutdownTime is the time for the last answers after the host has closed.
 const shutdownTime = 2 * time.Second
 
-// shutDown lets the last answers leave and closes the listeners.
+// shutDown sends the last answers and closes the listeners.
 func (s *server) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, shutdownTime)
 	defer cancel()
@@ -337,7 +337,7 @@ func (s *server) shutDown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closeListeners closes what open has opened before it failed.
+// closeListeners closes the listeners after a failure of open.
 func (s *server) closeListeners() error {
 	var errs []error
 	for _, l := range []net.Listener{s.publicAt, s.adminAt} {

@@ -35,8 +35,7 @@ func adderClass() dohost.Class {
 		dohost.Expose("add", (*adder).Add))
 }
 
-// abused is dohost serve, again and again over one store, with callers that do not
-// care whether it runs.
+// abused is dohost serve, started repeatedly on one store, with callers that call also while it is stopped.
 type abused struct {
 	t      *testing.T
 	cmd    serveCmd
@@ -47,7 +46,7 @@ type abused struct {
 	ended   chan error
 
 	book   sync.Mutex // guards the rest; taken after mu
-	at     string     // where the last one listens, or listened
+	at     string     // of the last server
 	starts int
 	acked  int // increments
 	tried  int
@@ -94,7 +93,7 @@ func (a *abused) stop() {
 	a.signals = nil
 }
 
-// add calls whatever serves, or has served, and says whether it answered.
+// add calls the last server, and returns whether it answered.
 func (a *abused) add(delta int) (total int, ok bool) {
 	a.book.Lock()
 	a.tried += delta
@@ -118,8 +117,8 @@ func (a *abused) add(delta int) (total int, ok bool) {
 	return total, true
 }
 
-// TestServeStartsAndStopsUnderStress finds goroutines that stay, by the leak check in
-// TestMain, a lock or a port that is not let go, and answers that a stop contradicts.
+// TestServeStartsAndStopsUnderStress finds leaked goroutines, by the leak check in TestMain, a lock or a port that is
+// not released, and answers that a stop contradicts.
 func TestServeStartsAndStopsUnderStress(t *testing.T) {
 	a := &abused{
 		t: t, client: http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},

@@ -16,27 +16,27 @@ import (
 	"time"
 )
 
-// supervisedEnv says, in the environment of a process, that another one starts it again.
+// supervisedEnv marks, in the environment of a process, that a supervisor restarts it.
 const supervisedEnv = "DOHOST_SUPERVISED"
 
 func isSupervised() bool { return os.Getenv(supervisedEnv) != "" }
 
-// The pauses before a process is started again: they double while processes end soon.
+// The pauses before a process is started again: they double while processes end early.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 5 * time.Second
 	longLife     = 10 * time.Second
 )
 
-// supervisor runs dohost serve in a process of its own, and again when that was killed or has failed.
+// supervisor runs dohost serve in a process of its own, and restarts it after a kill or a failure.
 //
-// Signals reach the process as bytes on its standard input, so that one ends with its supervisor: that ends
-// the input. A terminal's Ctrl-C goes to both, and the process leaves it to the supervisor.
+// Signals reach the process as bytes on its standard input. The end of the supervisor ends that input, and so the
+// process. A terminal's Ctrl-C reaches both, and the process leaves it to the supervisor.
 type supervisor struct {
 	std     streams
 	args    []string // of the process
 	signals chan os.Signal
-	told    bool // to end
+	told    bool // a signal was passed on
 }
 
 // supervise is dohost serve --supervise.
@@ -47,7 +47,7 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		begun := time.Now()
 		at, err := s.process(ctx)
-		if err == nil || s.told || at.objects == "" { // of one that never served the next would be another
+		if err == nil || s.told || at.objects == "" { // a process that never served would fail again
 			return s.verdict(err)
 		}
 		if time.Since(begun) > longLife {
@@ -63,7 +63,7 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 	}
 }
 
-// verdict is what the end of the last process means. It has said itself what was wrong, unless it was killed.
+// verdict is the supervisor's error. A process that was not killed has reported its own.
 func (s *supervisor) verdict(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return ErrReported
@@ -71,7 +71,7 @@ func (s *supervisor) verdict(err error) error {
 	return err
 }
 
-// drawn are flags that have the next process listen where this one did, if its ports were drawn.
+// drawn returns flags with the ports of this process for the next one, if the system chose the ports.
 func (c *serveCmd) drawn(at announced) (args []string) {
 	for flag, of := range map[string][2]string{"--listen": {c.Listen, at.objects}, "--admin": {c.Admin, at.admin}} {
 		if _, port, err := net.SplitHostPort(of[0]); err == nil && port == "0" && of[1] != "" {
@@ -81,7 +81,7 @@ func (c *serveCmd) drawn(at announced) (args []string) {
 	return args
 }
 
-// process runs one to its end, and says where it has listened.
+// process runs one process to its end, and returns its addresses.
 func (s *supervisor) process(ctx context.Context) (announced, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *supervisor) process(ctx context.Context) (announced, error) {
 			return out.at, err
 		case sig := <-s.signals:
 			s.told = true
-			_, _ = in.Write([]byte{signalByte(sig)}) // one that has ended needs no signal
+			_, _ = in.Write([]byte{signalByte(sig)}) // it may have ended
 		}
 	}
 }
@@ -119,7 +119,7 @@ func signalByte(sig os.Signal) byte {
 	return 't'
 }
 
-// hearSupervisor turns what comes from a supervisor into signals, until it ends.
+// hearSupervisor turns a supervisor's bytes into signals, until the input ends.
 func hearSupervisor(in io.Reader, signals chan<- os.Signal) {
 	b := make([]byte, 1)
 	for {
@@ -140,21 +140,21 @@ func hearSupervisor(in io.Reader, signals chan<- os.Signal) {
 	}
 }
 
-// announced is where a process says that it listens.
+// announced is the addresses of a process.
 type announced struct{ objects, admin string }
 
-// announcer passes on what a process prints, and reads where it listens.
+// announcer passes the output of a process on, and reads its addresses from it.
 type announcer struct {
 	w    io.Writer
 	line []byte
 	at   announced
 }
 
-// Write passes on.
+// Write passes the output on.
 func (a *announcer) Write(p []byte) (int, error) {
 	a.line = append(a.line, p...)
 	if len(a.line) > maxAnnounced && !bytes.Contains(a.line, []byte("\n")) {
-		a.line = a.line[:0] // no line that says where it listens is as long
+		a.line = a.line[:0] // a line with an address is shorter
 	}
 	for {
 		line, rest, ok := bytes.Cut(a.line, []byte("\n"))
@@ -184,7 +184,7 @@ func address(url string) string {
 	return addr
 }
 
-// killProcess ends this process as a power cut would.
+// killProcess ends this process as SIGKILL does.
 func killProcess() error {
 	p, err := os.FindProcess(os.Getpid())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// certificate writes the certificate of package httptest, and returns a server whose client trusts it.
+// certificate writes the certificate of package httptest, and returns a server with a client that trusts it.
 func certificate(t *testing.T) (cert, key string, s *httptest.Server) {
 	s = httptest.NewTLSServer(nil)
 	t.Cleanup(s.Close)
@@ -50,7 +50,7 @@ func TestServeWithTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = res.Body.Close() // of no use
+		_ = res.Body.Close() // its content does not matter
 		if res.StatusCode != 200 || res.ProtoMajor != 1 || !strings.Contains(out.String(), "https://"+at) {
 			t.Errorf("%s: %s by %s, printed\n%s", path, res.Status, res.Proto, out.String())
 		}

@@ -18,9 +18,9 @@ func isUnix(addr string) bool { return strings.HasPrefix(addr, unixPrefix) }
 
 func unixPath(addr string) string { return strings.TrimPrefix(addr, unixPrefix) }
 
-// listenUnix listens on a Unix domain socket that only its owner can open. The socket gets its mode in a folder
-// that nobody else can enter, and then its name, so there is no moment at which another user can connect. It
-// replaces the socket of a process that has ended.
+// listenUnix listens on a Unix domain socket that only its owner can open. The socket gets its mode in a folder that
+// no other user can enter, and then its name, so another user can connect at no moment. It replaces the socket of a
+// process that has ended.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
@@ -55,7 +55,7 @@ type unixListener struct {
 	path string
 }
 
-// Addr is the address by which the socket is reached.
+// Addr is the address of the socket.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
 
 // Close closes the listener and removes the socket.

@@ -20,5 +20,5 @@
 //
 // Nothing real: no sockets (net.Pipe is fine), no host that was opened outside, no goroutine that
 // never ends. Do not call synctest.Wait: the scheduler calls it, and must be the only caller. Time
-// passes when every goroutine waits; [Host.Advance] and [Host.Rest] let it.
+// passes when every goroutine waits; [Host.Advance] and [Host.WaitIdle] let it.
 package dohosttest

@@ -32,16 +32,16 @@ type Scenario struct {
 	// the present incarnations, and for new ones that know only the store.
 	Check func(ctx context.Context, h *Host) error
 	// Services are doubles that start empty in every run.
-	Services []*Service
+	Services []*FakeService
 	// Reset, if set, is called before every run.
 	Reset func()
 	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
-	// Settle, if set, is how long the run lasts after Run, for a scenario with alarms that
+	// SettleTime, if set, is how long the run lasts after Run, for a scenario with alarms that
 	// never end. Otherwise a run ends when no alarm is set and no event runs.
-	Settle time.Duration
-	// Within is the limit for Run, and for the time to rest after it. Zero means a day each.
-	Within time.Duration
+	SettleTime time.Duration
+	// Timeout is the limit for Run, and for the time to rest after it. Zero means a day each.
+	Timeout time.Duration
 	// Places are the places where incarnations are ended; nil means all, as eviction.Places
 	// lists them.
 	Places []string
@@ -154,7 +154,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 
 // run runs the scenario's Run, with a limit in virtual time.
 func (s *Scenario) run(h *Host) error {
-	limit := cmp.Or(s.Within, longestRest)
+	limit := cmp.Or(s.Timeout, longestRest)
 	late := time.AfterFunc(limit, func() {
 		h.w.atRest(func() { h.w.fail(fmt.Errorf("run: it does not end within %v", limit)) })
 	})
@@ -359,8 +359,8 @@ func (x *explorer) note(tr *trial, plan []strike) {
 }
 
 // bill compares a run with the untouched run.
-func (tr *trial) bill(base *trial) Bill {
-	b := Bill{Events: tr.w.events - base.w.events, Lives: tr.w.lives - base.w.lives, Time: tr.took - base.took}
+func (tr *trial) bill(base *trial) RecoveryCost {
+	b := RecoveryCost{Events: tr.w.events - base.w.events, Lives: tr.w.lives - base.w.lives, Time: tr.took - base.took}
 	for _, s := range tr.w.services {
 		b.Effects += s.repeats
 		b.Bytes += s.bytes

@@ -12,12 +12,12 @@ import (
 
 type order struct {
 	st   *dohost.State
-	bank *dohosttest.Service
+	bank *dohosttest.FakeService
 }
 
 var orders dohost.Namespace[order] = "order"
 
-func orderClass(bank *dohosttest.Service) dohost.Class {
+func orderClass(bank *dohosttest.FakeService) dohost.Class {
 	return dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 		return &order{st, bank}, nil
 	})
@@ -38,10 +38,10 @@ func (o *order) Place(ctx context.Context, amount int) (int, error) {
 }
 
 func TestOrderIsChargedOnce(t *testing.T) {
-	bank := &dohosttest.Service{Idempotent: true}
+	bank := &dohosttest.FakeService{Idempotent: true}
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orderClass(bank)},
-		Services: []*dohosttest.Service{bank},
+		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 				_, err := dohost.Call(ctx, orders.Get(h, "1"), (*order).Place, 5)

@@ -107,7 +107,7 @@ func (h *history) live(_ context.Context, host *Host) error {
 	h.w.atRest(func() { h.calm = true })
 	if h.x.settle > 0 {
 		host.Advance(h.x.settle)
-	} else if err := host.Rest(0); err != nil {
+	} else if err := host.WaitIdle(0); err != nil {
 		return err
 	}
 	host.EvictAll()

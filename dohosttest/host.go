@@ -118,13 +118,13 @@ func (h *Host) Advance(d time.Duration) {
 	h.w.atRest(func() {}) // other goroutines may have woken at the same moment
 }
 
-// longestRest is the default limit of [Host.Rest].
+// longestRest is the default limit of [Host.WaitIdle].
 const longestRest = 24 * time.Hour
 
-// Rest lets time pass until the host is idle: no event queued, running or suspended, no
+// WaitIdle lets time pass until the host is idle: no event queued, running or suspended, no
 // alarm set, nothing undurable. After within, or after a day if within is zero, it returns
 // an error that lists the remaining work.
-func (h *Host) Rest(within time.Duration) error {
+func (h *Host) WaitIdle(within time.Duration) error {
 	if within == 0 {
 		within = longestRest
 	}

@@ -57,14 +57,14 @@ type Workload[S, In, Out any] struct {
 	// that some concern several.
 	Object func(in In) string
 	// Services are doubles that start empty in every run.
-	Services []*Service
+	Services []*FakeService
 	// Reset, if set, is called before every run.
 	Reset func()
 	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
-	// Settle, if set, is how long the run lasts after the clients, for objects with alarms
+	// SettleTime, if set, is how long the run lasts after the clients, for objects with alarms
 	// that never end. Otherwise all must come to rest within a day.
-	Settle time.Duration
+	SettleTime time.Duration
 	// Clients is how many make calls concurrently. Zero means 4.
 	Clients int
 	// Calls is how many calls each client makes, one after the other. When all is at rest,
@@ -118,7 +118,7 @@ func Linearizable[S, In, Out any](t *testing.T, w Workload[S, In, Out]) {
 type workload struct {
 	classes  []dohost.Class
 	options  dohost.Options
-	services []*Service
+	services []*FakeService
 	reset    func()
 	settle   time.Duration
 
@@ -148,7 +148,7 @@ func as[T any](v any) T {
 // untyped sets defaults, and hides types.
 func (w *Workload[S, In, Out]) untyped() *workload {
 	x := &workload{
-		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.Settle,
+		classes: w.Classes, options: w.Options, services: w.Services, reset: w.Reset, settle: w.SettleTime,
 		clients: w.Clients, calls: w.Calls, runs: w.Runs, seed: w.Seed, chance: w.Chance, ways: w.Ways, patience: w.Patience,
 		init:   func() any { return w.Model.Init() },
 		step:   func(s, in any) (any, any) { return w.Model.Step(as[S](s), as[In](in)) },

@@ -167,7 +167,7 @@ func TestItCannotPassByAccident(t *testing.T) {
 		}, "a goroutine is leaked"},
 		"a handler without end": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { select {} })
-			s.Within = time.Minute
+			s.Timeout = time.Minute
 			s.Run = func(ctx context.Context, h *Host) error {
 				h.Client(func(ctx context.Context) error {
 					_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)

@@ -16,8 +16,8 @@ type report struct {
 	AllPairs int // available
 	Skipped  int // points at places that were not selected, or after the last one tried
 	Took     time.Duration
-	Bill     Bill
-	Worst    Bill
+	Bill     RecoveryCost
+	Worst    RecoveryCost
 	Failures []failure
 }
 

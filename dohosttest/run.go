@@ -15,7 +15,7 @@ type Options struct {
 	// Options are those of the host. The test sets FS and Chaos.
 	Options dohost.Options
 	// Services are doubles; the log has their requests.
-	Services []*Service
+	Services []*FakeService
 	// Batched is the slow disk of [Scenario.Batched].
 	Batched bool
 }

@@ -83,7 +83,7 @@ func TestRunHasAllThatCanHappenToAHost(t *testing.T) {
 		if err := h.Restart(clockClass(100)); err != nil {
 			t.Error(err)
 		}
-		if err := h.Rest(0); err != nil {
+		if err := h.WaitIdle(0); err != nil {
 			t.Error(err)
 		}
 		bump(t, h, 0, 115)

@@ -13,17 +13,17 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// Service is the double of an outside system that objects have effects on: a bank, a mail
+// FakeService is the double of an outside system that objects have effects on: a bank, a mail
 // server, a model. It records the requests, so that a check can distinguish effects that
-// never ran, ran once and ran twice. The zero Service takes every request as a new one.
+// never ran, ran once and ran twice. The zero FakeService takes every request as a new one.
 //
 // Inside an Await each request is a point: the incarnation may end between its effect and
 // its answer (effect). Further points are those of the Await: before the first request
 // (await), and after the last answer (awaited).
 //
-// A Service in [Scenario.Services] starts empty in every run. Its methods may be called
+// A FakeService in [Scenario.Services] starts empty in every run. Its methods may be called
 // from any goroutine.
-type Service struct {
+type FakeService struct {
 	// Idempotent makes a repeated request, with a key that was served before, return the
 	// same answer without an effect.
 	Idempotent bool
@@ -32,7 +32,7 @@ type Service struct {
 	// Fail, if set, is called before the effect of each request and after it: an error is
 	// the answer. request counts the requests of that key, from 1. It must be a pure
 	// function, so that each run has the same failures.
-	Fail func(key string, request int, m Moment) error
+	Fail func(key string, request int, m FailurePoint) error
 
 	mu       sync.Mutex
 	log      *journal
@@ -42,17 +42,17 @@ type Service struct {
 	repeats  int
 }
 
-// Moment is the time of a Service's failure.
-type Moment int
+// FailurePoint is the time of a Service's failure.
+type FailurePoint int
 
 // The moments.
 const (
-	BeforeEffect Moment = iota // the request is refused
-	AfterEffect                // it took effect, and the answer is lost
+	BeforeEffect FailurePoint = iota // the request is refused
+	AfterEffect                      // it took effect, and the answer is lost
 )
 
 // begin resets the service.
-func (s *Service) begin(log *journal) {
+func (s *FakeService) begin(log *journal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log, s.requests, s.effects, s.bytes, s.repeats = log, map[string]int{}, map[string]int{}, 0, 0
@@ -63,7 +63,7 @@ func (s *Service) begin(log *journal) {
 // with the context that the Await passes to its function.
 //
 // Errors: Fail's, and the cause of ctx: then the effect may have happened, or not.
-func (s *Service) Call(ctx context.Context, key, payload string) error {
+func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Service) Call(ctx context.Context, key, payload string) error {
 
 // wait waits for the service's latency. A request of an incarnation that has ended does not
 // leave.
-func (s *Service) wait(ctx context.Context) error {
+func (s *FakeService) wait(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *Service) wait(ctx context.Context) error {
 }
 
 // arrive counts a request, and calls Fail.
-func (s *Service) arrive(key string) (n int, err error) {
+func (s *FakeService) arrive(key string) (n int, err error) {
 	s.mu.Lock()
 	if s.requests == nil {
 		s.requests, s.effects = map[string]int{}, map[string]int{}
@@ -121,7 +121,7 @@ func (s *Service) arrive(key string) (n int, err error) {
 }
 
 // happen records the effect.
-func (s *Service) happen(key string, n int, payload string) {
+func (s *FakeService) happen(key string, n int, payload string) {
 	s.mu.Lock()
 	if s.effects[key] > 0 {
 		s.repeats++
@@ -135,7 +135,7 @@ func (s *Service) happen(key string, n int, payload string) {
 	s.note(key, n, "arrived; effect %d", effects)
 }
 
-func (s *Service) note(key string, n int, format string, args ...any) {
+func (s *FakeService) note(key string, n int, format string, args ...any) {
 	s.mu.Lock()
 	log := s.log
 	s.mu.Unlock()
@@ -145,21 +145,21 @@ func (s *Service) note(key string, n int, format string, args ...any) {
 }
 
 // Effects returns how often the effect of that key happened.
-func (s *Service) Effects(key string) int {
+func (s *FakeService) Effects(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.effects[key]
 }
 
 // Requests returns how many requests of that key arrived.
-func (s *Service) Requests(key string) int {
+func (s *FakeService) Requests(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[key]
 }
 
 // Keys returns the requested keys, in order.
-func (s *Service) Keys() []string {
+func (s *FakeService) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.requests))
@@ -167,7 +167,7 @@ func (s *Service) Keys() []string {
 
 // Total returns the number of effects, of all keys. A bug that repeats a request with
 // another key is visible here, and neither in RanOnce nor in the recovery bill.
-func (s *Service) Total() (n int) {
+func (s *FakeService) Total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, effects := range s.effects {
@@ -178,7 +178,7 @@ func (s *Service) Total() (n int) {
 
 // RanOnce returns nil if the effect of that key happened once, otherwise an error that
 // distinguishes never from more often.
-func (s *Service) RanOnce(key string) error {
+func (s *FakeService) RanOnce(key string) error {
 	switch n := s.Effects(key); n {
 	case 1:
 		return nil
@@ -189,9 +189,9 @@ func (s *Service) RanOnce(key string) error {
 	}
 }
 
-// Bill is the cost of endings: the additional work of the runs with endings, compared with
+// RecoveryCost is the cost of endings: the additional work of the runs with endings, compared with
 // the untouched run. Work that a run saves is subtracted.
-type Bill struct {
+type RecoveryCost struct {
 	Effects int           // requests that repeat the effect of their key
 	Bytes   int           // of these requests
 	Events  int           // additional events
@@ -199,7 +199,7 @@ type Bill struct {
 	Time    time.Duration // additional virtual time, until the run was at rest
 }
 
-func (b *Bill) add(c Bill) {
+func (b *RecoveryCost) add(c RecoveryCost) {
 	b.Effects += c.Effects
 	b.Bytes += c.Bytes
 	b.Events += c.Events
@@ -208,7 +208,7 @@ func (b *Bill) add(c Bill) {
 }
 
 // String formats the bill as a line.
-func (b Bill) String() string {
+func (b RecoveryCost) String() string {
 	return fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
 		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Lives, "incarnation"), b.Time.Round(time.Millisecond))
 }
@@ -221,5 +221,5 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// ErrRefused is an error for [Service.Fail] to return.
+// ErrRefused is an error for [FakeService.Fail] to return.
 var ErrRefused = errors.New("the service refuses")

@@ -77,7 +77,7 @@ func Simulate(t *testing.T, s Simulation) {
 
 // all runs the seeds.
 func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err error) {
-	begun, sum := time.Now(), Done{}
+	begun, sum := time.Now(), RunStats{}
 	for seed := first; seed < first+uint64(runs); seed++ {
 		done, err := s.Try(t, seed)
 		if err != nil {
@@ -107,8 +107,8 @@ func parseSeed(text string) (uint64, error) {
 	return strconv.ParseUint(number, 10, 64)
 }
 
-// Done has the counts of a run.
-type Done struct {
+// RunStats has the counts of a run.
+type RunStats struct {
 	Steps   int // of the host's goroutines, one after the other
 	Points  int // the steps where an incarnation could end
 	Ops     int // of clients, without an error
@@ -118,17 +118,17 @@ type Done struct {
 
 // Try runs the simulation once. If the run fails, Try makes it shorter, and the error has
 // the script and the log. For programs that choose the seeds themselves.
-func (s *Simulation) Try(t *testing.T, seed uint64) (Done, error) {
+func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 	if err := s.check(); err != nil {
-		return Done{}, err
+		return RunStats{}, err
 	}
 	sc := s.draw(seed)
 	got := s.play(t, sc, true)
 	if got.err == nil {
-		return Done{got.w.steps, len(got.points), int(got.ops.Load()), got.w.endings(), got.took}, nil
+		return RunStats{got.w.steps, len(got.points), int(got.ops.Load()), got.w.endings(), got.took}, nil
 	}
 	sc, got, note := s.shrink(t, sc, got)
-	return Done{}, fmt.Errorf("seed %d: %w\n%s:\n%vwhat happened:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
+	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vwhat happened:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
 }
 
 func (s *Simulation) check() error {
@@ -268,11 +268,11 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 
 // settle waits until a run is at rest.
 func (s *Scenario) settle(h *Host) error {
-	if s.Settle > 0 {
-		h.Advance(s.Settle)
+	if s.SettleTime > 0 {
+		h.Advance(s.SettleTime)
 		return nil
 	}
-	return h.Rest(s.Within)
+	return h.WaitIdle(s.Timeout)
 }
 
 // checkTwice calls the check for the state in memory, and for the state on the disk.

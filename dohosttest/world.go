@@ -26,7 +26,7 @@ type world struct {
 	// Fixed.
 	classes  []dohost.Class
 	options  dohost.Options
-	services []*Service
+	services []*FakeService
 	order    order
 	seed     uint64
 	targets  []strike // the stack is recorded at points like these

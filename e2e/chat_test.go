@@ -12,11 +12,11 @@ import (
 	"github.com/dohost/dohost/internal/transcript"
 )
 
-// casesOfChat is how many there are of a conversation, so that none is lost unnoticed.
+// casesOfChat is the number of cases of a conversation, so that a missing one is noticed.
 const casesOfChat = 11
 
-// TestPublishedChat runs the cases of useAgentChat, with the AI SDK that each generation came with, in a
-// browser, and compares what the clients send with the recordings.
+// TestPublishedChat runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and compares the
+// clients' frames with the recordings.
 func TestPublishedChat(t *testing.T) {
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t)
@@ -43,7 +43,7 @@ func TestPublishedChat(t *testing.T) {
 	}
 }
 
-// clientFrames are those that clients have sent, each once.
+// clientFrames returns the frames of the clients, each once.
 func clientFrames(all []recording) []string {
 	sent := map[string]bool{}
 	for _, r := range all {
@@ -58,7 +58,7 @@ func clientFrames(all []recording) []string {
 	return slices.Sorted(maps.Keys(sent))
 }
 
-// compareChat compares with the recordings of conversations, or makes them.
+// compareChat compares the recordings of conversations, or rewrites them.
 func compareChat(t *testing.T, got map[string][]string) {
 	t.Helper()
 	if *update {

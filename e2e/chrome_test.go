@@ -96,7 +96,7 @@ func startChrome(t *testing.T, bin string) *chrome {
 	return c
 }
 
-// read hands answers to who waits for them, until the browser has closed.
+// read passes answers to the goroutines that wait for them, until the browser has closed.
 func (c *chrome) read() {
 	for {
 		_, data, err := c.ws.Read(context.Background())
@@ -164,8 +164,8 @@ func (c *chrome) do(session, method string, params map[string]any) (json.RawMess
 	}
 }
 
-// open opens a page in a tab of its own. It returns when the page has begun to load, so that
-// what is run there is not run in the empty one before.
+// open opens a page in a tab of its own. It returns when the page has begun to load, so that code for the page does
+// not run in the empty page before.
 func (c *chrome) open(url string) (*tab, error) {
 	p := &tab{c: c}
 	err := c.ask("", "Target.createTarget",
@@ -198,7 +198,7 @@ func (p *tab) run(code string) error {
 	return nil
 }
 
-// picture writes what the page looks like.
+// picture writes a screenshot of the page.
 func (p *tab) picture(path string) error {
 	var out struct{ Data []byte }
 	if err := p.c.ask(p.SessionID, "Page.captureScreenshot", map[string]any{"format": "png"}, &out); err != nil {

@@ -18,16 +18,16 @@ var (
 	shots  = flag.String("shots", "", "folder for pictures of the pages")
 )
 
-// How many cases there are, so that none is lost unnoticed.
+// The number of cases, so that a missing one is noticed.
 const (
 	casesInNode    = 29
 	casesInBrowser = 33
 )
 
-// runTime is how long the cases of one generation and place may take.
+// runTime is the time limit for the cases of one generation and place.
 const runTime = 2 * time.Minute
 
-// TestPublishedClients runs the cases, and compares what is on the wire with the recordings.
+// TestPublishedClients runs the cases, and compares the frames with the recordings.
 func TestPublishedClients(t *testing.T) {
 	tool(t, "node")
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
@@ -94,7 +94,7 @@ func runPage(t *testing.T, s *site, generation string) {
 	}
 }
 
-// compare compares with the recordings, or makes them.
+// compare compares the recordings, or rewrites them.
 func compare(t *testing.T, got []recording) {
 	t.Helper()
 	if *update {

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// golden holds what was recorded on the wire, and goldenChat what clients send in a conversation, by their
-// generation, sorted: how often, and when, is not the same each time.
+// golden has the recordings of the wire, and goldenChat the clients' frames of a conversation, by their generation,
+// sorted: their number and order vary.
 const (
 	golden     = "testdata/frames.json"
 	goldenChat = "testdata/chat.json"
 )
 
-// exchange is an HTTP request and its answer. If that is a WebSocket it goes on with frames,
-// each direction for itself: how they lie in time is not the same each time.
+// exchange is an HTTP request and its answer. A WebSocket also has frames, each direction for itself: their order in
+// time varies.
 type exchange struct {
 	Request string   `json:"request"`
 	Body    string   `json:"body,omitempty"`
@@ -24,7 +24,7 @@ type exchange struct {
 	Down    []string `json:"down,omitempty"` // from the server
 }
 
-// recording is what a case puts on the wire, and with which clients it does.
+// recording is the exchanges of a case, and the clients that make them.
 type recording struct {
 	Case    string     `json:"case"`
 	Clients []string   `json:"clients"`

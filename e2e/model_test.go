@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// casesOfModel is how many cases js/model.mjs has: 16, and 5,000 texts that grow.
+// casesOfModel is the number of cases in js/model.mjs: 16, and 5,000 texts that grow.
 const casesOfModel = "5016"
 
-// TestPageModel has Node try what the page makes of frames and texts, without a browser.
+// TestPageModel tests the page's processing of frames and texts in Node, without a browser.
 func TestPageModel(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), tool(t, "node"), "js/model.mjs").CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != casesOfModel {

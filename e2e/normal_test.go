@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// render lays out JSON for readers: without escaping what HTML does not like.
+// render formats JSON for readers: without the escapes for HTML.
 func render(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -29,8 +29,8 @@ var (
 	address = regexp.MustCompile(`(127\.0\.0\.1|localhost):\d+`)
 )
 
-// normal has the same text each time. What a client does when it comes back stands next to
-// what it did before, and uuids are numbered in the order in which they stand.
+// normal makes the text the same each time. A client's exchanges after a reconnect follow its earlier ones, and uuids
+// are numbered in the order of their occurrence.
 func normal(wire []exchange) []exchange {
 	first := map[string]int{} // exchange of each client
 	for i, x := range wire {
@@ -64,7 +64,7 @@ func normal(wire []exchange) []exchange {
 	return out
 }
 
-// client is who made an exchange: what it calls itself, or the request.
+// client is the client of an exchange: its name, or the request.
 func client(x exchange) string {
 	if id := self.FindString(x.Request); id != "" {
 		return id
@@ -72,7 +72,7 @@ func client(x exchange) string {
 	return x.Request
 }
 
-// merge puts together the clients that did the same in a case. Cases keep their order.
+// merge merges the clients with the same exchanges in a case. Cases keep their order.
 func merge(each []recording) (all []recording) {
 	slices.SortStableFunc(each, func(a, b recording) int { return strings.Compare(a.Clients[0], b.Clients[0]) })
 	for _, r := range each {

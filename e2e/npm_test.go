@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// generations are the clients that are tried, as package.json names them.
+// generations are the clients under test, as package.json names them.
 var generations = map[string]string{"0.21": "0.21.0", "0.32": "0.32.0"}
 
-// tool finds a program that the suite cannot do without.
+// tool finds a program that the tests need.
 func tool(t *testing.T, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -26,7 +26,7 @@ func tool(t *testing.T, names ...string) string {
 	return ""
 }
 
-// install has npm install what package.json names, unless it is there.
+// install installs the packages of package.json with npm, unless they are there.
 func install(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile("package.json")
@@ -57,11 +57,11 @@ func install(t *testing.T) {
 	}
 }
 
-// installed is the version of a package that is there, or nothing.
+// installed is the version of an installed package, or empty.
 func installed(name string) string {
 	var is struct{ Version string }
 	if text, err := os.ReadFile(filepath.Join("node_modules", name, "package.json")); err == nil {
-		_ = json.Unmarshal(text, &is) // what cannot be read is installed anew
+		_ = json.Unmarshal(text, &is) // an unreadable package is installed again
 	}
 	return is.Version
 }

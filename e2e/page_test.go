@@ -21,13 +21,13 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// casesOfPage is how many there are, on all screens, so that none is lost unnoticed.
+// casesOfPage is the number of cases, on all screens, so that a missing one is noticed.
 const casesOfPage = 20
 
-// casesAtOnce is how many run at a time: they wait for words most of the time.
+// casesAtOnce is the number of concurrent cases: they wait for words most of the time.
 const casesAtOnce = 6
 
-// screen is what the page is seen on.
+// screen is a screen for the page.
 type screen struct {
 	name          string
 	dark, phone   bool
@@ -41,8 +41,8 @@ var (
 	dayPhone  = screen{"phone, light", false, true, 360, 740}
 )
 
-// pageCase is something that somebody does with the page, in a conversation of its own. Others go on in the
-// same process beside it, unless it is alone.
+// pageCase is a use of the page, in a conversation of its own. Others run concurrently in the same process, unless it
+// is alone.
 type pageCase struct {
 	name    string
 	screens []screen
@@ -61,7 +61,7 @@ const speaks = connected + `type("` + question + `"); await until("it speaks", (
 // ends waits until the answer has ended.
 const ends = `await idle();`
 
-// evicted is a case in which a button ends the incarnation in mid-sentence.
+// evicted is a case with a button that ends the incarnation in mid-sentence.
 func evicted(button, said string) func(t *testing.T, v *visit) {
 	return func(t *testing.T, v *visit) {
 		v.do(t, speaks+`await press("`+button+`"); const before = words();
@@ -176,7 +176,7 @@ func longConversation(t *testing.T, v *visit) {
 	v.do(t, `const n = answers().length;`+`type("`+question+`"); await until("it speaks", () => words() > 6);`+ends)
 }
 
-// TestPage has somebody use the page that dohost serves, in a browser, and looks at every frame.
+// TestPage uses the page that dohost serves, in a browser, and checks every frame.
 func TestPage(t *testing.T) {
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	bin := filepath.Join(t.TempDir(), "dohost")
@@ -290,7 +290,7 @@ func (h *pageHost) evict(ctx context.Context, agent string) error {
 	return nil
 }
 
-// visit is a page that somebody has open.
+// visit is an open page.
 type visit struct {
 	server *pageHost
 	chrome *chrome
@@ -312,7 +312,7 @@ func (h *pageHost) visit(t *testing.T, c *chrome, s screen, agent string, public
 }
 
 // TestPageAsksForApproval clicks the buttons under a call that waits for an approval, on a page that is served with a
-// class whose model makes such calls.
+// class that has a model with such calls.
 func TestPageAsksForApproval(t *testing.T) {
 	h, c := serveHost(t, buildServer(t)), startChrome(t, tool(t, "chromium", "chromium-browser", "google-chrome"))
 	for i, s := range []screen{desktop, phone} {
@@ -400,7 +400,7 @@ func (v *visit) load(t *testing.T, method string, params map[string]any) {
 	}
 }
 
-// do runs something in the page, and says what was wrong with what was painted until then.
+// do runs code in the page, and reports errors in the frames painted until then.
 func (v *visit) do(t *testing.T, code string) {
 	t.Helper()
 	if err := v.tab.run("(async () => {" + code + "})()"); err != nil {
@@ -417,7 +417,7 @@ func (v *visit) do(t *testing.T, code string) {
 	}
 }
 
-// isStored compares what is painted with what is stored.
+// isStored compares the painted text with the stored text.
 func (v *visit) isStored(t *testing.T, answers int) {
 	t.Helper()
 	v.do(t, fmt.Sprintf(`const list = await (await fetch("/agents/assistant/%s/get-messages")).json();

@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// proxy passes on what clients send to a server, byte for byte once a WebSocket is open, and
-// notes the frames. Clients see its address stay while servers come and go.
+// proxy passes requests of clients to a server, byte for byte once a WebSocket is open, and records the frames. Its
+// address stays the same while servers start and end.
 type proxy struct {
 	mu     sync.Mutex     // guards the rest
 	server string         // address; empty while there is none
@@ -22,7 +22,7 @@ type proxy struct {
 	open   sync.WaitGroup // exchanges that have not ended; waited for while no case runs
 }
 
-// wired is an exchange while it lasts.
+// wired is an exchange that has not ended.
 type wired struct {
 	mu sync.Mutex
 	exchange
@@ -67,7 +67,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) // the client may have gone
 }
 
-// dial connects to the server, if there is one, and notes the request.
+// dial connects to the server, if there is one, and records the request.
 func (p *proxy) dial(r *http.Request) (*wired, net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (x *wired) set(f func(*exchange)) {
 	f(&x.exchange)
 }
 
-// pass passes messages on and notes them. An end without a closing frame is noted as one.
+// pass passes messages on and records them. It records an end without a closing frame as one.
 func pass(to *net.TCPConn, from io.Reader, note func(message string)) {
 	in := bufio.NewReader(io.TeeReader(from, &patient{to}))
 	var m message
@@ -121,11 +121,11 @@ func pass(to *net.TCPConn, from io.Reader, note func(message string)) {
 	if m.op != closing {
 		note("(cut)")
 	}
-	_, _ = io.Copy(io.Discard, in) // what is no frame has been passed on all the same
+	_, _ = io.Copy(io.Discard, in) // bytes after the frames
 	_ = to.CloseWrite()            // or it is closed altogether
 }
 
-// patient writes for as long as somebody listens, so that the reader goes on.
+// patient writes while the other side reads, and then discards, so that the reader continues.
 type patient struct{ to io.Writer }
 
 func (p *patient) Write(b []byte) (int, error) {
@@ -135,7 +135,7 @@ func (p *patient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// longest is how much of a message is noted.
+// longest is the maximum of a recorded message.
 const longest = 10_000
 
 // The kinds of frames.
@@ -146,8 +146,7 @@ const (
 	closing = 8
 )
 
-// message is what is known of a message whose frames are being read. Browsers cut large ones
-// into pieces.
+// message is a message while its frames are being read. Browsers cut large ones into pieces.
 type message struct {
 	op    byte
 	final bool
@@ -193,7 +192,7 @@ func (m *message) readFrame(r io.Reader) error {
 	return nil
 }
 
-// String says what the message is, and nothing of pings and pongs.
+// String describes the message. It is empty for pings and pongs.
 func (m *message) String() string {
 	switch {
 	case m.op == closing && m.size >= 2:
@@ -228,7 +227,7 @@ func (p *proxy) end() (all []exchange) {
 	return all
 }
 
-// serve says where the server is now; an empty address, that there is none.
+// serve sets the server's address; empty if there is no server.
 func (p *proxy) serve(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// patience is how long a test waits for what should come at once.
+// patience is the longest wait of a test for something immediate.
 const patience = 10 * time.Second
 
-// idleAfter has agents sleep between almost any two things that a client does.
+// idleAfter is so short that agents leave memory between almost any two actions of a client.
 const idleAfter = 100 * time.Millisecond
 
 // server is a process, which may be killed, and the next one on the same data.
@@ -97,7 +97,7 @@ func (s *server) read(log io.Reader, ended chan struct{}) {
 	}
 }
 
-// kill ends the process as a power cut would.
+// kill ends the process as SIGKILL does.
 func (s *server) kill() error {
 	if s.cmd == nil || s.cmd.ProcessState != nil {
 		return nil
@@ -125,7 +125,7 @@ func (s *server) tail() string {
 	return strings.Join(s.log[max(0, len(s.log)-20):], "\n")
 }
 
-// asleep waits until an agent that has just done something has left memory, for being idle.
+// asleep waits until an agent that was just called has left memory because it is idle.
 func (s *server) asleep(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -149,8 +149,8 @@ func (s *server) asleep(ctx context.Context, name string) error {
 	}
 }
 
-// restart has an operator end an agent's incarnation, as a deployment would. One that has
-// fallen asleep is woken for it.
+// restart ends an agent's incarnation as an operator, as a deployment does. It first wakes an agent that is out of
+// memory.
 func (s *server) restart(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

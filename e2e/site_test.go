@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// site is what the clients of one generation and place talk to: a server of its own behind a
-// proxy, with the pages, and with a door for what cases ask of the test.
+// site is the environment of the clients of one generation and place: a server of its own and its proxy, with the
+// pages, and with an endpoint for requests of cases to the test.
 type site struct {
 	t      *testing.T
 	who    string // generation and place
@@ -29,13 +29,13 @@ type site struct {
 	shots  string  // folder for pictures; none if it is empty
 	done   chan struct{}
 
-	mu          sync.Mutex // guards the rest, and is held while a case waits for something
+	mu          sync.Mutex // guards the rest; a case holds it while it waits
 	first, last *tab       // of the cases; opened by one of them
 	running     string     // case
 	results     []result
 }
 
-// result is how a case has ended.
+// result is the outcome of a case.
 type result struct {
 	recording
 	problem string
@@ -67,14 +67,14 @@ func (s *site) host() string { return s.http.Listener.Addr().String() }
 
 func (s *site) page(query string) string { return s.http.URL + "/page/" + query }
 
-// control does what a case asks for. Cases ask for one thing after the other.
+// control serves the requests of a case. Cases make one request after the other.
 func (s *site) control(w http.ResponseWriter, r *http.Request, verb string) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		var answer string
 		s.set(func() { answer, err = s.act(r.Context(), verb, string(body)) })
 		if err == nil {
-			_, _ = io.WriteString(w, answer) // the client fails without it
+			_, _ = io.WriteString(w, answer) // without it the client fails
 			return
 		}
 	}
@@ -112,7 +112,7 @@ func (s *site) act(ctx context.Context, verb, arg string) (answer string, err er
 	return "", nil
 }
 
-// actInTab does what only the browser can, most of it in the last tab.
+// actInTab does actions that need the browser, most of them in the last tab.
 func (s *site) actInTab(verb, arg string) (err error) {
 	switch {
 	case s.chrome == nil:
@@ -134,7 +134,7 @@ func (s *site) actInTab(verb, arg string) (err error) {
 	return fmt.Errorf("no verb %s", verb)
 }
 
-// end takes note of a case that is over, and says what the test finds wrong with it.
+// end ends a case, and returns the problems that the test itself finds.
 func (s *site) end(problem string) (more string) {
 	over := make(chan []exchange, 1)
 	go func() { over <- s.proxy.end() }()
@@ -149,7 +149,7 @@ func (s *site) end(problem string) (more string) {
 	return more
 }
 
-// report has a test for each case, and returns what was recorded.
+// report runs a test for each case, and returns the recordings.
 func (s *site) report(pinned int) (all []recording) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

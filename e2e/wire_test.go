@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// examples is how many there are in docs/wire.md, so that none is lost unnoticed.
+// examples is the number of examples in docs/wire.md, so that a missing one is noticed.
 const examples = 23
 
 // TestExamplesOfTheWireWereRecorded finds each example of docs/wire.md, an indented block, in
@@ -68,7 +68,7 @@ func (b block) isOf(x exchange) bool {
 	return true
 }
 
-// after is what follows a frame.
+// after returns the frames after a frame.
 func after(frames []string, frame string) ([]string, bool) {
 	i := slices.Index(frames, frame)
 	return frames[i+1:], i >= 0

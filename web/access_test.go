@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// locked is an object of a class whose Authorize function refuses every caller.
+// locked is an object of a class that refuses every caller in its Authorize function.
 type locked struct{ st *dohost.State }
 
 const lockeds dohost.Namespace[locked] = "locked"
@@ -157,7 +157,7 @@ func TestNewObjectsAreBounded(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, handler(h, &web.Options{NewObjects: 3}))
 	for i, path := range []string{"/objects/thing/a/put", "/objects/thing/b/http/x", "/agents/thing/c/x"} {
-		for range 3 { // of which the first one counts
+		for range 3 { // the first one counts
 			if res := s.do("POST", path, `"v"`); res.StatusCode != 200 {
 				t.Errorf("object %d: %d", i, res.StatusCode)
 			}

@@ -18,8 +18,8 @@ import (
 type AdminOptions struct {
 	// Metrics answer /metrics. Nil answers not found.
 	Metrics *Metrics
-	// Ready says why the host should get no more requests. Nil means that it takes
-	// them while its store is sound.
+	// Ready returns an error if the host should get no more requests. Nil means that it accepts them while its store
+	// has not failed.
 	Ready func() error
 	// Hosts are the host names that the listener answers to, in addition to localhost and IP addresses. With
 	// Tokens an empty list means any name: a page that reaches the listener by DNS rebinding has no token.
@@ -27,11 +27,11 @@ type AdminOptions struct {
 	// A caller must present one of Tokens. If there are none, no caller needs a token. Tokens are for
 	// operators only, so use other ones than in [Options].
 	Tokens []string
-	// Kill ends the process as a power cut would, for the page's button. Nil: nobody can.
+	// Kill ends the process as SIGKILL does, for the page's button. Nil: there is no such button.
 	Kill func() error
-	// Supervised says that the process is started again when it was killed. The page tells.
+	// Supervised is set if the process is restarted after a kill. The page displays it.
 	Supervised bool
-	// Questions are what the page suggests to ask agents.
+	// Questions are the page's suggestions for agents.
 	Questions Questions
 	// Logger gets a line, with the remote address, for each request that changes something, exports
 	// an object, reads its details, profiles the process or reaches an agent. Nil discards them.
@@ -42,11 +42,11 @@ type AdminOptions struct {
 //
 //	GET    /healthz, /readyz, /metrics, /debug/pprof/
 //	GET    /v1/objects?class=C&after=C/N&limit=N   durable objects; live=true: those in memory
-//	GET    /v1/objects/{class}/{name}              what is known of one
+//	GET    /v1/objects/{class}/{name}              the state of one
 //	GET    .../pins                                why it is in memory
 //	GET    .../sockets                             its WebSockets
 //	DELETE .../sockets?tag=T                       close them, of one tag or, without it, all
-//	GET    .../details?kind=K&can=A&limit=N        what it has, as its class tells it
+//	GET    .../details?kind=K&can=A&limit=N        its items, listed by its class
 //	POST   .../operate?action=A&kind=K&id=I        cancel, rerun or clear one of those
 //	POST   .../evict?style=fence                   fence, restart or crash
 //	GET    .../alarm                               and PUT {"at": time}, DELETE
@@ -54,13 +54,12 @@ type AdminOptions struct {
 //	GET    .../export                              and POST .../import
 //	GET    /v1/parked?class=C&after=C/N&limit=N    parked alarms
 //	POST   /v1/backup {"dir": path}                on the machine of the host
-//	POST   /v1/kill                                end the process at once, with AdminOptions.Kill
+//	POST   /v1/kill                                end the process, with AdminOptions.Kill
 //	GET    /                                       the page: talk to agents, and see their objects
 //	GET    /agents/{class}/{name}/{rest...}        WebSockets and get-messages, for the page
 //
-// Looking neither wakes an object nor prolongs its life; setting an alarm and
-// operating on what it has wake it.
-// It can do anything to any object, so it answers only to localhost, to IP addresses and to
+// Reading neither wakes an object nor keeps it in memory; setting an alarm and operating on items
+// wake it. The handler can change any object, so it answers only to localhost, to IP addresses and to
 // AdminOptions.Hosts (without Hosts but with Tokens: to any name), and it refuses pages of
 // other origins.
 func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
@@ -101,7 +100,7 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 	objects := http.HandlerFunc(a.object)
 	operators := authorize(a.opts.Tokens, nil, a.audited(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/objects/") {
-			objects(w, r) // past the mux, which would clean the names in the path
+			objects(w, r) // bypasses the mux, which would clean the names in the path
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern == "" {
@@ -133,9 +132,8 @@ type admin struct {
 	opts AdminOptions
 }
 
-// guard refuses what a page of another origin could have sent: a name that the
-// listener does not have, which is how such a page gets around its origin, or an
-// Origin that is not the listener's.
+// guard refuses requests that a page of another origin could have sent: with a Host that the listener does not have,
+// by DNS rebinding, or with an Origin that is not the listener's.
 func (a *admin) guard(next http.Handler) http.Handler {
 	names := a.opts.Hosts
 	if len(names) == 0 && len(a.opts.Tokens) == 0 {
@@ -168,7 +166,7 @@ func (a *admin) kill(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 	w.Header().Set("Connection", "close")
-	_, _ = io.WriteString(w, answer) // whoever has gone wanted it all the same
+	_, _ = io.WriteString(w, answer) // the process ends even if the client has gone
 	_ = http.NewResponseController(w).Flush()
 	if err := a.opts.Kill(); err != nil {
 		a.opts.Logger.Error("admin", "op", "kill", "err", err)

@@ -10,19 +10,19 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// DetailList is what an object has, as far as was asked for.
+// DetailList is a page of an object's details.
 type DetailList struct {
 	Details []dohost.Detail `json:"details"`
 	More    bool            `json:"more,omitempty"`
 }
 
-// Operated says whether there was what was to be operated upon.
+// Operated reports whether the item existed.
 type Operated struct {
 	Done bool `json:"done"`
 }
 
-// details answers GET /v1/objects/class/name/details: of a kind, or those with which something can
-// be done, if that is asked for. It wakes nobody.
+// details answers GET /v1/objects/class/name/details: those of a kind, or those that allow an action, if the query
+// names one. It wakes no object.
 func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	limit, kind, can := defaultPage, r.URL.Query().Get("kind"), dohost.Action(r.URL.Query().Get("can"))
 	if s := r.URL.Query().Get("limit"); s != "" {
@@ -51,7 +51,7 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 	return list, nil
 }
 
-// isAction says what is wrong with an action that there is not.
+// isAction returns an error for an unknown action.
 func isAction(a dohost.Action) error {
 	if all := []dohost.Action{dohost.Cancel, dohost.Rerun, dohost.Clear}; !slices.Contains(all, a) {
 		return fmt.Errorf("action %q: want one of %q", a, all)
@@ -71,7 +71,7 @@ func (a *admin) operate(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		return nil, &dohost.ArgumentError{Method: "operate", Err: errors.New("want an id")}
 	}
 	done, err := a.host.Operate(r.Context(), id, action, q.Get("kind"), of)
-	if bad, ok := errors.AsType[*dohost.ArgumentError](err); ok { // the object says so, but it is the operator's mistake
+	if bad, ok := errors.AsType[*dohost.ArgumentError](err); ok { // reported by the object, caused by the operator
 		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Ran: dohost.RanYes}
 	}
 	return Operated{done}, err

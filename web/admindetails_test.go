@@ -39,7 +39,7 @@ func nestClass(eggs int) dohost.Class {
 		}))
 }
 
-// An operator's mistakes are told from those of the object.
+// The status distinguishes mistakes of an operator from errors of the object.
 func TestOperatingOnWhatAnObjectHas(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, nestClass(3), class())
 	if err != nil {
@@ -63,7 +63,7 @@ func TestOperatingOnWhatAnObjectHas(t *testing.T) {
 	}
 	const operate = "/v1/objects/nest/a/operate"
 	for query, done := range map[string]bool{"?action=clear&kind=egg&id=1": true, "?action=clear&kind=egg&id=a%2F%00%FF": false} {
-		if got := getJSON[web.Operated](s, "POST", operate+query, "{"); got.Done != done { // nobody reads the body
+		if got := getJSON[web.Operated](s, "POST", operate+query, "{"); got.Done != done { // the body is ignored
 			t.Errorf("%s: %+v", query, got)
 		}
 	}

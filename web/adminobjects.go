@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Object is what the admin handler tells of an object, as JSON.
+// Object describes an object, as JSON.
 type Object struct {
 	ID      string     `json:"id"`
 	Durable bool       `json:"durable"`
@@ -33,7 +33,7 @@ type Object struct {
 	Pins    []Pin      `json:"pins,omitempty"`
 }
 
-// Pin is a reason for which an object stays in memory.
+// Pin is a reason that keeps an object in memory.
 type Pin struct {
 	Why string  `json:"why"`
 	For float64 `json:"for_seconds,omitempty"`
@@ -73,7 +73,7 @@ type Alarm struct {
 	At *time.Time `json:"at"`
 }
 
-// Evicted says whether there was an incarnation to end.
+// Evicted reports whether there was an incarnation to end.
 type Evicted struct {
 	Evicted bool `json:"evicted"`
 }
@@ -110,14 +110,14 @@ func pinsOf(pins []dohost.Pin) []Pin {
 	return out
 }
 
-// listQuery is which part of a list a request wants.
+// listQuery selects a part of a list.
 type listQuery struct {
 	class string // empty: all
 	after dohost.ID
 	limit int
 }
 
-// listQuery reads the query of a request for a list. After an error it has answered.
+// listQuery reads the query of a request for a list. If it fails it answers the request.
 func (a *admin) listQuery(w http.ResponseWriter, r *http.Request, op string) (l listQuery, ok bool) {
 	q := r.URL.Query()
 	l = listQuery{class: q.Get("class"), limit: defaultPage}
@@ -211,7 +211,7 @@ func (a *admin) listLive(w http.ResponseWriter, class string) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-// object answers what follows /v1/objects/.
+// object answers requests under /v1/objects/.
 func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/v1/objects/", 2)
 	_, verb, _ := cutSegments(r.URL.EscapedPath(), "/v1/objects/", 2)
@@ -242,7 +242,7 @@ func (a *admin) object(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verb returns what to do for one object. It answers by itself what is not JSON.
+// verb returns the function for one object. The function itself sends an answer that is not JSON.
 func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohost.ID) (any, error) {
 	switch name {
 	case "GET ":
@@ -324,8 +324,8 @@ func orMissing(err error) error {
 	return err
 }
 
-// export streams. An object that is not there is noticed before anything is sent;
-// what fails later cuts the connection, and an export has a checksum at its end.
+// export streams. A missing object is an error before the first byte; a later failure cuts the connection, and an
+// export has a checksum at its end.
 func (a *admin) export(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	begun := &begunWriter{w: w}

@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Socket is what the admin handler tells of an object's WebSocket, as JSON.
+// Socket describes an object's WebSocket, as JSON.
 type Socket struct {
 	Tags    []string  `json:"tags,omitempty"`
 	Since   time.Time `json:"since"`
@@ -16,7 +16,7 @@ type Socket struct {
 	Waiting int       `json:"waiting_bytes,omitempty"`
 }
 
-// SocketList is an object's WebSockets, in the order in which they came.
+// SocketList is an object's WebSockets, in the order of their connection.
 type SocketList struct {
 	Sockets []Socket `json:"sockets"`
 }
@@ -26,8 +26,8 @@ type ClosedSockets struct {
 	Closed int `json:"closed"`
 }
 
-// closeSockets answers DELETE /v1/objects/class/name/sockets?tag=t: those of a tag, or all. All are not
-// meant by a tag that is empty, as that of a script may be by mistake.
+// closeSockets answers DELETE /v1/objects/class/name/sockets?tag=t: those of a tag, or all. An empty tag, which may be
+// a mistake of a script, does not mean all.
 func (a *admin) closeSockets(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	if q.Has("tag") && q.Get("tag") == "" {
@@ -36,7 +36,7 @@ func (a *admin) closeSockets(_ http.ResponseWriter, r *http.Request, id dohost.I
 	return ClosedSockets{a.host.CloseSockets(id, q.Get("tag"))}, nil
 }
 
-// sockets answers GET /v1/objects/class/name/sockets. It wakes nobody.
+// sockets answers GET /v1/objects/class/name/sockets. It wakes no object.
 func (a *admin) sockets(id dohost.ID) SocketList {
 	list := SocketList{Sockets: []Socket{}}
 	open := "hibernating"

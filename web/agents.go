@@ -8,9 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// agents serves objects under the URLs by which clients of the Agents SDK reach them. A path is
-// taken apart by itself: net/http's own routing would redirect one with an empty segment, and
-// the clients' agentFetch makes such.
+// agents serves objects under the URLs of the Agents SDK. It splits paths by itself: net/http's own routing redirects
+// a path with an empty segment, and the clients' agentFetch sends such paths.
 type agents struct {
 	*public
 	prefix  []string
@@ -27,12 +26,12 @@ func newAgents(p *public) *agents {
 	return a
 }
 
-// pathSegments takes a path apart, without its empty segments.
+// pathSegments splits a path, without its empty segments.
 func pathSegments(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// matches says whether a request is for an agent, and returns what follows the prefix.
+// matches reports whether a request is for an agent, and returns the segments after the prefix.
 func (a *agents) matches(r *http.Request) (segments []string, ok bool) {
 	segments = pathSegments(r.URL.EscapedPath())
 	if len(segments) < len(a.prefix)+2 {
@@ -46,7 +45,7 @@ func (a *agents) matches(r *http.Request) (segments []string, ok bool) {
 	return segments[len(a.prefix):], true
 }
 
-// ServeHTTP reaches the agent. The name is taken as it was sent, undecoded.
+// ServeHTTP calls the agent. The name is used as it was sent, undecoded.
 func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments, _ := a.matches(r)
 	class, ok := a.classes[segments[0]]
@@ -71,8 +70,7 @@ func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.deliver(w, r, id, path, rest)
 }
 
-// shared lets pages of all origins use next, except by WebSockets, whose origins are the
-// object's to check.
+// shared lets pages of all origins use next, except by WebSockets: the object checks their origins.
 func shared(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isUpgrade(r) {
@@ -82,7 +80,7 @@ func shared(next http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Allow-Methods", "GET, POST, HEAD, OPTIONS")
-		h.Set("Access-Control-Allow-Headers", "*, Authorization") // which a star does not cover
+		h.Set("Access-Control-Allow-Headers", "*, Authorization") // the star does not include it
 		h.Set("Access-Control-Max-Age", "86400")
 		if r.Method != http.MethodOptions {
 			next.ServeHTTP(w, r)

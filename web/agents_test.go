@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// mirror answers with what reaches it.
+// mirror answers with its request.
 type mirror struct{ st *dohost.State }
 
 const mirrors dohost.Namespace[mirror] = "BigMirror"
@@ -27,8 +27,8 @@ var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State)
 	fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
 }))
 
-// TestAgentsAreReachedAsTheirClientsHaveIt sends paths that net/http's own routing would
-// redirect, so with a client that sends them as they are.
+// TestAgentsAreReachedAsTheirClientsHaveIt sends paths that net/http's own routing would redirect, with a client that
+// does not change them.
 func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
 	h := openClasses(t, mirrorClass, muteClass())
 	for _, tt := range []struct {
@@ -94,7 +94,7 @@ func openClasses(t *testing.T, classes ...dohost.Class) *dohost.Host {
 	return h
 }
 
-// What services report is counted by its outcome; the log has all of it.
+// The reports of services are counted by their outcome; the log has all of them.
 func TestWhatServicesReportIsCounted(t *testing.T) {
 	m := web.NewMetrics()
 	l := m.Listener()
@@ -117,7 +117,7 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 	}
 }
 
-// Who has left the name out is told where agents are.
+// The answer to a path without a name lists the paths of agents.
 func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
 	e, _ := s.wantError("GET", "/bots/thing", "", http.StatusNotFound, "no_route")
@@ -126,7 +126,7 @@ func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
 	}
 }
 
-// A page of another origin may present a token: what browsers ask for before that is allowed by name.
+// A page of another origin may present a token: the answer to a preflight request names that header.
 func TestPagesOfOtherOriginsMayPresentATokenToAgents(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{CORS: true, Tokens: []string{"sesame"}}))
 	res := s.do("OPTIONS", "/agents/thing/a", "")

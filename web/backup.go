@@ -49,11 +49,11 @@ func absentFolders(dir string) (absent []string) {
 	}
 }
 
-// removeEmpty removes the folders that a backup has made for nothing.
+// removeEmpty removes the folders of a failed backup.
 func removeEmpty(dirs []string) {
 	for _, dir := range dirs {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return // it has something in it
+			return // it is not empty
 		}
 	}
 }

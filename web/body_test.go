@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// dripping is a body of which a byte comes every few seconds, and a response with the deadlines of its reads.
+// dripping is a body with one byte every few seconds, and a response with the deadlines of its reads.
 type dripping struct {
 	http.ResponseWriter
 	every    time.Duration

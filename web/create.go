@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxAddresses is how many addresses a createLimit counts one by one. Those beyond share one budget.
+	// maxAddresses is the number of addresses that a createLimit counts one by one. Those beyond share one budget.
 	maxAddresses = 10_000
 	ipv6Network  = 64 // bits that one client has for itself, usually
 )

@@ -32,17 +32,16 @@ import (
 
 // Options tunes a Handler. A nil *Options, and the zero Options, mean the defaults.
 type Options struct {
-	// Classes are the names of the classes whose objects are served. Other classes answer as if they
-	// were not bound, except as sub-agents of one that is served. Empty serves none: see [Roots].
+	// Classes are the names of the classes that are served. Other classes answer as if they were not bound, except as
+	// sub-agents of one that is served. Empty serves none: see [Roots].
 	Classes []string
 	// NoObjects serves nothing under /objects/: neither calls of exposed methods nor the handlers of
 	// objects. Agents are served.
 	NoObjects bool
-	// NewObjects bounds how many objects the clients of one remote address may create in a minute:
-	// requests for objects that are not in memory and have nothing durable, sub-agents included. A
-	// request beyond it is answered 429. Zero means 1,000; negative, no bound. An address is an IPv4
-	// address or an IPv6 network of 64 bits, as the TCP connection has it: all clients of a proxy are
-	// one address.
+	// NewObjects bounds how many objects the clients of one remote address may create in a minute: requests for
+	// objects that are not in memory and have nothing durable, sub-agents included. The status beyond it is 429. Zero
+	// means 1,000; negative, no bound. An address is an IPv4 address or an IPv6 network of 64 bits, as the TCP
+	// connection has it: all clients of a proxy are one address.
 	NewObjects int
 	// MaxBody bounds a request's body in bytes. Zero means 16 MiB; negative, no bound.
 	MaxBody int64
@@ -60,20 +59,18 @@ type Options struct {
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
 	// any web page that is open on the machine reaches it by DNS rebinding.
 	Hosts []string
-	// Tokens are those of which a caller must present one, as a bearer token: see [TokenIdentity]. None
-	// means that nobody has to.
+	// Tokens are bearer tokens: a caller must present one of them, see [TokenIdentity]. If there are none, no caller
+	// needs a token.
 	Tokens []string
-	// Origins are those that may call from a browser, besides the server's own, as
-	// "https://example.com".
+	// Origins are other origins with pages that may call from a browser, as "https://example.com".
 	Origins []string
-	// CORS lets pages of all origins reach agents by HTTP. Sockets are another matter: see
-	// [dohost.Options].
+	// CORS lets pages of all origins call agents by HTTP. For sockets see [dohost.Options].
 	CORS bool
-	// AgentsPrefix is what the paths of agents begin with. Empty means /agents.
+	// AgentsPrefix is the prefix of the agents' paths. Empty means /agents.
 	AgentsPrefix string
 	// Page serves the page at /, for conversations with chat agents.
 	Page bool
-	// Questions are what the page suggests.
+	// Questions are the page's suggestions.
 	Questions Questions
 	// Logger gets a line per request. Nil discards them.
 	Logger *slog.Logger
@@ -199,8 +196,8 @@ func Roots(classes []dohost.Class) []string {
 	return names
 }
 
-// ServeHTTP routes by the path as it was sent, so that an encoded slash stays in
-// the name and an empty name is refused instead of redirected.
+// ServeHTTP routes by the path as it was sent, so that an encoded slash stays in the name, and it refuses an empty
+// name instead of redirecting.
 func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments, ok := splitPath(r.URL, "/objects/", 3)
 	if !ok || p.opts.NoObjects {
@@ -217,7 +214,7 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.host.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
 		return
 	}
-	if _, ok := p.served(id.Class); !ok { // without a body to wait for
+	if _, ok := p.served(id.Class); !ok { // before the body is read
 		p.fail(w, &dohost.Error{Op: method, ID: id, Err: fmt.Errorf("%w: %q", dohost.ErrNoClass, id.Class), Ran: dohost.RanNo})
 		return
 	}
@@ -240,7 +237,7 @@ func (p *public) bounded(w http.ResponseWriter, r *http.Request, op string, id d
 		p.fail(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Ran: dohost.RanNo})
 		return false
 	}
-	// Without w, which the object's goroutine must not touch.
+	// Without w, because the object's goroutine must not use it.
 	r.Body = http.MaxBytesReader(nil, r.Body, p.opts.MaxBody)
 	return true
 }
@@ -278,7 +275,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	_, _ = w.Write(result) // the client may have gone; the call has been made
 }
 
-// elsewhere says where an operator's request belongs.
+// elsewhere names the right listener for an operator's request.
 func elsewhere(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		return "; operators are served by the other listener, --admin"
@@ -286,7 +283,7 @@ func elsewhere(r *http.Request) string {
 	return ""
 }
 
-// serveObject hands the request to the object, which sees the path after "http".
+// serveObject passes the request to the object, which sees the path after "http".
 func (p *public) serveObject(w http.ResponseWriter, r *http.Request, id dohost.ID) {
 	_, rest, _ := cutSegments(r.URL.EscapedPath(), "/objects/", 3)
 	path, err := url.PathUnescape(rest)
@@ -297,7 +294,7 @@ func (p *public) serveObject(w http.ResponseWriter, r *http.Request, id dohost.I
 	p.deliver(w, r, id, "/"+path, "/"+rest)
 }
 
-// deliver hands the request to the object, as one for another path.
+// deliver passes the request to the object, with another path.
 func (p *public) deliver(w http.ResponseWriter, r *http.Request, id dohost.ID, path, raw string) {
 	inner := r.Clone(r.Context())
 	inner.URL.Path, inner.URL.RawPath = path, raw
@@ -305,8 +302,7 @@ func (p *public) deliver(w http.ResponseWriter, r *http.Request, id dohost.ID, p
 	p.host.ServeObject(w, inner, id)
 }
 
-// fail answers with err. What is left of a body that was too large or too slow is
-// not worth reading: the connection ends.
+// fail answers with err. It ends the connection if a body was too large or too slow, instead of reading the rest.
 func (p *public) fail(w http.ResponseWriter, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		w.Header().Set("Connection", "close")

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// namesListener reports whether a Host header names the listener. localhost and IP addresses always do: DNS
-// rebinding, by which a page makes a browser take another server for its origin, needs a host name that the
-// author of the page owns.
+// namesListener reports whether a Host header names the listener. localhost and IP addresses always do: DNS rebinding,
+// an attack that gives the page's own origin to another server, needs a host name that the author of the page owns.
 func namesListener(hostport string, names []string) bool {
 	name := hostport
 	if host, _, err := net.SplitHostPort(hostport); err == nil {
@@ -23,7 +22,7 @@ func namesListener(hostport string, names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// checkHost refuses requests whose Host does not name the listener. Without names it refuses none.
+// checkHost refuses requests with a Host that does not name the listener. Without names it refuses none.
 func checkHost(names []string, next http.Handler) http.Handler {
 	if len(names) == 0 {
 		return next

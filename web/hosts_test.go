@@ -10,7 +10,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// TestHostsOfAListener sends what a page does after DNS rebinding: its own name as Host and Origin.
+// TestHostsOfAListener sends the request of a page after DNS rebinding: its own name as Host and Origin.
 func TestHostsOfAListener(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	public := start(t, handler(h, &web.Options{Page: true, Hosts: []string{"App.example"}}))

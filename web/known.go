@@ -9,10 +9,10 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// maxNames is how many names a message lists.
+// maxNames is the maximum of names in a message.
 const maxNames = 20
 
-// nameList lists names in a message: what there is instead of what was asked for.
+// nameList lists the existing names in a message about a missing one.
 func nameList(names []string) string {
 	switch n := len(names) - maxNames; {
 	case len(names) == 0:
@@ -41,13 +41,13 @@ func classNames(h *dohost.Host) []string {
 	return names
 }
 
-// noClass is the error of a class that is none of these.
+// noClass is the error for a class that is not in known.
 func noClass(class string, known []string) error {
 	return fmt.Errorf("%w: %q; the classes are: %s", dohost.ErrNoClass, class, nameList(known))
 }
 
-// known returns an error for a class that is neither bound nor has objects on the
-// disk: looking for those of a class that is not bound any more is an operator's work.
+// known returns an error for a class that is neither bound nor has objects on the disk: operators may inspect the
+// objects of a class that is no longer bound.
 func (a *admin) known(ctx context.Context, class string) error {
 	if _, ok := boundClass(a.host, class); ok {
 		return nil

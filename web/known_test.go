@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// crowd are classes with many methods each, which all fail for want of space.
+// crowd is classes with many methods each, which all fail because the disk is full.
 func crowd(n int) []dohost.Class {
 	var classes []dohost.Class
 	for i := range n {

@@ -8,8 +8,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// LogListener writes what a host does to l: lives and events at level debug, what an
-// operator should see at warn, the end of the store at error.
+// LogListener writes the events of a host to l: incarnations and events at level debug, warnings for operators at
+// warn, the failure of the store at error.
 func LogListener(l *slog.Logger) dohost.Listener {
 	log := func(problem error, msg string, args ...any) {
 		if problem != nil {
@@ -21,7 +21,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 	return dohost.Listener{
 		Waking: func(id dohost.ID, e dohost.Epoch) { l.Debug("waking", "object", text{id}, "epoch", text{e}) },
 		Live:   func(id dohost.ID, e dohost.Epoch) { l.Debug("live", "object", text{id}, "epoch", text{e}) },
-		Fenced: func(e dohost.Ended) { // an error is the object's own fault, or the store's
+		Fenced: func(e dohost.Ended) { // an error is caused by the object or the store
 			args := []any{"object", text{e.ID}, "epoch", text{e.Epoch}, "reason", e.Why.Reason, "place", e.Why.Place, "age", e.Age}
 			if p, ok := errors.AsType[*dohost.PanicError](e.Why.Err); ok {
 				args = append(args, "stack", string(p.Stack))
@@ -65,7 +65,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 	}
 }
 
-// text logs a value by its String, which is not called for a line nobody wants.
+// text logs a value by its String, which is not called for a line that is discarded.
 type text struct{ fmt.Stringer }
 
 // LogValue calls it.

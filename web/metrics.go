@@ -14,9 +14,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// Metrics counts what a host does, for Prometheus: make one with [NewMetrics], give
-// its Listener to the host, and the host to Watch. A nil *Metrics counts nothing.
-// Labels have few values: classes, causes and places, never names of objects.
+// Metrics counts the events of a host, for Prometheus: make one with [NewMetrics], give its Listener to the host, and
+// the host to Watch. A nil *Metrics counts nothing. Labels have few values: classes, causes and places, never names of
+// objects.
 type Metrics struct {
 	registry *prometheus.Registry
 	host     atomic.Pointer[dohost.Host]
@@ -27,7 +27,7 @@ type Metrics struct {
 	storeFailed                                    prometheus.Gauge
 }
 
-// NewMetrics makes a registry of its own, with those of the process beside the host's.
+// NewMetrics makes a registry of its own, with the metrics of the process in addition to the host's.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -58,7 +58,7 @@ func NewMetrics() *Metrics {
 		m.service, m.serviceLag, m.queueDepth, m.eventSeconds, m.alarmLag, m.storeFailed, hostCollector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	m.failures.WithLabelValues() // a counter that is missing cannot be told from one that is zero
+	m.failures.WithLabelValues() // so that zero differs from a missing counter
 	return m
 }
 
@@ -91,7 +91,7 @@ func (m *Metrics) Listener() dohost.Listener {
 	}
 }
 
-// reported counts what a service reports, by its outcome or status if it has one.
+// reported counts the reports of a service, by outcome or status if a report has one.
 func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 	outcome := ""
 	for _, a := range attrs {
@@ -107,7 +107,7 @@ func (m *Metrics) reported(id dohost.ID, event string, attrs ...slog.Attr) {
 	m.service.WithLabelValues(id.Class, event, outcome).Inc()
 }
 
-// Watch adds what has to be asked of the host: objects in memory, zombies, the store.
+// Watch adds values that are read from the host: objects in memory, zombies, the store.
 func (m *Metrics) Watch(h *dohost.Host) { m.host.Store(h) }
 
 // ServeHTTP answers a scrape.
@@ -127,7 +127,7 @@ func (m *Metrics) response(route string, status int, aborted bool) {
 	m.responses.WithLabelValues(route, label).Inc()
 }
 
-// hostCollector asks the host at each scrape.
+// hostCollector reads the host at each scrape.
 type hostCollector struct{ m *Metrics }
 
 var (
@@ -145,14 +145,14 @@ var (
 	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
 )
 
-// Describe names what Collect yields.
+// Describe yields the names of Collect's metrics.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow} {
 		ch <- d
 	}
 }
 
-// Collect asks.
+// Collect reads the host.
 func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	h := c.m.host.Load()
 	if h == nil {

@@ -16,36 +16,36 @@ import (
 	"github.com/dohost/dohost/web/page"
 )
 
-// Questions are what the page suggests to ask the agents of a class, by its name.
+// Questions are the page's suggestions for the agents of a class, by its name.
 type Questions map[string][]string
 
-// pageFacts is what the page is told of the host that serves it.
+// pageFacts describes the host to its page.
 type pageFacts struct {
-	// Process is another one in the next process.
+	// Process differs in each process.
 	Process string      `json:"process"`
-	Agents  string      `json:"agents"` // what the paths of agents begin with
+	Agents  string      `json:"agents"` // prefix of the agents' paths
 	Classes []pageClass `json:"classes"`
-	// Operator says that /v1 is there too, Kill that /v1/kill is, and Supervised that the process is started
-	// again when it was killed.
+	// Operator is set if the listener serves /v1, Kill if it serves /v1/kill, and Supervised if the process is
+	// restarted after a kill.
 	Operator   bool `json:"operator,omitempty"`
 	Kill       bool `json:"kill,omitempty"`
 	Supervised bool `json:"supervised,omitempty"`
-	// Ticket opens one WebSocket at the path that the page has asked for, on a listener that wants tokens.
+	// Ticket opens one WebSocket at the path in the page's request, on a listener that needs tokens.
 	Ticket string `json:"ticket,omitempty"`
 }
 
 // pageClass is a class that the page can show.
 type pageClass struct {
 	Name      string   `json:"name"`
-	URL       string   `json:"url,omitempty"` // as it is in the paths of agents; none if it is no agent
+	URL       string   `json:"url,omitempty"` // in the paths of agents; empty if the class is no agent
 	Chat      bool     `json:"chat,omitempty"`
 	Questions []string `json:"questions,omitempty"`
 }
 
-// pages serves the page. Its files are the same for everybody, and need no token; what it then asks for does.
+// pages serves the page. Its files are the same for every client, and need no token; the page's requests do.
 type pages struct {
 	facts   pageFacts
-	tickets *tickets            // nil: the listener wants no tokens
+	tickets *tickets            // nil: the listener needs no tokens
 	files   map[string]pageFile // by their paths in URLs
 }
 
@@ -54,13 +54,13 @@ type pageFile struct {
 	data      []byte
 }
 
-// newPages makes the page of a listener. Facts are its own, but for the classes and the process.
+// newPages makes the page of a listener. It adds the classes and the process to the listener's facts.
 func newPages(classes []dohost.Class, facts pageFacts, questions Questions) *pages {
 	facts.Process = ulid.Make().String()
 	facts.Classes = []pageClass{}
 	for _, c := range classes {
-		of := pageClass{Name: c.Name(), Chat: c.Speaks("chat"), Questions: questions[c.Name()]}
-		if c.Speaks("agent") {
+		of := pageClass{Name: c.Name(), Chat: c.HasProtocol("chat"), Questions: questions[c.Name()]}
+		if c.HasProtocol("agent") {
 			of.URL = dohost.Kebab(c.Name())
 		}
 		if of.Chat || facts.Operator {
@@ -72,7 +72,7 @@ func newPages(classes []dohost.Class, facts pageFacts, questions Questions) *pag
 
 func pageFiles(fsys fs.FS) map[string]pageFile {
 	files := map[string]pageFile{}
-	names, _ := fs.Glob(fsys, "*.*") // the pattern is good
+	names, _ := fs.Glob(fsys, "*.*") // the pattern is valid
 	for _, name := range names {
 		data, err := fs.ReadFile(fsys, name)
 		if err != nil {
@@ -88,11 +88,11 @@ func pageFiles(fsys fs.FS) map[string]pageFile {
 	return files
 }
 
-// pagePolicy lets the page load what this listener serves, and nothing else; nobody may show it in a frame.
+// pagePolicy lets the page load only files of this listener, and forbids frames with the page.
 const pagePolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; " +
 	"frame-ancestors 'none'; object-src 'none'"
 
-// before serves the page's files, and has next do the rest.
+// before serves the page's files, and calls next for other requests.
 func (p *pages) before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := p.files[r.URL.Path]
@@ -119,10 +119,10 @@ var contentTypes = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// hostPath is where the page asks for its facts.
+// hostPath is the path of the page's facts.
 const hostPath = "/page/host.json"
 
-// socketParam is the member of the query of hostPath by which the page asks for a ticket: the path of a socket.
+// socketParam is the parameter of hostPath with the path of a socket, for a ticket.
 const socketParam = "socket"
 
 // ServeHTTP answers with the page's facts, and with a ticket for a socket if the page asks for one.
@@ -136,7 +136,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, facts)
 }
 
-// isVisit says that somebody opens the page, perhaps by a link: of what another origin may do that is all.
+// isVisit reports whether a browser opens the page, perhaps by a link: other requests of other origins are refused.
 func isVisit(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == "/" && r.Header.Get("Origin") == "" &&
 		strings.EqualFold(r.Header.Get("Sec-Fetch-Dest"), "document")

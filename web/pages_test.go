@@ -19,7 +19,7 @@ import (
 	"github.com/dohost/dohost/web/page"
 )
 
-// facts are what the page is told, as it reads them.
+// facts are the facts that the page gets.
 type facts struct {
 	Process, Agents, Ticket    string
 	Operator, Kill, Supervised bool
@@ -30,7 +30,7 @@ type facts struct {
 	}
 }
 
-// talker is a class whose sockets are said to speak what a chat agent's do.
+// talker is a class with sockets that speak the protocol of a chat agent.
 var talkerClass = dohost.Bind(dohost.Namespace[room]("SmallTalk"), func(_ context.Context, st *dohost.State) (*room, error) {
 	return &room{st}, nil
 }, dohost.OnHTTP((*room).join), dohost.OnSocket(dohost.SocketEvents[room]{Message: (*room).say}),
@@ -46,7 +46,7 @@ func (s *server) text(path string) (string, *http.Response) {
 	return string(b), res
 }
 
-// TestThePageIsServed looks at each file on both listeners, with the headers that keep others out.
+// TestThePageIsServed reads each file on both listeners, with the headers that exclude other origins.
 func TestThePageIsServed(t *testing.T) {
 	h := openClasses(t, talkerClass, class())
 	for name, handler := range map[string]http.Handler{
@@ -131,7 +131,7 @@ func TestThePageIsPlainFiles(t *testing.T) {
 	}
 }
 
-// TestThePageIsToldWhatTheHostIs asks both listeners: the public one tells of conversations alone.
+// TestThePageIsToldWhatTheHostIs asks both listeners: the public one has only conversations.
 func TestThePageIsToldWhatTheHostIs(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	ask := web.Questions{"SmallTalk": {"Nice weather?"}}
@@ -153,7 +153,7 @@ func TestThePageIsToldWhatTheHostIs(t *testing.T) {
 	}
 }
 
-// TestTheAdminListenerReachesAgents has the page's sockets on the operators' listener, for its own pages alone.
+// TestTheAdminListenerReachesAgents opens the page's sockets on the operators' listener, from its own pages only.
 func TestTheAdminListenerReachesAgents(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass)
 	s := start(t, web.Admin(h, nil))
@@ -183,7 +183,7 @@ func TestTheAdminListenerReachesAgents(t *testing.T) {
 	s.wantError("GET", "/page/app.js", "", 403, "foreign_host")
 }
 
-// TestALinkOpensThePageAndNothingElse comes from a page of another origin.
+// TestALinkOpensThePageAndNothingElse sends requests of a page of another origin.
 func TestALinkOpensThePageAndNothingElse(t *testing.T) {
 	s := start(t, web.Admin(openClasses(t, talkerClass), nil))
 	s.header.Set("Sec-Fetch-Site", "cross-site")
@@ -201,13 +201,13 @@ func TestALinkOpensThePageAndNothingElse(t *testing.T) {
 	s.wantError("GET", "/", "", 403, "foreign_origin")
 }
 
-// TestKill answers before it kills, and only who may ask.
+// TestKill checks that the answer precedes the kill, and that a client needs a token.
 func TestKill(t *testing.T) {
 	h := openClasses(t, talkerClass)
 	killed := make(chan struct{}, 8)
 	told := make(chan struct{})
 	s := start(t, web.Admin(h, &web.AdminOptions{Tokens: []string{"secret"}, Kill: func() error {
-		<-told // the answer has come: the process may end
+		<-told // the client has the answer
 		killed <- struct{}{}
 		return nil
 	}}))

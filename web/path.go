@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// splitPath returns the n segments of a path that follow prefix, decoded one by one,
-// and whether it has as many and they can be decoded.
+// splitPath returns the n segments of a path after prefix, decoded one by one, and whether the path has exactly n that
+// can be decoded.
 func splitPath(u *url.URL, prefix string, n int) ([]string, bool) {
 	segments, _, ok := cutSegments(u.EscapedPath(), prefix, n)
 	if !ok {
@@ -26,8 +26,7 @@ func splitPath(u *url.URL, prefix string, n int) ([]string, bool) {
 	return segments, true
 }
 
-// cutSegments cuts n segments off an encoded path, and returns what follows the
-// slash after them.
+// cutSegments cuts n segments off an encoded path, and returns the rest after the next slash.
 func cutSegments(path, prefix string, n int) (segments []string, rest string, ok bool) {
 	path, ok = strings.CutPrefix(path, prefix)
 	if !ok {
@@ -43,7 +42,7 @@ func cutSegments(path, prefix string, n int) (segments []string, rest string, ok
 	return segments[:n], rest, true
 }
 
-// refuse answers a request that has not come as far as an object.
+// refuse answers a request before it reaches an object.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, status, dohost.ErrorBody{Code: code, Message: message, Ran: dohost.RanNo.String()})
@@ -53,6 +52,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	// The client may have gone; there is nobody else to tell.
+	// The client may have gone, and there is no other one.
 	_ = json.NewEncoder(w).Encode(v)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// room is an object with sockets, which hear what each of them says.
+// room is an object that sends the frames of each socket to all.
 type room struct{ st *dohost.State }
 
 const rooms dohost.Namespace[room] = "room"
@@ -43,8 +43,7 @@ func (o *room) say(ctx context.Context, _ *dohost.Socket, f dohost.Frame) error 
 	return nil
 }
 
-// TestSocketsThroughAServer has clients on real connections, through all that the handler
-// puts around a request.
+// TestSocketsThroughAServer has clients on real connections, through all layers of the handler.
 func TestSocketsThroughAServer(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), nil, roomClass)
 	if err != nil {
@@ -70,7 +69,7 @@ func TestSocketsThroughAServer(t *testing.T) {
 			t.Errorf("client %d: %q, %v", i, data, err)
 		}
 	}
-	// A page of another origin may not connect, and a request that is no handshake is left to the handler.
+	// A page of another origin may not connect, and the handler gets a request that is no handshake.
 	foreign := &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://elsewhere.example"}}}
 	if _, r, err := websocket.Dial(t.Context(), url, foreign); err == nil || r == nil || r.StatusCode != http.StatusForbidden {
 		t.Errorf("a foreign page: %v, %v", r, err)
@@ -99,8 +98,7 @@ func TestSocketsThroughAServer(t *testing.T) {
 	}
 }
 
-// TestLookingAtSocketsWakesNobody asks by HTTP, and for the metrics, what sockets there are,
-// with the object in memory and without.
+// TestLookingAtSocketsWakesNobody lists sockets by HTTP, and in the metrics, with the object in memory and without.
 func TestLookingAtSocketsWakesNobody(t *testing.T) {
 	wakes := 0
 	o := dohosttest.Options{Classes: []dohost.Class{roomClass}, Options: dohost.Options{
@@ -117,7 +115,7 @@ func TestLookingAtSocketsWakesNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer ws.CloseNow()
-			ws.CloseRead(t.Context()) // it answers when it is asked whether it is there
+			ws.CloseRead(t.Context()) // so that it answers pings
 		}
 		h.Advance(time.Second)
 		lookAtSockets(t, h.Host(), began, "live", "dohost_sockets{state=\"hibernating\"} 0\ndohost_sockets{state=\"live\"} 2\n")

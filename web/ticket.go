@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Browsers cannot send a token with a WebSocket. A page that has one asks for a ticket and puts it into the
-// query of the socket's URL instead.
+// Browsers cannot send a token with a WebSocket. A page with a token requests a ticket and puts it into the query of
+// the socket's URL instead.
 
 // ticketParam is the member of the query.
 const ticketParam = "ticket"
@@ -72,7 +72,7 @@ func (t *tickets) use(r *http.Request, now time.Time) (token string, ok bool) {
 	if !ok || now.After(issued.end) || issued.path != hashPath(r.URL.EscapedPath()) {
 		return "", false
 	}
-	q.Del(ticketParam) // it is this server's, not the object's
+	q.Del(ticketParam) // the object must not get it
 	r.URL.RawQuery = q.Encode()
 	return issued.token, true
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ReadTokens reads a file of tokens, one a line; empty lines and those that begin
-// with # do not count. A file without any is an error: it would let nobody in.
+// ReadTokens reads a file of tokens, one a line; it ignores empty lines and those that begin with #. A file without
+// tokens is an error: it would refuse every client.
 func ReadTokens(path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func authorize(tokens []string, tk *tickets, next http.Handler) http.Handler {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(token)))
 		known := 0
-		for _, sum := range sums { // all of them, so that time tells nothing
+		for _, sum := range sums { // all of them, so that the time reveals nothing
 			known |= subtle.ConstantTimeCompare(sum[:], got[:])
 		}
 		if known == 0 || !strings.EqualFold(scheme, "Bearer") {

@@ -11,13 +11,13 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// requestIDHeader carries the name of a request: taken if it came, made if not,
-// returned, logged, and shown to the object's handler.
+// requestIDHeader names a request. The server uses the client's value or makes one, returns and logs it, and passes it
+// to the object's handler.
 const requestIDHeader = "X-Request-Id"
 
 const maxRequestID = 128
 
-// maxStep is how many bytes of a response have to be taken in one step's time.
+// maxStep is the number of bytes of a response that a client has to take in one step's time.
 const maxStep = 64 << 10
 
 // watch names each request, bounds its steps in time, and logs and counts its end.
@@ -63,7 +63,7 @@ func validRequestID(id string) bool {
 	return true
 }
 
-// routeOf is the kind of request for the metrics: few values, whatever is asked for.
+// routeOf is the kind of request for the metrics: few values, for any path.
 func routeOf(a *agents, r *http.Request) string {
 	if _, ok := a.matches(r); ok {
 		return "agent"
@@ -80,7 +80,7 @@ func routeOf(a *agents, r *http.Request) string {
 	return "call"
 }
 
-// watchedWriter notes what is written, and gives each write its time.
+// watchedWriter records the status and size of a response, and sets a deadline for each write.
 type watchedWriter struct {
 	http.ResponseWriter
 	rc     *http.ResponseController
@@ -92,7 +92,7 @@ type watchedWriter struct {
 // Unwrap is for http.ResponseController.
 func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (w *watchedWriter) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
@@ -101,7 +101,7 @@ func (w *watchedWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write counts.
+// Write counts the bytes.
 func (w *watchedWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
@@ -119,7 +119,7 @@ func (w *watchedWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// FlushError passes on what was written.
+// FlushError flushes the response.
 func (w *watchedWriter) FlushError() error {
 	w.extend()
 	return w.rc.Flush()
@@ -131,11 +131,11 @@ func (w *watchedWriter) extend() {
 	}
 }
 
-// bodyRate is for how many bytes of a body a client gets a second more.
+// bodyRate is the number of bytes of a body that give a client another second.
 const bodyRate = 16 << 10
 
-// watchedBody gives each read its time, and all of them together, as long as the connection is its own: an
-// object may go on reading when the request has ended.
+// watchedBody sets a deadline for each read, and one for all of them together, during the request: an object may still
+// read after the request has ended.
 type watchedBody struct {
 	io.ReadCloser
 	rc          *http.ResponseController
@@ -149,8 +149,8 @@ type watchedBody struct {
 	ended bool
 }
 
-// Read reads. The deadline is taken back, since the server waits on the same
-// connection for the client to leave.
+// Read reads. It clears the deadline afterwards, because the server waits on the same connection for the client to
+// leave.
 func (b *watchedBody) Read(p []byte) (int, error) {
 	begun := time.Now()
 	if !b.setDeadline(b.deadline(begun)) {
@@ -163,7 +163,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// deadline is when a read that begins now has to end; zero if there is no bound.
+// deadline is the deadline of a read that begins now; zero if there is no bound.
 func (b *watchedBody) deadline(now time.Time) (at time.Time) {
 	if b.step > 0 {
 		at = now.Add(b.step)

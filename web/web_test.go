@@ -24,12 +24,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// thing is an object with everything that the web tests need.
+// thing is an object with all features of the web tests.
 type thing struct{ st *dohost.State }
 
 const things dohost.Namespace[thing] = "thing"
 
-var gate = make(chan struct{}) // what Wait waits for
+var gate = make(chan struct{}) // Wait waits for it
 
 func (o *thing) Put(ctx context.Context, v string) (string, error) {
 	return "was put: " + v, dohost.Put(ctx, o.st.Storage(), "v", v)
@@ -78,7 +78,7 @@ func class() dohost.Class {
 		dohost.OnAlarm((*thing).Alarm), dohost.OnHTTP((*thing).ServeHTTP))
 }
 
-// mute is a class without anything.
+// mute is a class without entry points.
 type mute struct{}
 
 func muteClass() dohost.Class {
@@ -111,7 +111,7 @@ func handler(h *dohost.Host, o *web.Options) http.Handler {
 	return web.Handler(h, &all)
 }
 
-// server is a handler behind a real server, and a client of it.
+// server is a handler in a real server, and a client of it.
 type server struct {
 	t      *testing.T
 	url    string

@@ -1,8 +1,7 @@
 import { DurableObject } from "cloudflare:workers";
 
-// Subject is the object that is measured, as in object.go: a counter and a list, on
-// SQLite. No answer leaves before what it wrote is synced: that is the output gate's
-// work, which is not opted out of.
+// Subject is the measured object, as in object.go: a counter and a list, on SQLite. No answer leaves before its writes
+// are synced: that is the default of the output gate.
 export class Subject extends DurableObject {
   calls = 0; // of this incarnation
 
@@ -25,7 +24,7 @@ export class Subject extends DurableObject {
     return this.add(0);
   }
 
-  // first returns how many rows there are, if it is the first call of an incarnation.
+  // first returns the number of rows, if it is the first call of an incarnation.
   first() {
     if (++this.calls > 1) {
       return 0;
@@ -48,21 +47,21 @@ export class Subject extends DurableObject {
 
 const stub = (env, i) => env.SUBJECT.getByName("o" + String(i).padStart(7, "0"));
 
-// each calls fn for each of so many objects, 64 at once, and adds up what it returns.
+// each calls fn for n objects, up to 64 concurrently, and adds up the results.
 async function each(objects, fn) {
   let next = 0;
   let sum = 0;
   await Promise.all(Array.from({ length: 64 }, async () => {
     while (next < objects) {
       const n = await fn(next++);
-      sum += n; // in one go: sum += await ... would lose what others have added
+      sum += n; // one statement: sum += await ... would lose concurrent additions
     }
   }));
   return sum;
 }
 
-// drive adds one to the objects in turn, by calls within the runtime, with so many
-// outstanding until the time is over, and returns how many were answered.
+// drive adds one to the objects in turn, by calls within the runtime, with a fixed number of concurrent calls until
+// the time is over, and returns the number of answered calls.
 async function drive(env, objects, outstanding, ms) {
   const stubs = Array.from({ length: objects }, (_, i) => stub(env, i));
   const until = Date.now() + ms;
@@ -77,7 +76,7 @@ async function drive(env, objects, outstanding, ms) {
   return done;
 }
 
-// work is what the benchmark asks for, beside calls of objects.
+// work has the functions of the benchmark, in addition to calls of objects.
 const work = {
   drive: (env, q) => drive(env, q.objects, q.outstanding, q.ms),
   fill: (env, q) => each(q.objects, (i) => stub(env, i).fill(q.rows)),

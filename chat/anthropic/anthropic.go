@@ -38,8 +38,8 @@ type Options struct {
 	// not be sent. A retry waits as long as the provider asks for. Zero means 2; negative means none. An answer that has
 	// begun is not retried.
 	Retries int
-	// Strategy determines how the model continues an interrupted text. Empty means [chat.SyntheticMessage]. Models from
-	// Claude 4.6 on refuse [chat.Prefill].
+	// Strategy determines how the model continues an interrupted text. Empty means [chat.ContinueSyntheticMessage]. Models from
+	// Claude 4.6 on refuse [chat.ContinuePrefill].
 	Strategy chat.Strategy
 	// MaxTokens bounds an answer. Zero means 16,384.
 	MaxTokens int64
@@ -108,7 +108,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, err)
 			return
 		}
-		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		stream := m.client.Messages.NewStreaming(ctx, params)
@@ -160,7 +160,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 	if p.System != "" {
 		params.System = append(params.System, sdk.TextBlockParam{Text: p.System})
 	}
-	if last := len(list) - 1; last >= 0 && list[last].Role == chat.Assistant {
+	if last := len(list) - 1; last >= 0 && list[last].Role == chat.RoleAssistant {
 		blocks := list[last].Blocks
 		end := &blocks[len(blocks)-1]
 		trimmed := strings.TrimRight(end.Text, " \t\r\n")
@@ -169,7 +169,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 	}
 	newest := provider.Newest(list, goesOn)
 	for i := range list {
-		if len(params.Messages) == 0 && list[i].Role == chat.Assistant { // the API requires a user message first
+		if len(params.Messages) == 0 && list[i].Role == chat.RoleAssistant { // the API requires a user message first
 			params.Messages = append(params.Messages, sdk.NewUserMessage(sdk.NewTextBlock(beginText)))
 		}
 		blocks, err := m.contentOf(&list[i], i == newest)
@@ -177,11 +177,11 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 		case err != nil:
 			return params, false, err
 		case len(blocks) == 0:
-		case list[i].Role == chat.System:
+		case list[i].Role == chat.RoleSystem:
 			for _, b := range blocks {
 				params.System = append(params.System, *b.OfText)
 			}
-		case list[i].Role == chat.Assistant:
+		case list[i].Role == chat.RoleAssistant:
 			params.Messages = append(params.Messages, sdk.NewAssistantMessage(blocks...))
 		default:
 			params.Messages = append(params.Messages, sdk.NewUserMessage(blocks...))

@@ -33,11 +33,11 @@ func TestMessagesBySyntheticMessage(t *testing.T) {
 }
 
 func TestMessagesByPrefill(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Prefill, Places: few}, model)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: few}, model)
 }
 
 func TestMessagesByRetry(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Retry, RefusePrefill: true, Places: few}, model)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: few}, model)
 }
 
 func TestMessagesWithAToolAndThoughts(t *testing.T) {

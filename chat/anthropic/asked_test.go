@@ -18,7 +18,7 @@ func TestWhatBeginsWithTheAssistant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &chat.Prompt{Messages: []chat.Message{chat.Text("a", chat.Assistant, "Two."), chat.Text("b", chat.User, "And then?")}}
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("a", chat.RoleAssistant, "Two."), chat.Text("b", chat.RoleUser, "And then?")}}
 	for _, err := range m.Stream(t.Context(), p) {
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestOtherSecretsStayHere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range m.Stream(t.Context(), &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}}) {
+	for range m.Stream(t.Context(), &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")}}) {
 	}
 	if s.Get("X-Api-Key") != "theirs" || s.Get("Authorization") != "" {
 		t.Errorf("the headers are %v", s.Header)

@@ -38,13 +38,13 @@ func (m *Model) contentOf(of *chat.ModelMessage, newest bool) (list []sdk.Conten
 			} else if t.Anthropic.RedactedData != "" {
 				list = append(list, sdk.NewRedactedThinkingBlock(t.Anthropic.RedactedData))
 			}
-		case chat.CallBlock:
+		case chat.ToolCallBlock:
 			list = append(list, sdk.NewToolUseBlock(b.CallID, b.JSON, b.Name))
-		case chat.OutcomeBlock:
+		case chat.ToolResultBlock:
 			list = append(list, sdk.NewToolResultBlock(b.CallID, b.Text, b.Failed))
 		case chat.FileBlock:
 			file, ok := fileOf(b)
-			if !ok || of.Role == chat.Assistant {
+			if !ok || of.Role == chat.RoleAssistant {
 				text, err := m.provider.Omitted(b, newest)
 				if err != nil {
 					return nil, err

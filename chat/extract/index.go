@@ -33,7 +33,7 @@ const (
 	// maxFile bounds files, in bytes: larger files are not read.
 	maxFile = 1 << 20
 	// maxSentences bounds the sentences quoted from a passage.
-	maxSentences = 3
+	maxSentences = 5
 )
 
 func newIndex(fsys fs.FS) (*index, error) {

@@ -90,7 +90,7 @@ func (m *Model) wait(ctx context.Context) bool {
 // question returns the text of the user's last message.
 func question(p *chat.Prompt) (q string) {
 	for i := range p.Messages {
-		if p.Messages[i].Role == chat.User {
+		if p.Messages[i].Role == chat.RoleUser {
 			q = p.Messages[i].PlainText()
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 var folder = fstest.MapFS{
 	"guide.md": {Data: []byte("# Eviction\n\nAn object leaves memory when it is idle. Its rows stay on the disk.\nThe next call wakes it. " +
-		"This is the fourth sentence, and it speaks of nothing. Sockets stay open while it is away.\n\n" +
+		"Leaving takes no time. Memory is returned to Go. This is the sixth sentence, and it speaks of nothing. Sockets stay open while it is away.\n\n" +
 		"```go\nevict := func() {} // eviction in code\n```\n\n## Alarms\n\nAn alarm is `persistent`: it fires [after a restart](x.md).\n\n" +
 		"- A list about queues has items.\n- Another about cron has a time zone.\n" +
 		"- an item of a sentence, about flags;\n\n" +
@@ -28,7 +28,7 @@ var folder = fstest.MapFS{
 // said returns a model's answer, and the files that it names.
 func said(t *testing.T, m *Model, question string, partial chat.Message) (text string, files []string, chunks []chat.Chunk) {
 	t.Helper()
-	p := &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.User, question)}, Partial: partial}
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.RoleUser, question)}, Partial: partial}
 	for c, err := range m.Stream(t.Context(), p) {
 		if err != nil {
 			t.Fatal(err)
@@ -48,8 +48,8 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for question, want := range map[string]string{
-		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it.",
-		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. Sockets stay open while it is away.",
+		"When does an object leave memory?":              "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it. Leaving takes no time. Memory is returned to Go.",
+		"do sockets stay open while the object is away?": "An object leaves memory when it is idle. Its rows stay on the disk. The next call wakes it. Leaving takes no time. Sockets stay open while it is away.",
 		"alarms after restarts":                          "An alarm is persistent: it fires after a restart.",
 		"what are fibers": "Work that goes on after the end of its process, and keeps how far it has come.\n\n" +
 			"Fibers, fiber after fiber, end: fiber by fiber.",
@@ -103,12 +103,12 @@ func TestGoesOn(t *testing.T) {
 		t.Fatalf("%d chunks", len(chunks))
 	}
 	for cut := 0; cut <= len(whole); cut++ {
-		rest, _, _ := said(t, m, question, chat.Text("a", chat.Assistant, whole[:cut]))
+		rest, _, _ := said(t, m, question, chat.Text("a", chat.RoleAssistant, whole[:cut]))
 		if whole[:cut]+rest != whole {
 			t.Fatalf("after %q it goes on with %q", whole[:cut], rest)
 		}
 	}
-	rest, _, _ := said(t, m, question, chat.Text("a", chat.Assistant, "Something else."))
+	rest, _, _ := said(t, m, question, chat.Text("a", chat.RoleAssistant, "Something else."))
 	if rest != "\n\n"+whole {
 		t.Errorf("%q", rest)
 	}
@@ -138,7 +138,7 @@ func TestStops(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for c := range m.Stream(ctx, &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.User, "memory")}}) {
+	for c := range m.Stream(ctx, &chat.Prompt{Messages: []chat.Message{chat.Text("u", chat.RoleUser, "memory")}}) {
 		if c.Type() == "text-delta" {
 			t.Errorf("%v", c)
 		}

@@ -50,7 +50,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		}
 		if k.Tries++; !now.Background || k.Tries > maxTries {
 			m.cancel(ctx, a.id)
-			return chat.ErrNotRetrieved
+			return chat.ErrNotResumable
 		}
 		if err := p.Keep(ctx, k); err != nil {
 			return err
@@ -62,23 +62,23 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 		}
 		return m.read(ctx, stream, a)
 	}
-	return chat.ErrNotRetrieved // it has failed, or was cancelled
+	return chat.ErrNotResumable // it has failed, or was cancelled
 }
 
-// unfetched returns the error of a failed fetch: ErrNotRetrieved if the answer is gone, or else a severed ModelError.
+// unfetched returns the error of a failed fetch: ErrNotResumable if the answer is gone, or else a severed ModelError.
 func (m *Responses) unfetched(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*sdk.Error](err); ok && ctx.Err() == nil {
 		switch e.StatusCode {
 		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests: // temporary
 		default:
 			if e.StatusCode >= 400 && e.StatusCode < 500 {
-				return chat.ErrNotRetrieved
+				return chat.ErrNotResumable
 			}
 		}
 	}
 	err = failed(ctx, m.provider, err, false)
 	if e, ok := errors.AsType[*chat.ModelError](err); ok {
-		e.Severed = true
+		e.Truncated = true
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (a *answer) tell(r *responses.Response) error {
 		}
 	}
 	if !strings.HasPrefix(whole.String(), a.skip) {
-		return chat.ErrNotRetrieved // the answer differs from the text already yielded
+		return chat.ErrNotResumable // the answer differs from the text already yielded
 	}
 	for i := range r.Output {
 		item := &r.Output[i]
@@ -218,7 +218,7 @@ func (a *answer) call(item *responses.ResponseOutputItemUnion) error {
 func (a *answer) text(id, delta string) error {
 	n := min(len(delta), len(a.skip))
 	if delta[:n] != a.skip[:n] {
-		return chat.ErrNotRetrieved
+		return chat.ErrNotResumable
 	}
 	a.skip, delta = a.skip[n:], delta[n:]
 	if delta == "" {

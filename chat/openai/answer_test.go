@@ -34,7 +34,7 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 		t.Fatal(err)
 	}
 	p = &chat.Prompt{
-		Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}, Cut: true,
+		Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")}, Cut: true,
 		Kept: func(v any) (bool, error) {
 			return true, json.Unmarshal([]byte(`{"openaiResponse":"resp_0","step":1}`), v)
 		},
@@ -50,7 +50,7 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 	m, p, posted := fetching(t)
 	var text string
-	for c, err := range m.Retrieve(t.Context(), p) {
+	for c, err := range m.ResumeStream(t.Context(), p) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestThoughtsOfAFetchedAnswerAreNotSaid(t *testing.T) {
 // The reader of a fetched answer may stop anywhere.
 func TestAFetchedAnswerMayBeLeft(t *testing.T) {
 	m, p, _ := fetching(t)
-	for range m.Retrieve(t.Context(), p) {
+	for range m.ResumeStream(t.Context(), p) {
 		break
 	}
 }
@@ -93,10 +93,10 @@ func TestAnAnswerThatIsThereYet(t *testing.T) {
 		}
 		_, p, _ := fetching(t)
 		p.Keep = func(context.Context, any) error { return nil }
-		for _, failed := range m.Retrieve(t.Context(), p) {
+		for _, failed := range m.ResumeStream(t.Context(), p) {
 			err = failed
 		}
-		if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Severed || e.Status != c.status || posted != 0 {
+		if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Truncated || e.Status != c.status || posted != 0 {
 			t.Errorf("%d, stream %v: asked again %d times: %v", c.status, c.stream, posted, err)
 		}
 		s.Close()
@@ -115,7 +115,7 @@ func TestCallsThatAreCountedAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.User, "Count.")}}
+	p := &chat.Prompt{Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")}}
 	const partial = `{"id":"a","role":"assistant","parts":[{"type":"step-start"},
 		{"type":"tool-f","toolCallId":"f:0","state":"output-available","input":{},"output":1}]}`
 	if err := json.Unmarshal([]byte(partial), &p.Partial); err != nil {

@@ -51,7 +51,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 			yield(chat.Chunk{}, err)
 			return
 		}
-		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		stream := m.client.Chat.Completions.NewStreaming(ctx, params)
@@ -110,20 +110,20 @@ func (m *Completions) params(p *chat.Prompt) (sdk.ChatCompletionNewParams, error
 // messages returns a message in the API's form: each result is a message of its own.
 func (m *Completions) messages(of *chat.ModelMessage, newest bool) (list []sdk.ChatCompletionMessageParamUnion, err error) {
 	switch of.Role {
-	case chat.System:
+	case chat.RoleSystem:
 		return append(list, sdk.SystemMessage(texts(of))), nil
-	case chat.Outcomes:
+	case chat.RoleTool:
 		for _, b := range of.Blocks {
 			list = append(list, sdk.ToolMessage(b.Text, b.CallID))
 		}
 		return list, nil
-	case chat.Assistant:
+	case chat.RoleAssistant:
 		said := sdk.ChatCompletionAssistantMessageParam{}
 		if text := texts(of); text != "" {
 			said.Content.OfString = sdk.String(text)
 		}
 		for _, b := range of.Blocks {
-			if b.Kind == chat.CallBlock {
+			if b.Kind == chat.ToolCallBlock {
 				said.ToolCalls = append(said.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
 					OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
 						ID:       b.CallID,

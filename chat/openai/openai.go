@@ -36,7 +36,7 @@ type Options struct {
 	// not be sent. A retry waits as long as the provider asks for. Zero means 2; negative means none. An answer that has
 	// begun is not retried.
 	Retries int
-	// Strategy determines how the model continues an interrupted text. Empty means [chat.SyntheticMessage].
+	// Strategy determines how the model continues an interrupted text. Empty means [chat.ContinueSyntheticMessage].
 	Strategy chat.Strategy
 }
 

@@ -42,11 +42,11 @@ func TestCompletionsBySyntheticMessage(t *testing.T) {
 }
 
 func TestCompletionsByPrefill(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Prefill, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinuePrefill, Places: few}, completions)
 }
 
 func TestCompletionsByRetry(t *testing.T) {
-	providertest.EveryPoint(t, providertest.Case{Strategy: chat.Retry, RefusePrefill: true, Places: few}, completions)
+	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: few}, completions)
 }
 
 func TestCompletionsWithATool(t *testing.T) {

@@ -62,7 +62,7 @@ type kept struct {
 // Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.Keep]; the cause of ctx.
 func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
-		if p.Cut && m.o.Strategy == chat.Retry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		a := &answer{yield: yield}
@@ -74,16 +74,16 @@ func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.C
 	}
 }
 
-// Retrieve implements [chat.Retriever].
+// ResumeStream implements [chat.ResumableModel].
 //
-// Errors: [chat.ErrNotRetrieved], and those of Stream.
-func (m *Responses) Retrieve(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+// Errors: [chat.ErrNotResumable], and those of Stream.
+func (m *Responses) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		step, said := lastStep(p)
 		var k kept
 		ok, err := p.Kept(&k)
 		if err != nil || !ok || k.ID == "" || k.Step != step || k.Said > len(said) || m.o.Ephemeral {
-			yield(chat.Chunk{}, chat.ErrNotRetrieved)
+			yield(chat.Chunk{}, chat.ErrNotResumable)
 			return
 		}
 		a := &answer{id: k.ID, skip: said[k.Said:], again: true, yield: yield}
@@ -174,12 +174,12 @@ func (m *Responses) params(p *chat.Prompt) (responses.ResponseNewParams, error) 
 
 // items returns a message in the API's form: calls and results are items of their own.
 func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.ResponseInputItemUnionParam, err error) {
-	if of.Role == chat.System || of.Role == chat.Assistant {
+	if of.Role == chat.RoleSystem || of.Role == chat.RoleAssistant {
 		if text := texts(of); text != "" {
 			list = append(list, responses.ResponseInputItemParamOfMessage(text, responses.EasyInputMessageRole(of.Role)))
 		}
 		for _, b := range of.Blocks {
-			if b.Kind == chat.CallBlock {
+			if b.Kind == chat.ToolCallBlock {
 				list = append(list, responses.ResponseInputItemParamOfFunctionCall(string(b.JSON), b.CallID, b.Name))
 			}
 		}
@@ -188,7 +188,7 @@ func (m *Responses) items(of *chat.ModelMessage, newest bool) (list []responses.
 	var parts responses.ResponseInputMessageContentListParam
 	for i := range of.Blocks {
 		b := &of.Blocks[i]
-		if b.Kind == chat.OutcomeBlock {
+		if b.Kind == chat.ToolResultBlock {
 			out := responses.ResponseInputItemParamOfFunctionCallOutput(b.Text)
 			out.OfFunctionCallOutput.CallID = sdk.String(b.CallID)
 			list = append(list, out)

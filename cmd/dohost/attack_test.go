@@ -371,7 +371,7 @@ func TestCommandsPrintNoTerminalEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = assistant.Assistants.Get(h, "escapes\u202e").Do(t.Context(), func(ctx context.Context, a *assistant.Assistant) error {
-		question := []chat.Message{chat.Text("u", chat.User, "hello")}
+		question := []chat.Message{chat.Text("u", chat.RoleUser, "hello")}
 		_, err := chat.Ask(ctx, a, question, &chat.AskOptions{ID: "\x1b]52;c;ZXZpbA==\a\x1b[2J\nobject   assistant/fake"})
 		return err
 	})

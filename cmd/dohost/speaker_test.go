@@ -76,7 +76,7 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 		var what string
 		var n int
 		for _, msg := range p.Messages {
-			if msg.Role == chat.User {
+			if msg.Role == chat.RoleUser {
 				_, _ = fmt.Sscanf(msg.PlainText(), "%s %d", &what, &n) // else it counts to nothing
 			}
 		}

@@ -1,5 +1,5 @@
-// What the page makes of frames and of texts, in Node: its modules are pure functions. Prints how many cases
-// have run.
+// Tests of the page's processing of frames and texts, in Node: its modules are pure functions. Prints the number of
+// cases.
 import assert from 'node:assert/strict'
 import { parse, textOf } from '../../web/page/markdown.js'
 import { busy, empty, shown, take, unsent } from '../../web/page/talk.js'
@@ -138,7 +138,7 @@ test('Markdown becomes blocks', () => {
   assert.equal(parse('[x](javascript:alert)', true)[0].inline[0].kind, 'text')
 })
 
-test('a long line of blanks ends', () => { // a match that is tried again for each of them would take half an hour
+test('a long line of blanks ends', () => { // a match that backtracks for each of them would take half an hour
   const blanks = ' '.repeat(1_000_000)
   for (const before of ['', '#', '-', '1.', '```']) {
     parse(before + blanks + 'x', false)
@@ -146,7 +146,7 @@ test('a long line of blanks ends', () => { // a match that is tried again for ea
   }
 })
 
-// A text that grows only grows on the screen, whatever it is made of.
+// A text that grows only grows on the screen, with any markup.
 const pieces = ['*', '**', '`', '```', '[', ']', '(', ')', '#', ' ', '\n', '-', '1', '.', 'a', 'word', 'https://x.y/z', '[a](b)']
 let seed = 7
 const next = (n) => (seed = (seed * 1103515245 + 12345) & 0x7fffffff) % n

@@ -10,7 +10,7 @@ import { runAll } from "./trial.mjs";
 const [generation, host] = process.argv.slice(2);
 const { AgentClient, agentFetch } = await import(`agents-${generation}/client`);
 
-// As in browsers, no two frames are told of in one go.
+// As in browsers, each frame is an event of its own.
 class Socket extends WebSocket {
   constructor(url, protocols) {
     super(url, protocols, { allowSynchronousEvents: false });

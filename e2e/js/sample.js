@@ -1,6 +1,5 @@
-// Runs in the page before its own code: looks at what is painted in every frame, and says what is wrong with
-// it. Of each answer the text only grows; none goes, unless somebody has cleared the conversation; and after
-// a reload what was there is there again.
+// Runs in the page before its own code: checks the painted content of every frame, and collects the errors. The text
+// of each answer only grows; no answer disappears unless the conversation is cleared; and a reload keeps all of them.
 window.seen = { frames: 0, changes: 0, wrong: [], cleared: false, texts: {} }
 
 const textOf = (article) => Array.from(article.querySelectorAll('.parts > .text'), (n) => n.textContent).join('\n')
@@ -28,7 +27,7 @@ function look() {
 }
 requestAnimationFrame(look)
 
-// until waits until something is so, looking in every frame.
+// until waits for a condition, and checks it in every frame.
 window.until = (what, holds, ms = 15000) => new Promise((resolve, reject) => {
   const end = performance.now() + ms
   const poll = () => {

@@ -1,5 +1,4 @@
-// A trial is one case while it runs: it makes the clients, notes what they see, waits for it,
-// and closes them.
+// A trial is one case while it runs: it makes the clients, records their events, waits for the case, and closes them.
 
 const patience = 10_000;
 
@@ -8,7 +7,7 @@ export class Trial {
     Object.assign(this, { sdk, host, generation, room, clients: [], waiting: new Set() });
   }
 
-  // client connects. What it sees is noted in its seen, in order.
+  // client connects. Its member seen has its events, in order.
   client(options = {}) {
     const seen = [];
     const note = (...what) => {
@@ -48,7 +47,7 @@ export class Trial {
     return client;
   }
 
-  // until waits until the client has seen something n times.
+  // until waits for the n-th occurrence of an event at the client.
   until(client, n, ...what) {
     return this.soon(`${n} × ${show(what)}`, new Promise((resolve) => {
       const look = () => {
@@ -61,7 +60,7 @@ export class Trial {
     }));
   }
 
-  // soon has a promise fail that takes too long.
+  // soon makes a promise fail that takes too long.
   soon(what, promise) {
     let timer;
     const late = new Promise((_, reject) => {
@@ -89,7 +88,7 @@ export class Trial {
     if (!same(got, want)) throw new Error(`${what}: got ${short(show(got))}, want ${short(show(want))}`);
   }
 
-  // control asks the test for what no client can do: to kill the server, say.
+  // control asks the test for an action that no client can do, for example to kill the server.
   control(verb, arg = "") {
     return control(this.host, verb, arg);
   }
@@ -106,7 +105,7 @@ export async function control(host, verb, body) {
   return text;
 }
 
-// runAll runs the cases one after the other, and tells the test of each.
+// runAll runs the cases one after the other, and reports each to the test.
 export async function runAll(cases, site, progress = () => {}) {
   for (const { name, run } of cases) {
     await control(site.host, "begin", name);

@@ -1,5 +1,5 @@
-// Command server is what the published clients are tried against: a host of agents, on one
-// listener with its operator's side. It is meant to be killed.
+// Command server is the server of the tests with published clients: a host of agents, on one listener with its
+// operator's side. The tests kill it.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// run serves until the process ends. It prints where, and then the log.
+// run serves until the process ends. It prints its address, and then the log.
 func run(data string, idle time.Duration) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := &dohost.Options{IdleAfter: idle, Listener: web.LogListener(log)}
@@ -47,7 +47,7 @@ func run(data string, idle time.Duration) error {
 	agents, operators := web.Handler(h, &web.Options{Classes: web.Roots(h.Classes()), CORS: true}), web.Admin(h, nil)
 	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch rest, user := strings.CutPrefix(r.URL.Path, "/user"); {
-		case user: // the server knows who the user is, and with that the agent
+		case user: // the session selects the user, and so the agent
 			r.URL.Path = "/" + strings.TrimPrefix(rest, "/")
 			h.ServeObject(w, r, rooms.Get(h, r.URL.Query().Get("who")).ID())
 		case strings.HasPrefix(r.URL.Path, "/v1/"):

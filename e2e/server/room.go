@@ -19,10 +19,10 @@ type board struct {
 	Count int    `json:"count"`
 }
 
-// room is an agent with one of everything that clients can reach.
+// room is an agent with one feature of each kind that clients can reach.
 type room struct {
 	*agent.Agent[board]
-	known bool // somebody has asked before
+	known bool // this incarnation has been called
 }
 
 const rooms dohost.Namespace[room] = "ChatRoom"
@@ -51,7 +51,7 @@ func roomClass() dohost.Class {
 		agent.Streaming("stream", stream))
 }
 
-// diary is an agent that has no state until somebody sets it.
+// diary is an agent without a state until a client sets one.
 type diary struct{ *agent.Agent[any] }
 
 func diaryClass() dohost.Class {
@@ -86,7 +86,7 @@ func (r *room) accepted(req *http.Request) agent.ConnOptions {
 	return agent.ConnOptions{NoProtocol: req.URL.Query().Has("silent"), State: req.URL.RequestURI()}
 }
 
-// connected turns away who is banned, and the first to come with a query of fickle.
+// connected refuses banned clients, and the first connection with a query of fickle.
 func (r *room) connected(ctx context.Context, _ *agent.Conn, req *http.Request) error {
 	q := req.URL.Query()
 	if q.Has("banned") {
@@ -141,7 +141,7 @@ func fail(*room, context.Context, struct{}) (int, error) {
 	return 0, &dohost.PublicError{Message: "the paint is wet"}
 }
 
-// forever is under way when its life ends.
+// forever runs until the end of its incarnation.
 func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
 	return dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
 		<-ctx.Done()
@@ -149,25 +149,25 @@ func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
 	})
 }
 
-// fresh says whether this life is asked for the first time.
+// fresh returns whether this is its first call in the incarnation.
 func fresh(r *room, _ context.Context, _ struct{}) (bool, error) {
 	was := r.known
 	r.known = true
 	return !was, nil
 }
 
-// lock takes the caller's right to change the state, or gives it back.
+// lock removes the caller's right to change the state, or restores it.
 func lock(_ *room, ctx context.Context, on bool) (struct{}, error) {
-	return struct{}{}, agent.Current(ctx).SetReadonly(ctx, on)
+	return struct{}{}, agent.ConnFromContext(ctx).SetReadonly(ctx, on)
 }
 
 func leave(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, agent.Current(ctx).Close(ctx, 4000, "goodbye")
+	return struct{}{}, agent.ConnFromContext(ctx).Close(ctx, 4000, "goodbye")
 }
 
-// arrival says who the caller is and by which URL it came.
+// arrival returns the caller's id and the URL of its connection.
 func arrival(_ *room, ctx context.Context, _ struct{}) ([]string, error) {
-	c := agent.Current(ctx)
+	c := agent.ConnFromContext(ctx)
 	var uri string
 	_, err := c.State(&uri)
 	return []string{c.ID(), uri}, err

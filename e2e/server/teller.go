@@ -14,9 +14,8 @@ import (
 	"github.com/dohost/dohost/chat"
 )
 
-// teller is a chat agent that does what it is told: "count 20" in words that no other call of its model
-// says; "ask" by a tool of the client, "stamp" by one of its own that wants an approval, and then it
-// counts; "fail".
+// teller is a chat agent that obeys commands. "count 20" counts, with words that no other call of its model uses;
+// "ask" calls a tool of the client, "stamp" one of its own that needs an approval, and then both count; "fail" fails.
 type teller struct{ *chat.Agent[struct{}] }
 
 const tellers dohost.Namespace[teller] = "Teller"
@@ -38,7 +37,7 @@ func (t *teller) reply(ctx context.Context, r *chat.Reply) error {
 // calls counts those of the model in this process.
 var calls atomic.Int64
 
-// pace is how long a word takes.
+// pace is the time between words.
 const pace = 20 * time.Millisecond
 
 // counter is the model.
@@ -78,10 +77,10 @@ func (counter) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk,
 	}
 }
 
-// told is what the user has said last: a word, and how far to count.
+// told is the command in the last message of the user: a word, and a number to count to.
 func told(p *chat.Prompt) (what string, n int) {
 	for _, m := range p.Messages {
-		if m.Role == chat.User {
+		if m.Role == chat.RoleUser {
 			_, _ = fmt.Sscanf(m.PlainText(), "%s %d", &what, &n) // else it counts to nothing
 		}
 	}

@@ -26,7 +26,7 @@ func TestAnswersWhereverItIsEnded(t *testing.T) {
 	ask := func(ctx context.Context, h *dohosttest.Host, id string) error {
 		return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 			return assistant.Assistants.Get(h, "a").Do(ctx, func(ctx context.Context, a *assistant.Assistant) error {
-				_, err := chat.Ask(ctx, a, []chat.Message{chat.Text(id, chat.User, "When does an object leave memory?")}, &chat.AskOptions{ID: id})
+				_, err := chat.Ask(ctx, a, []chat.Message{chat.Text(id, chat.RoleUser, "When does an object leave memory?")}, &chat.AskOptions{ID: id})
 				if err != nil {
 					return err
 				}

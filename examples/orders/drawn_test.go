@@ -24,7 +24,7 @@ func TestDrawnCustomers(t *testing.T) {
 	dohosttest.Simulate(t, dohosttest.Simulation{
 		Scenario: dohosttest.Scenario{
 			Classes:  []dohost.Class{orders.Class(shop)},
-			Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+			Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 			Reset:    func() { clear(placed) },
 			Check: func(context.Context, *dohosttest.Host) error {
 				for order := range placed {

@@ -16,7 +16,7 @@ import (
 )
 
 // shop is a Shop with a bank and a carrier that record their requests.
-type shop struct{ bank, carrier dohosttest.Service }
+type shop struct{ bank, carrier dohosttest.FakeService }
 
 func newShop() *shop {
 	s := &shop{}
@@ -56,7 +56,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 		Run:      func(ctx context.Context, h *dohosttest.Host) error { return place(ctx, h, "7") },
 		Check:    func(context.Context, *dohosttest.Host) error { return shop.once("7") },
 		Pairs:    100,
@@ -64,7 +64,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 }
 
 // declineFirst is a bank that declines every charge with the first key.
-func declineFirst(key string, _ int, m dohosttest.Moment) error {
+func declineFirst(key string, _ int, m dohosttest.FailurePoint) error {
 	if key == "7/1" && m == dohosttest.BeforeEffect {
 		return orders.ErrDeclined
 	}
@@ -76,7 +76,7 @@ func TestAnotherTryAfterADecline(t *testing.T) {
 	shop.bank.Fail = declineFirst
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := place(ctx, h, "7")
 			if errors.Is(err, orders.ErrDeclined) { // not if the end took the answer with it
@@ -93,7 +93,7 @@ func TestTwoWhoPlaceOneOrder(t *testing.T) {
 	shop.bank.Latency = time.Second
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			other := h.Client(func(ctx context.Context) error { return place(ctx, h, "7") })
 			return errors.Join(place(ctx, h, "7"), other.Wait())
@@ -106,7 +106,7 @@ func TestTwoOrdersInOneRecord(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			other := h.Client(func(ctx context.Context) error { return place(ctx, h, "8") })
 			return errors.Join(place(ctx, h, "7"), other.Wait())
@@ -122,7 +122,7 @@ func TestShippedAnHourLaterAfterAPowerCut(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		if err := place(t.Context(), h, "7"); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestShippedAnHourLaterAfterAPowerCut(t *testing.T) {
 		if n := shop.carrier.Requests("7"); n != 0 {
 			t.Errorf("the carrier was asked %d times within 59 minutes", n)
 		}
-		if err := h.Rest(0); err != nil {
+		if err := h.WaitIdle(0); err != nil {
 			t.Error(err)
 		}
 		if err := shop.once("7"); err != nil {
@@ -145,10 +145,10 @@ func TestAPaidOrderAsksNobody(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		for range 2 {
-			if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0)); err != nil {
+			if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -160,7 +160,7 @@ func TestAPaidOrderAsksNobody(t *testing.T) {
 
 func TestTheAnswerOfTheBankIsLost(t *testing.T) {
 	shop := newShop()
-	shop.bank.Fail = func(_ string, request int, m dohosttest.Moment) error {
+	shop.bank.Fail = func(_ string, request int, m dohosttest.FailurePoint) error {
 		if request == 1 && m == dohosttest.AfterEffect {
 			return errors.New("connection reset")
 		}
@@ -168,13 +168,13 @@ func TestTheAnswerOfTheBankIsLost(t *testing.T) {
 	}
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		if err := place(t.Context(), h, "7"); err == nil {
 			t.Error("Place succeeds without the bank's answer")
 		}
 		h.Evict(orders.Orders.Get(h, "7").ID(), dohost.Fence)
-		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
+		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -184,7 +184,7 @@ func TestADiskThatFails(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		h.FailSync(errors.New("input/output error"))
 		_, err := dohost.Call(t.Context(), orders.Orders.Get(h, "7"), (*orders.Order).Place, 4200)
@@ -192,7 +192,7 @@ func TestADiskThatFails(t *testing.T) {
 			t.Errorf("Place with a disk that fails: %v", err)
 		}
 		_ = h.Restart() // returns the error of the disk
-		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
+		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -203,7 +203,7 @@ func TestAnOrderOfTheVersionBefore(t *testing.T) {
 	shop.bank.Latency = time.Second // to the charge, and again to the answer
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{before.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		customer := h.Client(func(ctx context.Context) error {
 			_, err := dohost.Call(ctx, before.Orders.Get(h, "7"), (*before.Order).Place, 4200)
@@ -217,7 +217,7 @@ func TestAnOrderOfTheVersionBefore(t *testing.T) {
 		if err := h.Restart(orders.Class(shop)); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
+		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}
 	})

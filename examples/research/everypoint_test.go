@@ -35,7 +35,7 @@ func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 			}
 			return err
 		},
-		Settle: time.Millisecond, // the catalog keeps calling Done
+		SettleTime: time.Millisecond, // the catalog keeps calling Done
 		Check: func(ctx context.Context, h *dohosttest.Host) error {
 			got, want := map[string]int{}, direct(fsys)
 			for w := range want {
@@ -60,5 +60,5 @@ func TestCountIsExactWhereverItIsEnded(t *testing.T) {
 
 // again repeats an idempotent call until it succeeds.
 func again(ctx context.Context, fn func(context.Context) error) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, Attempts: 1000, Window: time.Hour}, fn)
+	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
 }

@@ -68,7 +68,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 				h.Client(func(context.Context) error { return w.watch(ctx, h, "a") })
 			}
 			r, err := Ask(ctx, h, "a", "one")
-			if err == nil && r.Status != chat.Completed {
+			if err == nil && r.Status != chat.StatusCompleted {
 				err = fmt.Errorf("it is %s: %s", r.Status, r.Error)
 			}
 			return err

@@ -99,7 +99,7 @@ func Files(t *testing.T, make New) {
 		if _, err := sayTo(t.Context(), m, p); err == nil || !strings.Contains(err.Error(), "video/x-odd") {
 			t.Errorf("a new one: %v", err)
 		}
-		p.Messages = []chat.Message{with, chat.Text("a", chat.Assistant, "No."), chat.Text("b", chat.User, "Count.")}
+		p.Messages = []chat.Message{with, chat.Text("a", chat.RoleAssistant, "No."), chat.Text("b", chat.RoleUser, "Count.")}
 		if text, err := sayTo(t.Context(), m, p); err != nil || text != Text(0, 8) {
 			t.Errorf("an older one: %q: %v", text, err)
 		}
@@ -121,8 +121,8 @@ func (away) RoundTrip(*http.Request) (*http.Response, error) {
 // prompt returns a prompt that asks for words.
 func prompt() *chat.Prompt {
 	return &chat.Prompt{
-		System: "Count.", Messages: []chat.Message{chat.Text("m", chat.User, "Count.")},
-		Partial: chat.Message{ID: "a", Role: chat.Assistant},
+		System: "Count.", Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")},
+		Partial: chat.Message{ID: "a", Role: chat.RoleAssistant},
 		Keep:    func(context.Context, any) error { return nil },
 		Kept:    func(any) (bool, error) { return false, nil },
 	}
@@ -239,7 +239,7 @@ func (f *failure) try(t *testing.T, make New) {
 		return
 	}
 	e, ok := errors.AsType[*chat.ModelError](err)
-	if !ok || e.Status != f.status || e.RetryAfter != f.after || e.Severed != f.severed {
+	if !ok || e.Status != f.status || e.RetryAfter != f.after || e.Truncated != f.severed {
 		t.Errorf("the error is %#v", err)
 	}
 	for _, secret := range []string{Key, a.Key, "6789", "Somebody"} {
@@ -253,17 +253,17 @@ func (f *failure) try(t *testing.T, make New) {
 // answered, a severed answer is continued, and no text contains the key.
 func Conversations(t *testing.T, make New) {
 	t.Run("broken", func(t *testing.T) {
-		converse(t, make, Plan{Status: http.StatusBadGateway}, chat.Failed, "502 Bad Gateway")
+		converse(t, make, Plan{Status: http.StatusBadGateway}, chat.StatusFailed, "502 Bad Gateway")
 	})
 	t.Run("failing in the middle", func(t *testing.T) {
-		converse(t, make, Plan{After: 3, Fail: true}, chat.Failed, "verloaded")
+		converse(t, make, Plan{After: 3, Fail: true}, chat.StatusFailed, "verloaded")
 	})
-	t.Run("severed", func(t *testing.T) { converse(t, make, Plan{After: 3, Sever: true}, chat.Completed, "") })
-	t.Run("silent", func(t *testing.T) { converse(t, make, Plan{After: 3, Silent: true}, chat.Completed, "") })
+	t.Run("severed", func(t *testing.T) { converse(t, make, Plan{After: 3, Sever: true}, chat.StatusCompleted, "") })
+	t.Run("silent", func(t *testing.T) { converse(t, make, Plan{After: 3, Silent: true}, chat.StatusCompleted, "") })
 	t.Run("severed again and again", func(t *testing.T) {
 		d := &Double{Plan: func(int, []byte) Plan { return Plan{After: 3, Sever: true} }}
 		r := One(t, make, d)
-		if got := len(d.Generations()); r.Status != chat.Failed || !strings.Contains(r.Error, "ended in the middle") || got != 6 {
+		if got := len(d.Generations()); r.Status != chat.StatusFailed || !strings.Contains(r.Error, "ended in the middle") || got != 6 {
 			t.Errorf("it is %q, %q, %d generations are billed", r.Status, r.Error, got)
 		}
 	})
@@ -275,7 +275,7 @@ func Conversations(t *testing.T, make New) {
 			return Plan{}
 		}}
 		r := One(t, make, d)
-		if got := r.Message.PlainText(); r.Status != chat.Completed || got != Text(0, 3)+Text(1, 8) {
+		if got := r.Message.PlainText(); r.Status != chat.StatusCompleted || got != Text(0, 3)+Text(1, 8) {
 			t.Errorf("it is %q, %q: %q", r.Status, r.Error, got)
 		}
 		if all := d.Generations(); len(all) != 2 || !bytes.Contains(all[1].Asked, []byte("not JSON")) {
@@ -323,7 +323,7 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 			t.Fatalf("it is %q, %q: %v", one.Status, one.Error, err)
 		}
 		two, err := Ask(t.Context(), h, "a", "two")
-		if err != nil || two.Status != chat.Completed {
+		if err != nil || two.Status != chat.StatusCompleted {
 			t.Fatalf("the next is %q, %q: %v", two.Status, two.Error, err)
 		}
 		list, err := Said(t.Context(), h, "a")
@@ -332,7 +332,7 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 		}
 		var texts []string
 		for _, m := range list {
-			if m.Role == chat.Assistant {
+			if m.Role == chat.RoleAssistant {
 				texts = append(texts, m.PlainText())
 			}
 		}
@@ -352,7 +352,7 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 		if first.After > 0 && !strings.HasPrefix(texts[0], Text(0, first.After)) {
 			t.Errorf("what was said first is %q", texts[0])
 		}
-		if want == chat.Completed && len(strings.Fields(texts[0])) < 8 {
+		if want == chat.StatusCompleted && len(strings.Fields(texts[0])) < 8 {
 			t.Errorf("it was not gone on with: %q", texts[0])
 		}
 	})

@@ -47,7 +47,7 @@ var partsOfEveryKind = map[string]string{
 // partial. The model may refuse a file of the user; it has to answer everything else, and must not panic.
 func Parts(t *testing.T, make New) {
 	for name, part := range partsOfEveryKind {
-		for _, role := range []chat.Role{chat.System, chat.User, chat.Assistant} {
+		for _, role := range []chat.Role{chat.RoleSystem, chat.RoleUser, chat.RoleAssistant} {
 			t.Run(fmt.Sprintf("%s of the %s", name, role), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var with chat.Message
@@ -57,7 +57,7 @@ func Parts(t *testing.T, make New) {
 					last, inside, partial := prompt(), prompt(), prompt()
 					last.Messages = append(last.Messages, with)
 					inside.Messages = append([]chat.Message{with}, inside.Messages...)
-					if role == chat.Assistant {
+					if role == chat.RoleAssistant {
 						partial.Partial = with
 					}
 					for _, p := range []*chat.Prompt{last, inside, partial} {
@@ -66,7 +66,7 @@ func Parts(t *testing.T, make New) {
 							t.Fatal(err)
 						}
 						_, err = sayTo(t.Context(), m, p)
-						if mayRefuse := role == chat.User && p == last; err != nil && !mayRefuse {
+						if mayRefuse := role == chat.RoleUser && p == last; err != nil && !mayRefuse {
 							t.Errorf("%d messages: %v", len(p.Messages), err)
 						}
 						time.Sleep(time.Minute)

@@ -30,7 +30,7 @@ func Severed(t *testing.T, make New, event string) {
 		t.Fatal(err)
 	}
 	_, err = say(t.Context(), m)
-	if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Severed {
+	if e, ok := errors.AsType[*chat.ModelError](err); !ok || !e.Truncated {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // run starts again.
 type visit struct {
 	st   *dohost.State
-	bank *dohosttest.Service
+	bank *dohosttest.FakeService
 }
 
 var visits dohost.Namespace[visit] = "visit"
@@ -58,12 +58,12 @@ func (v *visit) phase(ctx context.Context, _ none) (string, error) {
 
 // newVisiting sets an alarm again for the same moment, but only in a recovery.
 func newVisiting() dohosttest.Scenario {
-	bank := &dohosttest.Service{Idempotent: true}
+	bank := &dohosttest.FakeService{Idempotent: true}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(visits, func(_ context.Context, st *dohost.State) (*visit, error) {
 			return &visit{st, bank}, nil
 		}, dohost.OnAlarm((*visit).ring))},
-		Services: []*dohosttest.Service{bank},
+		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := ask(ctx, visits.Get(h, "a"), (*visit).plan, none{})
 			return err

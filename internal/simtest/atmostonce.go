@@ -15,7 +15,7 @@ import (
 // the effect. An incarnation that finds this note does not try again.
 type letter struct {
 	st   *dohost.State
-	post *dohosttest.Service
+	post *dohosttest.FakeService
 }
 
 // The states of a letter.
@@ -63,7 +63,7 @@ func (l *letter) state(ctx context.Context, _ none) (string, error) {
 }
 
 // outage refuses letter 2.
-func outage(key string, _ int, m dohosttest.Moment) error {
+func outage(key string, _ int, m dohosttest.FailurePoint) error {
 	if key == "2" && m == dohosttest.BeforeEffect {
 		return dohosttest.ErrRefused
 	}
@@ -72,7 +72,7 @@ func outage(key string, _ int, m dohosttest.Moment) error {
 
 // checkLetter compares a letter's state with the answer to its sender, and with the
 // requests that arrived.
-func checkLetter(name, state, told string, post *dohosttest.Service) (err error) {
+func checkLetter(name, state, told string, post *dohosttest.FakeService) (err error) {
 	if state != told {
 		err = fmt.Errorf("its sender was told %q", told)
 	}
@@ -95,14 +95,14 @@ func checkLetter(name, state, told string, post *dohosttest.Service) (err error)
 
 // newAtMostOnce has an effect that waits until the writes before it are durable.
 func newAtMostOnce() dohosttest.Scenario {
-	post := &dohosttest.Service{Latency: 100 * time.Millisecond, Fail: outage}
+	post := &dohosttest.FakeService{Latency: 100 * time.Millisecond, Fail: outage}
 	names := []string{"1", "2", "3"}
 	told := map[string]string{}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(letters, func(_ context.Context, st *dohost.State) (*letter, error) {
 			return &letter{st, post}, nil
 		})},
-		Services: []*dohosttest.Service{post},
+		Services: []*dohosttest.FakeService{post},
 		Reset:    func() { clear(told) },
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {
 			for _, name := range names {

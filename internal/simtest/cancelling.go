@@ -101,7 +101,7 @@ func (r *roll) wrong() error {
 // are cancelled in the event that starts them.
 type bureau struct {
 	*agent.Agent[none]
-	bank *dohosttest.Service
+	bank *dohosttest.FakeService
 	roll *roll
 }
 
@@ -293,14 +293,14 @@ func (c *client) late(ctx context.Context) error {
 
 // newDismissing has fibers that are cancelled, deleted and expired.
 func newDismissing() dohosttest.Scenario {
-	bank, r := &dohosttest.Service{Idempotent: true, Latency: time.Second}, new(roll)
+	bank, r := &dohosttest.FakeService{Idempotent: true, Latency: time.Second}, new(roll)
 	o := &agent.KindOptions{MaxRetries: 1000, KeepCompleted: retention}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(bureaus, func(_ context.Context, a *agent.Agent[none]) (*bureau, error) {
 			return &bureau{a, bank, r}, nil
 		}, agent.OnFiber(errand, (*bureau).run, o), agent.OnFiber(whim, (*bureau).run, o),
 			agent.Tune[bureau](agent.Options{KeepAlive: 5 * time.Second}))},
-		Services: []*dohosttest.Service{bank},
+		Services: []*dohosttest.FakeService{bank},
 		Reset:    r.reset,
 		Places:   landings,
 		Run:      func(ctx context.Context, h *dohosttest.Host) error { return (&client{h, r}).run(ctx) },

@@ -16,7 +16,7 @@ import (
 type room struct {
 	st   *dohost.State
 	w    *witness
-	desk *dohosttest.Service
+	desk *dohosttest.FakeService
 	shut bool
 }
 
@@ -71,7 +71,7 @@ func (r *room) tidied(ctx context.Context, _ none) (bool, error) {
 // exclusion records the guests that came in at the first try.
 type exclusion struct {
 	witness
-	desk  dohosttest.Service
+	desk  dohosttest.FakeService
 	first [guests]bool
 }
 
@@ -117,12 +117,12 @@ func (x *exclusion) check(ctx context.Context, h *dohosttest.Host) error {
 
 // newExclusion has an Exclusive section that awaits, and calls that wait for its end.
 func newExclusion() dohosttest.Scenario {
-	x := &exclusion{desk: dohosttest.Service{Latency: time.Second, Idempotent: true}}
+	x := &exclusion{desk: dohosttest.FakeService{Latency: time.Second, Idempotent: true}}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(rooms, func(_ context.Context, st *dohost.State) (*room, error) {
 			return &room{st: st, w: &x.witness, desk: &x.desk}, nil
 		})},
-		Services: []*dohosttest.Service{&x.desk},
+		Services: []*dohosttest.FakeService{&x.desk},
 		Options:  dohost.Options{Listener: x.listener()},
 		Reset:    func() { x.reset(); x.first = [guests]bool{} },
 		Run:      x.run,

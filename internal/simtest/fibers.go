@@ -80,7 +80,7 @@ func (l *ledger) wrong() error {
 // scholar is an agent with fibers that do their steps outside.
 type scholar struct {
 	*agent.Agent[none]
-	bank   *dohosttest.Service
+	bank   *dohosttest.FakeService
 	ledger *ledger
 }
 
@@ -173,7 +173,7 @@ func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
 }
 
 // newScholar is a scenario of an agent with fibers that begin starts.
-func newScholar(begin func(*scholar, context.Context, string) (none, error), bank *dohosttest.Service, names []string,
+func newScholar(begin func(*scholar, context.Context, string) (none, error), bank *dohosttest.FakeService, names []string,
 	entry agent.Entry[scholar], check func() error) dohosttest.Scenario {
 	l := &ledger{}
 	l.reset()
@@ -181,7 +181,7 @@ func newScholar(begin func(*scholar, context.Context, string) (none, error), ban
 		Classes: []dohost.Class{agent.Bind(scholars, func(_ context.Context, a *agent.Agent[none]) (*scholar, error) {
 			return &scholar{a, bank, l}, nil
 		}, entry)},
-		Services: []*dohosttest.Service{bank},
+		Services: []*dohosttest.FakeService{bank},
 		Reset:    l.reset,
 		Places:   turns,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
@@ -211,7 +211,7 @@ func newScholar(begin func(*scholar, context.Context, string) (none, error), ban
 
 // allSteps checks that each step of each fiber was done, and no other. The service has each
 // effect once for any number of requests.
-func allSteps(bank *dohosttest.Service, names []string) func() error {
+func allSteps(bank *dohosttest.FakeService, names []string) func() error {
 	return func() (err error) {
 		for _, name := range names {
 			for i := range steps {
@@ -224,21 +224,21 @@ func allSteps(bank *dohosttest.Service, names []string) func() error {
 
 // newStudying has fibers that resume from their checkpoints without a hook.
 func newStudying() dohosttest.Scenario {
-	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
+	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x", "y"}
 	return newScholar((*scholar).start, bank, names,
 		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}), allSteps(bank, names))
 }
 
 // newResuming has fibers of functions, which a hook resumes.
 func newResuming() dohosttest.Scenario {
-	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x", "y"}
+	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x", "y"}
 	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).goOn), allSteps(bank, names))
 }
 
 // newFinishing has a fiber that a hook completes. The hook's own effect happens at most
 // once, because a fiber that has ended needs no hook.
 func newFinishing() dohosttest.Scenario {
-	bank, names := &dohosttest.Service{Idempotent: true}, []string{"x"}
+	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x"}
 	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).finish), func() error {
 		if n := bank.Effects("run x"); n > 1 {
 			return fmt.Errorf("the hook had its effect %d times", n)

@@ -14,7 +14,7 @@ import (
 // key. Placing it sets the alarm, and the alarm retries until it succeeds.
 type order struct {
 	st   *dohost.State
-	bank *dohosttest.Service
+	bank *dohosttest.FakeService
 }
 
 var orders dohost.Namespace[order] = "order"
@@ -47,7 +47,7 @@ func (o *order) charged(ctx context.Context, _ none) (int, error) {
 }
 
 // moody refuses the first request of order 2, and loses the answer to its second.
-func moody(key string, request int, m dohosttest.Moment) error {
+func moody(key string, request int, m dohosttest.FailurePoint) error {
 	if key == "2" && (request == 1 && m == dohosttest.BeforeEffect || request == 2 && m == dohosttest.AfterEffect) {
 		return dohosttest.ErrRefused
 	}
@@ -56,13 +56,13 @@ func moody(key string, request int, m dohosttest.Moment) error {
 
 // newPaying has an outside effect that must happen, exactly once for each order.
 func newPaying() dohosttest.Scenario {
-	bank := &dohosttest.Service{Idempotent: true, Latency: 100 * time.Millisecond, Fail: moody}
+	bank := &dohosttest.FakeService{Idempotent: true, Latency: 100 * time.Millisecond, Fail: moody}
 	amounts := []int{5, 7}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 			return &order{st, bank}, nil
 		}, dohost.OnAlarm((*order).charge))},
-		Services: []*dohosttest.Service{bank},
+		Services: []*dohosttest.FakeService{bank},
 		Places:   turns,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for i, amount := range amounts {

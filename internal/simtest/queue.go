@@ -15,7 +15,7 @@ import (
 type queue struct {
 	st     *dohost.State
 	w      *witness
-	desk   *dohosttest.Service
+	desk   *dohosttest.FakeService
 	serial int // counts constructors of the run
 	total  int // the stored value of "total"
 	busy   bool
@@ -58,7 +58,7 @@ func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 		if err := q.desk.Call(ctx, name, ""); err != nil {
 			return none{}, err
 		}
-		err := dohost.Enter(ctx, func(ctx context.Context) error {
+		err := dohost.HoldTurn(ctx, func(ctx context.Context) error {
 			return q.hold(ctx, name+" enters", func() error { return dohost.Put(ctx, s, "entered/"+name, true) })
 		})
 		if err == nil {
@@ -119,7 +119,7 @@ func checkRefused(w *witness) error {
 
 // newQueueing has several concurrent clients, and a handler that awaits.
 func newQueueing() dohosttest.Scenario {
-	w, desk := new(witness), &dohosttest.Service{Latency: 50 * time.Millisecond, Idempotent: true}
+	w, desk := new(witness), &dohosttest.FakeService{Latency: 50 * time.Millisecond, Idempotent: true}
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(queues, func(ctx context.Context, st *dohost.State) (*queue, error) {
 			q := &queue{st: st, w: w, desk: desk, serial: w.see("constructed")}
@@ -127,7 +127,7 @@ func newQueueing() dohosttest.Scenario {
 			q.total = total
 			return q, err
 		})},
-		Services: []*dohosttest.Service{desk},
+		Services: []*dohosttest.FakeService{desk},
 		Options:  dohost.Options{Listener: w.listener()},
 		Places:   turns,
 		Reset:    w.reset,

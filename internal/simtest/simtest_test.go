@@ -39,7 +39,7 @@ func TestChecksNoticeALoss(t *testing.T) {
 			}
 			o := &dohosttest.Options{Classes: s.Classes, Services: s.Services, Options: s.Options}
 			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
-				if err := errors.Join(s.Run(t.Context(), h), h.Rest(0), s.Check(t.Context(), h)); err != nil {
+				if err := errors.Join(s.Run(t.Context(), h), h.WaitIdle(0), s.Check(t.Context(), h)); err != nil {
 					t.Fatal(err)
 				}
 			})

@@ -1,6 +1,6 @@
-// What a screen reader is told of an answer: each sentence once, when it is whole.
+// Announces an answer to screen readers: each sentence once, when it is complete.
 
-// Announcer says sentences in a live region.
+// Announcer puts sentences into a live region.
 export class Announcer {
   #region
   #id = ''
@@ -10,7 +10,7 @@ export class Announcer {
     this.#region = region
   }
 
-  // follow says what is new of the answer of an id. What is there when it first hears of it is not read again.
+  // follow announces the new text of the answer with an id. It skips a long text of its first call with that id.
   follow(id, text, final) {
     if (id !== this.#id) {
       this.#id = id
@@ -24,7 +24,7 @@ export class Announcer {
     if (sentence) this.say(sentence)
   }
 
-  // say says something.
+  // say announces a text.
   say(text) {
     const p = document.createElement('p')
     p.textContent = text

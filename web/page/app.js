@@ -1,4 +1,4 @@
-// The page: a conversation with an agent and, for operators, the object that it is.
+// The page: a conversation with an agent and, for operators, the agent's object.
 import { Announcer } from './announce.js'
 import { Bills } from './bill.js'
 import { by, newID, setText } from './dom.js'
@@ -13,17 +13,17 @@ const announcer = new Announcer(by('said'))
 const thread = new Thread(by('items'), by('earlier'), (kind, ...args) => kind === 'approve' && approve(...args))
 const operator = new Operator(host, { busy: () => Boolean(busy(talk)), request: () => request, bill: (id) => bills.get(id) })
 
-const tooLarge = 1009 // the code of a connection that ends for a frame
+const tooLarge = 1009 // the close code for a frame that is too large
 
 let facts = null // of the host
 let chosen = null // {class, name, of}: of is the class's facts
 let wire = null
 let talk = empty
 let bills = new Bills()
-let request = '' // that was seen last
+let request = '' // the last one seen
 let replies = new Map() // request by its message
 let cuts = [] // {message, at}
-let stopping = '' // id of what is to be stopped when there is a connection
+let stopping = '' // id of the request to stop when there is a connection
 let drawn = false
 let link = 'connecting'
 
@@ -56,7 +56,7 @@ function choose(className, name) {
   draw()
 }
 
-// objectName is a name as an agent has it: it is taken from the URL as it stands there.
+// objectName is the object's name of an agent: the encoded name of its URL.
 function objectName(text) {
   const name = text.trim().replace(/[^\w.~!$&'()*+,;=:@%-]/g, encodeURIComponent)
   return name === '' || name === '.' || name === '..' ? 'me' : name
@@ -76,7 +76,7 @@ function suggestions(of) {
   }))
 }
 
-// learn takes the facts of the process that answers now.
+// learn takes the facts of the present process.
 function learn(f) {
   if (facts && f.process !== facts.process) operator.process()
   facts = f
@@ -143,7 +143,7 @@ function frame(f) {
 const textOf = (reply) => plainText(reply.acc.message)
 const plainText = (m) => m.parts.filter((p) => p.type === 'text').map((p) => p.text).join('\n')
 
-// draw paints what is known, at most once a frame.
+// draw paints the state, at most once a frame.
 function draw() {
   if (drawn) return
   drawn = true
@@ -211,7 +211,7 @@ function askToken() {
 
 function submit() {
   const box = by('question')
-  if (!box.value.trim() || !wire) return // it stays there until it can be asked
+  if (!box.value.trim() || !wire) return // the text stays until there is a connection
   ask(box.value)
   box.value = ''
   fit()
@@ -278,7 +278,7 @@ function fromHash() {
   choose(className, name.join('/') || 'me')
 }
 
-// begin learns what the host is, when it answers.
+// begin gets the facts of the host, when it answers.
 async function begin() {
   try {
     facts = await host.facts()

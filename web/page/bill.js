@@ -1,6 +1,6 @@
-// What a reply looks like from here: where it was cut off, and how long it was silent for that.
+// The page's own account of a reply: its interruptions, and their silences.
 
-// Bills keeps an account for each request that the page has seen streaming.
+// Bills keeps an account for each request that streamed on this page.
 export class Bills {
   #of = new Map()
 
@@ -9,7 +9,7 @@ export class Bills {
     return this.#of.get(id)
   }
 
-  // chunk takes note of a chunk of a reply, and says after how long a silence it ends one, in ms.
+  // chunk counts a chunk of a reply, and returns the silence that it ends, in ms.
   chunk(id, frame) {
     let b = this.#of.get(id)
     if (!b) this.#of.set(id, (b = { chunks: 0, again: 0, bytes: 0, cuts: 0, gaps: [], cutAt: 0, broken: false, fresh: frame.replay }))
@@ -29,7 +29,7 @@ export class Bills {
     return gap
   }
 
-  // cut takes note that the connection went while a reply was made.
+  // cut counts a connection that ended during a reply.
   cut(id) {
     const b = this.#of.get(id)
     if (!b || b.cutAt) return false
@@ -38,13 +38,13 @@ export class Bills {
     return true
   }
 
-  // grew takes note of what was painted of a reply, and is: text only grows.
+  // grew checks the painted text of a reply before and after: text only grows.
   grew(id, before, after) {
     const b = this.#of.get(id)
     if (b && !after.startsWith(before)) b.broken = true
   }
 
-  // line is what is said below the message.
+  // line is the line below the message.
   line(id) {
     const b = this.#of.get(id)
     if (!b?.cuts) return ''

@@ -1,12 +1,12 @@
-// What a message is made of while it streams: the same chunks make the same message, whoever shows them.
-// Nothing here changes what it is given.
+// Assembles a message while it streams: the same chunks always make the same message. The functions do not change
+// their arguments.
 
-// begin goes on with a message, or with a new one.
+// begin continues a message, or starts a new one.
 export function begin(message) {
   return { message: message ?? { id: '', role: 'assistant', parts: [] }, open: {}, next: 0 }
 }
 
-// ranks are how far a call of a tool has come. It never goes back.
+// ranks order the states of a tool call, which never goes back.
 const ranks = {
   'input-streaming': 1, 'input-available': 2, 'approval-requested': 3, 'approval-responded': 4,
   'output-available': 6, 'output-error': 6, 'output-denied': 6,
@@ -22,7 +22,7 @@ const withPart = (acc, at, part) => {
 
 const push = (acc, part) => withPart(acc, acc.message.parts.length, part)
 
-// add adds a chunk. What it does not know changes nothing.
+// add adds a chunk. An unknown chunk changes nothing.
 export function add(acc, c) {
   const type = String(c?.type ?? '')
   const grows = /^(text|reasoning)-(start|delta|end)$/.exec(type)

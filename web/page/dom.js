@@ -1,4 +1,4 @@
-// Elements, without HTML: what a model says is only ever the text of a node.
+// Elements, without HTML: the words of a model are only ever the text of a node.
 
 // el makes an element. Members of props that are functions are listeners; false and null set nothing.
 export function el(tag, props, ...children) {
@@ -12,15 +12,15 @@ export function el(tag, props, ...children) {
   return node
 }
 
-// setText changes a node's text, if it is another.
+// setText changes a node's text, if it differs.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text
 }
 
-// by finds the one element of an id.
+// by finds the one element with an id.
 export const by = (id) => document.getElementById(id)
 
-// newID makes an id that nobody else has. crypto.randomUUID is not there on pages without TLS.
+// newID makes a unique id. crypto.randomUUID is missing on pages without TLS.
 export function newID(prefix) {
   const bytes = crypto.getRandomValues(new Uint8Array(12))
   return prefix + Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('')

@@ -1,8 +1,8 @@
 // A small part of Markdown: paragraphs, headings, lists, code, strong, links.
 //
-// An answer comes word by word, so the end of a text may still become something else. parse holds back what
-// is not decided. So, of a text that grows, what is painted only grows: it never shrinks and never changes.
-// A mark that opens something opens it for good: if nobody closes it, it ends with its block.
+// An answer arrives word by word, so the end of a text may still change its meaning. parse holds back the part that is
+// not decided. So the painted part of a growing text never shrinks and never changes. A mark that opens an element
+// opens it for good: without a closing mark, it ends with its block.
 
 // Matches a last line that may still become a mark, such as the beginning of a heading. The line is trimmed first.
 const undecided = /^(?:#{1,6}|[-*+]|\d{1,3}[.)]?|`{1,2}|```.*)?$/s
@@ -12,12 +12,12 @@ const bullet = /^\s*[-*+]\s(.*)$/s
 const numbered = /^\s*(\d{1,3})[.)]\s(.*)$/s
 const fence = /^\s*```/
 
-// parse makes blocks of a text: {kind: p, h, ul, ol, pre; inline or items or text}. final says that nothing
-// follows.
+// parse makes blocks of a text: {kind: p, h, ul, ol, pre; inline or items or text}. final means that the text is
+// complete.
 export function parse(text, final) {
   const blocks = []
   const lines = text.split('\n')
-  let open = null // the block that the next line may go on in
+  let open = null // the block that the next line may continue
   for (let i = 0; i < lines.length; i++) {
     const line = lines[i]
     const last = i === lines.length - 1 && !final
@@ -77,7 +77,7 @@ const halfLink = /^\[[^[\]]{0,200}(?:\](?:\([^()\s]{0,500})?)?$/
 const bareURL = /^https?:\/\/[^\s<>"'`()[\]*]+/
 const plain = /^(?:[^`*[h]|h(?!ttps?:\/\/))+/
 
-// inline makes runs of a block's text: {kind: text, code, strong, link; text, href}.
+// inline splits a block's text into runs: {kind: text, code, strong, link; text, href}.
 export function inline(source, complete) {
   const runs = []
   let strong = false
@@ -116,7 +116,7 @@ export function inline(source, complete) {
   return runs
 }
 
-// textOf is what is painted of blocks.
+// textOf is the painted text of blocks.
 export function textOf(blocks) {
   const of = (runs) => runs.map((r) => r.text).join('')
   return blocks.map((b) => (b.kind === 'pre' ? b.text : b.items ? b.items.map(of).join('') : of(b.inline))).join('')

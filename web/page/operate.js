@@ -1,4 +1,4 @@
-// What operators do, and see, beside the conversation.
+// The operator's side of the page, next to the conversation.
 import { by, setText } from './dom.js'
 import { note, render, renderBill } from './panel.js'
 import { changes, Watch } from './watch.js'
@@ -30,7 +30,7 @@ export class Operator {
     setInterval(() => this.#seen && !document.hidden && render(this.#seen, Date.now()), 250) // the alarm's countdown
   }
 
-  // there says whether there is a host to do something.
+  // there reports whether the host answers.
   #there() {
     return by('object').dataset.state !== 'gone'
   }
@@ -41,7 +41,7 @@ export class Operator {
     by('kill').hidden = !f.kill
   }
 
-  // open looks at another object.
+  // open selects another object.
   open(id) {
     this.#watch?.end()
     this.#seen = null
@@ -52,13 +52,13 @@ export class Operator {
     this.#names(id)
   }
 
-  // names suggests objects that there are.
+  // names suggests existing objects.
   async #names(id) {
     try {
       const list = await this.#host.ask('GET', `/v1/objects?limit=50&class=${encodeURIComponent(id.class)}`)
       by('names').replaceChildren(...list.objects.map((o) => new Option(o.id.slice(id.class.length + 1))))
     } catch {
-      // the page does without
+      // the page works without suggestions
     }
   }
 
@@ -74,7 +74,7 @@ export class Operator {
     this.bill()
   }
 
-  // bill shows what the reply that was seen last has cost.
+  // bill shows the cost of the last reply.
   bill() {
     const id = this.#talk.request()
     const list = (this.#seen?.details ?? []).filter((d) => d.kind === 'request')

@@ -2,7 +2,7 @@
 import { el } from './dom.js'
 import { parse } from './markdown.js'
 
-// paint shows a text in an element. final says that it does not grow any more.
+// paint shows a text in an element. final means that the text is complete.
 export function paint(root, text, final) {
   const blocks = parse(text, final)
   blocks.forEach((b, i) => {
@@ -52,7 +52,7 @@ function makeRun(r) {
   return el(r.kind, {}, r.text)
 }
 
-// grow makes a node's text what it is to be, by adding to it if that will do.
+// grow sets a node's text, by appending if possible.
 function grow(node, text) {
   const of = node.nodeType === Node.TEXT_NODE ? node : node.firstChild ?? node.appendChild(document.createTextNode(''))
   if (of.data === text) return
@@ -60,7 +60,7 @@ function grow(node, text) {
   else of.data = text
 }
 
-// place finds where in an element's text something stands: {node, offset}.
+// place finds the node of a position in an element's text: {node, offset}.
 function place(root, at) {
   const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT)
   let last = null
@@ -72,8 +72,8 @@ function place(root, at) {
   return last && { node: last, offset: last.data.length }
 }
 
-// markCuts marks the words at which an incarnation has ended, without touching what is there: list has
-// {root, at}, a place in the text of an element.
+// markCuts marks the words where an incarnation has ended, without changing the text: list has {root, at}, a position
+// in the text of an element.
 export function markCuts(list) {
   if (!globalThis.Highlight || !CSS.highlights) return
   const marks = new Highlight()

@@ -1,4 +1,4 @@
-// The object behind the conversation: what is known of it, what its reply has cost, what has happened.
+// The object of the conversation: its state, the cost of its reply, and events.
 import { by, el, setText } from './dom.js'
 
 // duration is a time in seconds, in words.
@@ -9,7 +9,7 @@ export function duration(s) {
   return s < 129600 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`
 }
 
-// list brings a description list up to date: rows of [term, value], without those whose value is null.
+// list updates a description list: rows of [term, value], without those with the value null.
 function list(dl, rows) {
   const want = rows.filter(([, v]) => v !== null && v !== undefined)
   want.forEach(([term, value], i) => {
@@ -31,7 +31,7 @@ function alarmText(o, now) {
 
 const pinText = (p) => (p.for_seconds ? `${p.why}, ${duration(p.for_seconds)}` : p.why)
 
-// render shows a look at an object.
+// render shows the state of an object.
 export function render(look, now) {
   const o = look.object
   const state = !look.reached ? 'gone' : !o ? 'unknown' : o.live ? 'live' : 'cold'
@@ -60,7 +60,7 @@ export function render(look, now) {
   ])
 }
 
-// renderBill shows what a reply has cost: what the host says of the request, and what the page has seen.
+// renderBill shows the cost of a reply: the host's numbers of the request, and the page's own.
 export function renderBill(request, seen) {
   const c = request?.counts
   by('bill-title').hidden = by('bill').hidden = !c && !seen
@@ -83,7 +83,7 @@ const bytes = (n) => (n < 2000 ? `${n} B` : `${(n / 1000).toFixed(1)} kB`)
 
 const mostEvents = 60
 
-// note adds something that has happened, the newest first.
+// note adds an event, the newest first.
 export function note(kind, text, at = new Date()) {
   const ol = by('history')
   ol.prepend(el('li', { 'data-kind': kind },

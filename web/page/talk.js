@@ -1,26 +1,26 @@
-// A conversation, as frames make it: take is a pure function of what was known and what has come.
+// Makes a conversation of frames: take is a pure function of the earlier state and a frame.
 import { add, begin } from './chunks.js'
 
-// empty is a conversation of which nothing is known.
+// empty is a conversation without any state.
 export const empty = {
-  known: false, // the transcript was seen
+  known: false, // the transcript has arrived
   messages: [], // of the transcript
-  asked: [], // what was asked and is not in the transcript yet: {id, message, refused}
-  reply: null, // that is being made: {id, acc, continues, users}
-  replay: null, // what is being shown again of it, which takes its place when it is complete
+  asked: [], // questions that are not in the transcript yet: {id, message, refused}
+  reply: null, // the reply that streams: {id, acc, continues, users}
+  replay: null, // its repeated chunks, which replace it when they are complete
   waits: '', // id of a request that waits
-  recovering: false, // the reply was cut off, and has not said anything since
+  recovering: false, // the reply was interrupted, and has had no chunk since
   connected: false,
   failure: '', // of the last reply
-  failed: '', // request of that
+  failed: '', // its request
 }
 
-// take takes a frame of the wire, or what the page has done or learnt: asked, refused, away, back.
+// take takes a frame of the wire, or an event of the page: asked, refused, away, back.
 export function take(s, f) {
   switch (f.type) {
     case 'asked':
       return { ...s, asked: [...s.asked, { id: f.id, message: f.message, refused: '' }], failure: '', failed: '' }
-    case 'refused': // what was sent last has ended the connection: it would again
+    case 'refused': // the last frame has ended the connection, and would again
       return { ...s, asked: s.asked.map((a) => (a.refused ? a : { ...a, refused: f.why })) }
     case 'away':
       return { ...s, connected: false, replay: null, waits: '' }
@@ -67,7 +67,7 @@ function response(s, f) {
   }
   const slot = f.replay ? 'replay' : 'reply'
   let of = s[slot]?.id === f.id ? s[slot] : newReply(s, f)
-  if (typeof f.seq === 'number' && f.seq < of.acc.next) return s // it was seen
+  if (typeof f.seq === 'number' && f.seq < of.acc.next) return s // a chunk that is there already
   of = { ...of, acc: { ...add(of.acc, chunk), next: (f.seq ?? of.acc.next) + 1 } }
   const next = { ...s, [slot]: of }
   return f.replay ? next : { ...settle(next, f.id), waits: '', recovering: false, failure: '', failed: '' }
@@ -79,7 +79,7 @@ function newReply(s, f) {
   return { id: f.id, continues: Boolean(older), after: asked?.message.id ?? (s.reply?.id === f.id ? s.reply.after : undefined), acc: begin(older) }
 }
 
-// settle moves what was asked into the transcript: its answer says that it has come.
+// settle moves a question into the transcript: its answer proves that it has arrived.
 function settle(s, id) {
   const a = s.asked.find((x) => x.id === id)
   if (!a) return s
@@ -99,8 +99,8 @@ function ended(s, f) {
   return f.error ? { ...s, failure: f.body || 'the reply has failed', failed: f.id } : s
 }
 
-// withReply are the messages with the one that is being made, where it belongs. What the transcript has of
-// it is all of it, unless it went on in an older message.
+// withReply are the messages with the reply that streams, in its place. If the transcript has that message, it is
+// complete, unless the reply continues an older message.
 function withReply(s) {
   const m = s.reply?.acc.message
   if (!m || m.parts.length === 0) return s.messages
@@ -110,7 +110,7 @@ function withReply(s) {
   return after < 0 ? [...s.messages, m] : s.messages.toSpliced(after + 1, 0, m)
 }
 
-// shown is what a reader sees, in order: {message, live, refused, waiting}.
+// shown is the visible messages, in order: {message, live, refused, waiting}.
 export function shown(s) {
   const live = s.reply?.acc.message.id
   const items = withReply(s).map((message) => ({
@@ -119,10 +119,10 @@ export function shown(s) {
   return [...items, ...s.asked.map((a) => ({ message: a.message, refused: a.refused, waiting: !a.refused }))]
 }
 
-// busy is the id of what a stop would end, or nothing.
+// busy is the id of the request that a stop would end, or empty.
 export function busy(s) {
   return s.reply?.id || s.asked.findLast((a) => !a.refused)?.id || s.waits || ''
 }
 
-// unsent are the questions that may not have come: to be asked again, which does no harm.
+// unsent are the questions that may not have arrived: they are sent again, which does no harm.
 export const unsent = (s) => s.asked.filter((a) => !a.refused)

@@ -1,18 +1,18 @@
-// The conversation on the screen: of many messages the newest, each changed only where it has changed.
+// The conversation on the screen: the newest messages. It changes only the messages that have changed.
 import { isTool } from './chunks.js'
 import { el, setText } from './dom.js'
 import { paint } from './paint.js'
 
-// windowSize is how many messages are on the screen at first, and how many more each time.
+// windowSize is the number of messages on the screen at first, and of those that a reader adds each time.
 const windowSize = 60
 
-// Thread shows a conversation in an element. act(kind, ...) is called for what a reader does in it.
+// Thread shows a conversation in an element. It calls act(kind, ...) for a reader's actions.
 export class Thread {
   #items
   #earlier
   #act
   #nodes = new Map() // by key of the item
-  #from = 0 // the first that is on the screen
+  #from = 0 // the first one on the screen
   #last = []
   #again = []
 
@@ -39,7 +39,7 @@ export class Thread {
   // render shows the items that talk.shown has made; notes has a line for a message, by its id.
   render(list, notes, cut) {
     const grown = list.length - this.#last.length
-    if (grown < 0 || grown > windowSize) this.#from = Math.max(0, list.length - windowSize) // else nothing goes
+    if (grown < 0 || grown > windowSize) this.#from = Math.max(0, list.length - windowSize) // otherwise all stay
     this.#last = list
     this.#again = [list, notes, cut]
     const hidden = this.#from
@@ -116,7 +116,7 @@ class Item {
   }
 }
 
-// makePart makes the element of a part, or brings the one that it had up to date.
+// makePart makes the element of a part, or updates the existing one.
 function makePart(p, node, live, act) {
   if (p.type === 'text') {
     node ??= el('div', { class: 'text' })
@@ -144,8 +144,8 @@ function link(url, text) {
   return el('a', { href: url, rel: 'noreferrer noopener', target: '_blank' }, String(text))
 }
 
-const maxShown = 4000 // characters of what a tool was given, or gave
-const maxText = 100000 // of a text: beyond, a page would stand still
+const maxShown = 4000 // characters of a tool's input or output
+const maxText = 100000 // of a text: beyond it the page would be too slow
 
 const longText = (text) => (text.length > maxText ? text.slice(0, maxText) : text)
 

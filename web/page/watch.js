@@ -1,9 +1,9 @@
-// What an operator sees of an object: it is asked for again and again, which does not wake it.
+// The operator's view of an object: it is polled, which does not wake the object.
 
-const soon = 350 // ms, while something happens
+const soon = 350 // ms, while the object is busy
 const seldom = 1500
 
-// Watch looks at an object while the page can be seen. on gets a look: {reached, object, details, error}.
+// Watch polls an object while the page is visible. on gets {reached, object, details, error}.
 export class Watch {
   #host
   #path
@@ -30,7 +30,7 @@ export class Watch {
     clearTimeout(this.#timer)
   }
 
-  // look looks now.
+  // look polls now.
   async look() {
     clearTimeout(this.#timer)
     if (this.#ended || this.#looking) return
@@ -58,7 +58,7 @@ const requests = (look) => new Map((look?.details ?? []).filter((d) => d.kind ==
 
 const ends = { completed: 'The reply is complete', aborted: 'The reply was stopped', error: 'The reply has failed', skipped: 'A request was skipped' }
 
-// changes says what has happened between two looks: [{kind, text}]. epoch is the last that was seen before.
+// changes lists the events between two polls: [{kind, text}]. epoch is the last one seen before.
 export function changes(before, now, epoch) {
   if (!before) return []
   if (before.reached && !now.reached) return [{ kind: 'gone', text: 'The process is gone' }]

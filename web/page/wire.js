@@ -1,24 +1,24 @@
-// The connection with an agent: it comes back by itself, asks what it has missed, and shows its owner the
-// frames in an order that makes sense: the transcript first.
+// The connection with an agent: it reconnects by itself, resumes a reply, and passes its owner the frames in a useful
+// order: the transcript first.
 import { newID } from './dom.js'
 
 const firstPause = 50
 const longestPause = 3000
 
-// Host is where the page comes from.
+// Host is the server of the page.
 export class Host {
   #token = sessionStorage.getItem('dohost.token') ?? ''
 
   set token(t) {
     this.#token = t
-    sessionStorage.setItem('dohost.token', t) // for as long as the tab
+    sessionStorage.setItem('dohost.token', t) // until the tab closes
   }
 
   get hasToken() {
     return this.#token !== ''
   }
 
-  // ask sends a request, and throws what is wrong: with a status if the host has answered.
+  // ask sends a request, and throws an error: with a status if the host has answered.
   async ask(method, path, timeout = 8000) {
     const headers = this.#token ? { Authorization: 'Bearer ' + this.#token } : {}
     const res = await fetch(path, { method, headers, signal: AbortSignal.timeout(timeout), cache: 'no-store' })
@@ -28,7 +28,7 @@ export class Host {
     try {
       message = JSON.parse(text).message ?? message
     } catch {
-      // it is no JSON
+      // it is not JSON
     }
     throw Object.assign(new Error(message || res.statusText), { status: res.status })
   }
@@ -66,7 +66,7 @@ export class Wire {
     this.#ws?.close()
   }
 
-  // now tries at once, if it waits.
+  // now tries immediately, if it waits.
   now() {
     if (this.#closed || this.#ws) return
     clearTimeout(this.#timer)
@@ -74,7 +74,7 @@ export class Wire {
     this.#connect()
   }
 
-  // send sends a frame, and says whether there is a connection.
+  // send sends a frame, and returns whether there is a connection.
   send(frame) {
     if (this.#ws?.readyState !== WebSocket.OPEN) return false
     this.#ws.send(JSON.stringify(frame))
@@ -99,7 +99,7 @@ export class Wire {
     const ws = new WebSocket(location.origin.replace(/^http/, 'ws') + this.#path + '?' + query)
     this.#ws = ws
     this.#acked.clear()
-    let early = [] // frames that have come before the transcript
+    let early = [] // frames that arrived before the transcript
     ws.onopen = async () => {
       this.#pause = firstPause
       this.send({ type: 'cf_agent_stream_resume_request', probeId: this.#id })
@@ -121,7 +121,7 @@ export class Wire {
       try {
         f = JSON.parse(e.data)
       } catch {
-        // the agent's own: not for this page
+        // the agent's own frame
       }
       if (typeof f?.type !== 'string' || this.#ws !== ws) return
       if (early) early.push(f)
@@ -139,7 +139,7 @@ export class Wire {
 
   #take(f) {
     if (f.type === 'cf_agent_stream_resuming' && !this.#acked.has(f.id)) {
-      this.#acked.add(f.id) // the host tells it when one comes and when one asks
+      this.#acked.add(f.id) // the host sends it for a new connection and for a request
       this.send({ type: 'cf_agent_stream_resume_ack', id: f.id })
     }
     this.#on.frame(f)

@@ -69,7 +69,7 @@ func (p Provider) Said(message string) error {
 
 // Severed returns the error of a stream that ended before its answer.
 func (p Provider) Severed() error {
-	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Severed: true}
+	return &chat.ModelError{Provider: p.Name, Message: "the connection ended in the middle of the answer", Truncated: true}
 }
 
 // Watch is a middleware for an SDK. It marks errors of reading a response, for [Provider.Failed]. Connections fail
@@ -123,11 +123,11 @@ func (p Provider) because(message string, err error) error {
 
 // Newest returns the index of the user's newest message, except a request to continue; -1 if there is none.
 func Newest(list []chat.ModelMessage, goesOn bool) int {
-	if goesOn && len(list) > 0 && list[len(list)-1].Role == chat.User {
+	if goesOn && len(list) > 0 && list[len(list)-1].Role == chat.RoleUser {
 		list = list[:len(list)-1]
 	}
 	for i, m := range slices.Backward(list) {
-		if m.Role == chat.User {
+		if m.Role == chat.RoleUser {
 			return i
 		}
 	}

@@ -7,7 +7,7 @@ async function basePath(t) {
   await t.until(c, 1, "state", "server", { title: "untitled", count: 1 });
 }
 
-// The server takes the user to another agent when the client comes back.
+// The server sends the user to another agent after a reconnect.
 async function identityChange(t) {
   const users = ["anton", "berta"];
   const c = await t.connected({ basePath: "user", query: async () => ({ who: users.shift() }) });
@@ -27,7 +27,7 @@ async function queryAndPath(t) {
 async function names(t) {
   const name = "Ada Lövelace & co";
   const [a, b] = [await t.connected({ name }), await t.connected({ name })];
-  t.same("name", a.name, "Ada%20L%C3%B6velace%20&%20co"); // as the URL has it
+  t.same("name", a.name, "Ada%20L%C3%B6velace%20&%20co"); // as in the URL
   a.setState({ title: "hers", count: 1 });
   await t.until(b, 1, "state", "server", { title: "hers", count: 1 });
   const encoded = await t.connected({ name: encodeURIComponent("a/b?c#d") });

@@ -16,7 +16,7 @@ async function errors(t) {
   await t.fails("fly", t.call(c, "fly"), "Method fly does not exist");
   await t.fails("Hidden", t.call(c, "Hidden"), "Method Hidden is not callable");
   await t.fails("join", t.call(c, "join", 1, 2, 3), "argument of join: argument 1: json: cannot unmarshal number into Go value of type string");
-  t.same("sum", await t.call(c, "sum", 1, 2), 3); // and the connection is as it was
+  t.same("sum", await t.call(c, "sum", 1, 2), 3); // the connection still works
 }
 
 async function beforeOpen(t) {
@@ -64,7 +64,7 @@ async function oversize(t) {
   const c = await t.connected();
   c.send("x".repeat((4 << 20) + 1));
   await t.until(c, 1, "close", 1009);
-  await t.until(c, 2, "open"); // it comes back
+  await t.until(c, 2, "open"); // it reconnects
   await t.until(c, 2, "identity");
   t.same("sum", await t.call(c, "sum", 1, 2), 3);
 }

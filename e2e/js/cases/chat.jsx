@@ -3,17 +3,17 @@
 import { createRoot } from "react-dom/client";
 import { Chat } from "../chat-view.jsx";
 
-// View is a conversation on the page, of which all that was ever to be seen is noted.
+// View is a conversation on the page. It records everything that was visible.
 class View {
   constructor(t, options = {}) {
     this.t = t;
     this.place = document.createElement("div");
     document.querySelector("#boards").append(this.place);
-    this.seen = new Map(); // the texts of each answer, as they were shown
+    this.seen = new Map(); // the texts of each answer, as they were painted
     this.statuses = [];
-    this.most = 0; // answers at a time
+    this.most = 0; // maximum of concurrent answers
     this.cuts = 0; // connections that were cut in the middle of an answer
-    const frame = () => { // what is there when the browser paints
+    const frame = () => { // the painted content
       this.look();
       this.frame = requestAnimationFrame(frame);
     };
@@ -42,7 +42,7 @@ class View {
     }
   }
 
-  // until waits until the page is as it is wanted.
+  // until waits for a condition of the page.
   async until(what, holds) {
     const end = Date.now() + 10_000;
     while (!holds()) {
@@ -60,14 +60,13 @@ class View {
     return last ? this.text(last).split(" ").filter(Boolean).length : 0;
   }
 
-  // counted waits for the end of a count, and says what was wrong with what was to be seen of it: it
-  // counts to n, without a gap, and never says less than before. When a hook is shown again what was said it
-  // begins the message anew, and the browser may paint that between two frames: once for each cut it may
-  // be empty. Answers are never more than most.
+  // counted waits for the end of a count, and reports errors in its painted texts: it counts to n, without a gap, and
+  // the text never shrinks. A hook that resumes begins the message again, and the browser may paint that between two
+  // frames: once for each cut the message may be empty. There are never more answers than most.
   async counted(n, answers = 1, most = answers) {
     await this.until(`${n} words`, () => this.words() >= n);
     await this.ready();
-    for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // what comes behind the end
+    for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); // frames after the end
     const all = this.answers();
     this.t.same("answers", [all.length, this.most <= most || this.most], [answers, true]);
     const words = this.text(all.at(-1)).split(" ").filter(Boolean);
@@ -96,7 +95,7 @@ class View {
   }
 }
 
-// on has views of one conversation while f runs.
+// on opens views of one conversation while f runs.
 async function on(t, n, f, options) {
   const views = Array.from({ length: n }, () => new View(t, options));
   try {
@@ -170,7 +169,7 @@ const approval = (t) => on(t, 1, async (v) => {
   await v.until("the question", () => v.place.textContent.includes("[tool-stamp approval-requested]"));
   const part = v.chat.messages.at(-1).parts.find((p) => p.toolCallId);
   v.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
-  await v.counted(5, 1, 2); // the SDK opens another message until the end, if what goes on comes before it has asked for that
+  await v.counted(5, 1, 2); // the SDK opens another message until the end, if the rest arrives before its request
   await v.until("the outcome", () => v.place.textContent.includes("[tool-stamp output-available]"));
 });
 

@@ -1,15 +1,15 @@
-// refused is a client that is turned away for good.
+// refused is a client that is refused for good.
 async function refused(t, query, code, reason) {
   const c = t.client({ query });
   await gone(t, c, code, reason);
 }
 
-// gone is a client whose connection has been closed for good.
+// gone is a client with a connection that was closed for good.
 async function gone(t, c, code, reason) {
   await t.until(c, 1, "connection error", code, reason);
   t.same("closed", [c.saw("close", code, reason), c.saw("close")], [1, 1]);
   t.same("error", [c.connectionError.code, c.connectionError.reason], [code, reason]);
-  t.same("retries", [c.retryCount, c.readyState], [0, c.CLOSED]); // one that will come is counted by now
+  t.same("retries", [c.retryCount, c.readyState], [0, c.CLOSED]); // a planned retry is counted by now
   await t.fails("a later call", t.call(c, "sum", 1, 2), "Connection closed");
 }
 
@@ -50,10 +50,10 @@ async function killed(t) {
   await t.control("kill");
   await lost;
   await t.until(c, 1, "close", 1006);
-  const waiting = c.call("add", [1]); // of the next connection
+  const waiting = c.call("add", [1]); // on the next connection
   await t.until(c, 2, "open");
   t.same("the waiting call", await t.soon("its answer", waiting), 9);
-  await t.until(c, 1, "state", "server", { title: "kept", count: 8 }); // as it was found
+  await t.until(c, 1, "state", "server", { title: "kept", count: 8 }); // as it was before
   await t.until(c, 1, "state", "server", { title: "kept", count: 9 });
   t.same("id", (await t.call(c, "arrival"))[0], "survivor");
   t.same("fresh", await t.call(c, "fresh"), true);
@@ -63,7 +63,7 @@ async function asleep(t) {
   const [a, b] = [await t.connected(), await t.connected({ query: { readonly: "1" } })];
   t.same("fresh", await t.call(a, "fresh"), true);
   await t.control("asleep", t.room);
-  t.same("fresh", await t.call(a, "fresh"), true); // nothing was left in memory
+  t.same("fresh", await t.call(a, "fresh"), true); // a new incarnation
   await t.control("asleep", t.room);
   a.setState({ title: "awake", count: 1 });
   await t.until(b, 1, "state", "server", { title: "awake", count: 1 });

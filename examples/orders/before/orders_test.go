@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // shop is a Shop with a bank and a carrier that record their requests.
-type shop struct{ bank, carrier dohosttest.Service }
+type shop struct{ bank, carrier dohosttest.FakeService }
 
 func newShop() *shop {
 	s := &shop{}
@@ -67,7 +67,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 		Run:      func(ctx context.Context, h *dohosttest.Host) error { return place(ctx, h, "7") },
 		Check:    func(context.Context, *dohosttest.Host) error { return shop.once("7") },
 	})
@@ -76,7 +76,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 // The usual test of a decline and another try does not find the bug.
 func TestADeclineAndAnotherTry(t *testing.T) {
 	shop := newShop()
-	shop.bank.Fail = func(key string, _ int, m dohosttest.Moment) error {
+	shop.bank.Fail = func(key string, _ int, m dohosttest.FailurePoint) error {
 		if key == "7/1" && m == dohosttest.BeforeEffect {
 			return orders.ErrDeclined
 		}
@@ -84,12 +84,12 @@ func TestADeclineAndAnotherTry(t *testing.T) {
 	}
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
-		Services: []*dohosttest.Service{&shop.bank, &shop.carrier},
+		Services: []*dohosttest.FakeService{&shop.bank, &shop.carrier},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		if err := place(t.Context(), h, "7"); !errors.Is(err, orders.ErrDeclined) {
 			t.Errorf("the bank declines, and Place returns %v", err)
 		}
-		if err := errors.Join(place(t.Context(), h, "7"), h.Rest(0), shop.once("7")); err != nil {
+		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}
 	})
