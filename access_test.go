@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -478,5 +479,30 @@ func same[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestAccessKindOfAClassWithoutSockets has requests with and without an Upgrade header: both are answered over HTTP.
+func TestAccessKindOfAClassWithoutSockets(t *testing.T) {
+	type plain struct{}
+	const plains dohost.Namespace[plain] = "plain"
+	var kinds []dohost.AccessKind
+	h := open(t, nil, dohost.Bind(plains, func(context.Context, *dohost.State) (*plain, error) { return &plain{}, nil },
+		dohost.OnHTTP(func(*plain, http.ResponseWriter, *http.Request) {}),
+		dohost.Authorize[plain](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+			kinds = append(kinds, r.Kind)
+			return dohost.Access{Rights: dohost.ReadWrite}, nil
+		})))
+	for _, upgrade := range []string{"", "websocket"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header.Set("Upgrade", upgrade)
+		w := httptest.NewRecorder()
+		h.ServeObject(w, r, plains.Get(h, "a").ID())
+		if w.Code != http.StatusOK {
+			t.Errorf("%q: status %d", upgrade, w.Code)
+		}
+	}
+	if want := []dohost.AccessKind{dohost.HTTPAccess, dohost.HTTPAccess}; !slices.Equal(kinds, want) {
+		t.Errorf("kinds %v, want %v", kinds, want)
 	}
 }

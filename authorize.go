@@ -178,11 +178,13 @@ func (h *Host) refuse(w http.ResponseWriter, r *http.Request, class string, err 
 	socket.Refuse(w, r, origins, how)
 }
 
-// isSocket reports whether a request asks for a WebSocket.
-func isSocket(r *http.Request) bool { return socket.IsUpgrade(r) }
+// IsUpgrade reports whether a request asks for a WebSocket. Handlers of classes with sockets decide by it, as the host
+// does for [AccessRequest.Kind].
+func IsUpgrade(r *http.Request) bool { return socket.IsUpgrade(r) }
 
-func kindOf(r *http.Request) AccessKind {
-	if isSocket(r) {
+// kindOf returns the kind of a request to an object. A class without sockets answers each request over HTTP.
+func (h *Host) kindOf(r *http.Request, id ID) AccessKind {
+	if h.classes[id.Class].sockets != nil && IsUpgrade(r) {
 		return SocketAccess
 	}
 	return HTTPAccess

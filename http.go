@@ -45,7 +45,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 		refused.Answer(w)
 		return
 	}
-	hops, err := h.authorize(r, id, kindOf(r), "", nil)
+	hops, err := h.authorize(r, id, h.kindOf(r, id), "", nil)
 	if err != nil {
 		h.refuse(w, r, id.Class, err)
 		return
@@ -62,7 +62,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 			continue
 		}
 		// The object has chosen another than the one that the request's path names.
-		if hops, err = h.authorize(r, id, kindOf(r), "", access); err != nil {
+		if hops, err = h.authorize(r, id, h.kindOf(r, id), "", access); err != nil {
 			h.refuse(w, r, from.Class, err) // the handshake for this class was checked
 			return
 		}

@@ -284,6 +284,8 @@ func TestSocketHandshakeIsRefusedBeforeTheObjectIsWoken(t *testing.T) {
 		"no connection":  {func(r *http.Request) { r.Header.Del("Connection") }, http.StatusUpgradeRequired},
 		"another method": {func(r *http.Request) { r.Method = http.MethodPost }, http.StatusMethodNotAllowed},
 		"no key":         {func(r *http.Request) { r.Header.Del("Sec-WebSocket-Key") }, http.StatusBadRequest},
+		"a body":         {func(r *http.Request) { r.ContentLength = 5 }, http.StatusBadRequest},
+		"some body":      {func(r *http.Request) { r.ContentLength = -1 }, http.StatusBadRequest},
 		"old version":    {func(r *http.Request) { r.Header.Set("Sec-WebSocket-Version", "8") }, http.StatusBadRequest},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -259,6 +259,27 @@ func TestWhichEndsCloseSockets(t *testing.T) {
 	}
 }
 
+// A text frame that is not UTF-8 closes its socket, and is not delivered.
+func TestSocketWithATextThatIsNotUTF8IsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &hallEvents{message: echo}
+		ws, _ := openDoor(t, e, nil).dial(t, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, kind := range []websocket.MessageType{websocket.MessageBinary, websocket.MessageText} {
+			if err := ws.Write(ctx, kind, []byte("x\xff")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kind, data, err := ws.Read(ctx); kind != websocket.MessageBinary || string(data) != "x\xff" {
+			t.Errorf("%v %q %v: want the binary frame", kind, data, err)
+		}
+		if _, data, err := ws.Read(ctx); websocket.CloseStatus(err) != 1007 {
+			t.Errorf("%q %v: want the code 1007", data, err)
+		}
+	})
+}
+
 // The object is notified of a socket's end once, while the socket still has its tags; after that the socket is
 // removed.
 func TestTheObjectHearsHowASocketEnded(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/oklog/ulid/v2"
 
@@ -224,7 +223,7 @@ func (c *Conn) Is(o *Conn) bool { return o != nil && *c.s == *o.s }
 func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.forSub(w, r):
-	case isUpgrade(r):
+	case dohost.IsUpgrade(r):
 		c.accept(w, r)
 	case c.extendedRequest(w, r):
 	case c.class.request != nil:
@@ -233,8 +232,6 @@ func (c *core) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Not implemented", http.StatusNotFound)
 	}
 }
-
-func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }
 
 // accept opens a connection for a request.
 func (c *core) accept(w http.ResponseWriter, r *http.Request) {

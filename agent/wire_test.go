@@ -409,3 +409,26 @@ func TestClientsReadNamesInLowerCase(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestForAWebSocketAmongOtherUpgrades has a request that [dohost.Authorize] functions see as one for a WebSocket: the
+// agent must not answer it over HTTP.
+func TestRequestForAWebSocketAmongOtherUpgrades(t *testing.T) {
+	s := serve(t, roomClass(agent.OnRequest(func(_ *room, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") })))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/r", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Connection": "Upgrade", "Upgrade": "x, websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+	} {
+		r.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("status %d, want 101", res.StatusCode)
+	}
+}

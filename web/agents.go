@@ -73,7 +73,7 @@ func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // shared lets pages of all origins use next, except by WebSockets: the object checks their origins.
 func shared(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isUpgrade(r) {
+		if dohost.IsUpgrade(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -87,5 +87,3 @@ func shared(next http.Handler) http.Handler {
 		}
 	})
 }
-
-func isUpgrade(r *http.Request) bool { return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dohost/dohost"
 )
 
 // Browsers cannot send a token with a WebSocket. A page with a token requests a ticket and puts it into the query of
@@ -85,7 +87,7 @@ func hashPath(path string) [sha256.Size]byte {
 // isHandshake reports whether a request opens a WebSocket. It checks all requirements of RFC 6455: one header
 // alone does not make a request a handshake.
 func isHandshake(r *http.Request) bool {
-	if r.Method != http.MethodGet || !isUpgrade(r) || r.Header.Get("Sec-WebSocket-Key") == "" {
+	if r.Method != http.MethodGet || !dohost.IsUpgrade(r) || r.Header.Get("Sec-WebSocket-Key") == "" {
 		return false
 	}
 	for _, line := range r.Header.Values("Connection") {

@@ -160,7 +160,7 @@ func (c *Conn) read() Closing {
 	defer lease.Release()
 	for {
 		f, err := c.receive(lease, refused || c.orphaned())
-		if err != nil && !errors.Is(err, budget.ErrExhausted) {
+		if err != nil && !errors.Is(err, budget.ErrExhausted) && err != errNotUTF8 {
 			return closingOf(err)
 		}
 		if err == nil && !refused && !c.orphaned() && !c.answersItself(f) {
@@ -233,6 +233,8 @@ func (c *Conn) refuse(err error) {
 		how = Closing{Code: Restart, Reason: "the host is closing"}
 	case refused && e.Err == runtime.ErrOverloaded:
 		how = Closing{Code: Busy, Reason: "the object has too much to do"}
+	case err == errNotUTF8:
+		how = Closing{Code: notUTF8, Reason: "a text frame is not UTF-8"}
 	case !refused && errors.Is(err, budget.ErrExhausted):
 		how = Closing{Code: Busy, Reason: "the host has too much to read"}
 	}

@@ -45,6 +45,8 @@ func CheckHandshake(r *http.Request, origins []string) *HandshakeError {
 		return &HandshakeError{http.StatusUpgradeRequired, "the request does not ask for an upgrade to websocket"}
 	case r.Method != http.MethodGet:
 		return &HandshakeError{http.StatusMethodNotAllowed, "the method is not GET"}
+	case r.ContentLength != 0: // the server would wait for the body before it gives the connection away
+		return &HandshakeError{http.StatusBadRequest, "the request has a body"}
 	case r.Header.Get("Sec-WebSocket-Version") != "13":
 		return &HandshakeError{http.StatusBadRequest, "Sec-WebSocket-Version is not 13"}
 	case len(keys) != 1 || !isKey(keys[0]):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
@@ -22,7 +23,7 @@ const (
 // receive reads a frame within lease, or discards it. The context never ends, which costs the library nothing:
 // cutting the connection ends a read.
 //
-// Errors: budget.ErrExhausted, and the frame was discarded; any other ends the connection.
+// Errors: budget.ErrExhausted, and the frame was discarded; errNotUTF8; any other ends the connection.
 func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
 	c.listens(true)
 	defer c.listens(false)
@@ -40,8 +41,14 @@ func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
 			err = gone
 		}
 	}
+	if err == nil && kind == websocket.MessageText && !utf8.Valid(data) {
+		return Frame{}, errNotUTF8
+	}
 	return Frame{Text: kind == websocket.MessageText, Data: data}, err
 }
+
+// errNotUTF8 is the error for a text frame that RFC 6455 does not allow.
+var errNotUTF8 = errors.New("dohost: a text frame is not UTF-8")
 
 // readAll reads a frame to its end. A large one has a time limit.
 func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {

@@ -14,6 +14,7 @@ const (
 
 // Codes that the host closes sockets with.
 const (
+	notUTF8 = 1007 // a text frame is not UTF-8
 	Failed  = 1011 // a message could not be delivered
 	Restart = 1012 // the incarnation was ended, or the host
 	Busy    = 1013 // too much waits for the object, or for the client
