@@ -321,3 +321,35 @@ func TestReadOnlyHoldsOnEveryPath(t *testing.T) {
 		t.Errorf("an existing sub-agent: %d %s", status, body)
 	}
 }
+
+// TestClientOfAnotherIdentityReplacesNoConnection has a client that knows the id of another client's connection.
+func TestClientOfAnotherIdentityReplacesNoConnection(t *testing.T) {
+	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.ReadWrite}, nil
+	}, nil)
+	ada := g.dial(t, "/?as=ada&_pk=x")
+	mallory := g.dial(t, "/?as=mallory&_pk=x")
+	for _, c := range []*client{ada, mallory} {
+		c.send(`{"type":"rpc","id":"1","method":"up","args":[]}`)
+		for {
+			_, data, err := c.ws.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(data), `"rpc"`) {
+				break
+			}
+		}
+	}
+	g.dial(t, "/?as=ada&_pk=x")
+	for {
+		_, _, err := ada.ws.Read(t.Context())
+		if err == nil {
+			continue // states
+		}
+		if code := websocket.CloseStatus(err); code != agent.CloseReplaced {
+			t.Errorf("closed with %d (%v), want %d", code, err, agent.CloseReplaced)
+		}
+		break
+	}
+}

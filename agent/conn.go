@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/oklog/ulid/v2"
@@ -253,8 +254,9 @@ func (c *core) accept(w http.ResponseWriter, r *http.Request) {
 // open accepts the socket, in place of an older one of the same client.
 func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions) (*Conn, error) {
 	id := r.URL.Query().Get("_pk")
-	if id == "" {
-		id = ulid.Make().String()
+	older := c.named(id)
+	if id == "" || slices.ContainsFunc(older, func(s *dohost.Socket) bool { return !sameCaller(s, r) }) {
+		id, older = ulid.Make().String(), nil
 	}
 	attached := []byte{byte(options.flags())}
 	if options.State != nil {
@@ -264,17 +266,27 @@ func (c *core) open(w http.ResponseWriter, r *http.Request, options ConnOptions)
 		}
 		attached = append(attached, raw...)
 	}
-	older := c.obj.Sockets(id)
 	s, err := c.obj.Accept(w, r, &dohost.AcceptOptions{Tags: append([]string{id}, options.Tags...), Attachment: attached})
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range older {
-		if o.Tags()[0] == id {
-			c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
-		}
+		c.hangUp(r.Context(), &Conn{o}, CloseReplaced, "replaced by a newer connection of the same id")
 	}
 	return &Conn{s}, nil
+}
+
+// named returns the sockets of the connections with an id.
+func (c *core) named(id string) []*dohost.Socket {
+	return slices.DeleteFunc(c.obj.Sockets(id), func(s *dohost.Socket) bool { return id == "" || s.Tags()[0] != id })
+}
+
+// sameCaller reports whether a request has the identity of a connection. The client of another identity may know the id
+// of the connection, and must not close it.
+func sameCaller(s *dohost.Socket, r *http.Request) bool {
+	before, _ := s.Access()
+	now, _ := dohost.AccessFrom(r.Context())
+	return reflect.DeepEqual(before.Identity, now.Identity)
 }
 
 // hangUp closes a connection that may be closed by now. The end of an incarnation closes all of them. If the
