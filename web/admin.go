@@ -109,13 +109,13 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})))
-	return a.guard(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return boundBodies(p.opts.StepTimeout, p.opts.BodyTimeout, a.guard(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := agents.matches(r); ok {
 			toAgents.ServeHTTP(w, r)
 		} else {
 			operators.ServeHTTP(w, r)
 		}
-	})))
+	}))))
 }
 
 func noRoute(w http.ResponseWriter, r *http.Request) {

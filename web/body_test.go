@@ -50,7 +50,7 @@ func TestBodyThatDripsEnds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &dripping{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
-			b := &watchedBody{ReadCloser: d, rc: http.NewResponseController(d), step: tt.step, total: tt.total}
+			b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: tt.step, total: tt.total}
 			begun, reads := time.Now(), 0
 			var err error
 			for ; err == nil && reads < 1000; reads++ {
@@ -67,7 +67,7 @@ func TestBodyThatDripsEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		d := &dripping{ResponseWriter: httptest.NewRecorder(), every: 5 * time.Second, size: 1}
-		b := &watchedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: -1}
+		b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: -1}
 		if _, err := io.CopyN(io.Discard, b, 1000); err != nil {
 			t.Errorf("without a bound: %v", err)
 		}

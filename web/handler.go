@@ -53,7 +53,7 @@ type Options struct {
 	StepTimeout time.Duration
 	// BodyTimeout bounds the total time that the handler waits for a body, in all its reads, plus a second
 	// for each 16 KiB received, so that a client cannot send one byte at a time forever. Zero means 60 s;
-	// negative, no bound.
+	// negative, no bound. Both bounds start with the request, and hold for the bodies of refused requests too.
 	BodyTimeout time.Duration
 	// Hosts are the host names that the handler answers to, in addition to localhost and IP addresses. Empty
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise
@@ -140,21 +140,24 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 			objects.ServeHTTP(w, r)
 		}
 	}
+	bounded := func(next http.Handler) http.Handler {
+		return boundBodies(opts.StepTimeout, opts.BodyTimeout, p.watch(a, checkHost(opts.Hosts, next)))
+	}
 	if !opts.Page {
-		return p.watch(a, checkHost(opts.Hosts, http.HandlerFunc(route)))
+		return bounded(http.HandlerFunc(route))
 	}
 	page := newPages(p.classes, pageFacts{Agents: "/" + strings.Join(a.prefix, "/")}, opts.Questions)
 	if len(opts.Tokens) > 0 {
 		page.tickets = tk
 	}
 	facts := authorize(opts.Tokens, nil, guard.Handler(page))
-	return p.watch(a, checkHost(opts.Hosts, page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return bounded(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == hostPath {
 			facts.ServeHTTP(w, r)
 		} else {
 			route(w, r)
 		}
-	}))))
+	})))
 }
 
 // public is the public handler.

@@ -1,11 +1,9 @@
 package web
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -30,11 +28,6 @@ func (p *public) watch(a *agents, next http.Handler) http.Handler {
 		}
 		w.Header().Set(requestIDHeader, id)
 		ww := &watchedWriter{ResponseWriter: w, rc: http.NewResponseController(w), step: p.opts.StepTimeout}
-		if r.Body != nil && r.Body != http.NoBody {
-			body := &watchedBody{ReadCloser: r.Body, rc: ww.rc, step: ww.step, total: p.opts.BodyTimeout}
-			defer body.end()
-			r.Body = body
-		}
 		begun := time.Now()
 		returned := false
 		defer func() {
@@ -129,66 +122,4 @@ func (w *watchedWriter) extend() {
 	if w.step > 0 {
 		_ = w.rc.SetWriteDeadline(time.Now().Add(w.step)) // not every server has one
 	}
-}
-
-// bodyRate is the number of bytes of a body that give a client another second.
-const bodyRate = 16 << 10
-
-// watchedBody sets a deadline for each read, and one for all of them together, during the request: an object may still
-// read after the request has ended.
-type watchedBody struct {
-	io.ReadCloser
-	rc          *http.ResponseController
-	step, total time.Duration // not positive: no bound
-
-	// Of the reader.
-	waited time.Duration
-	bytes  int64
-
-	mu    sync.Mutex
-	ended bool
-}
-
-// Read reads. It clears the deadline afterwards, because the server waits on the same connection for the client to
-// leave.
-func (b *watchedBody) Read(p []byte) (int, error) {
-	begun := time.Now()
-	if !b.setDeadline(b.deadline(begun)) {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	defer b.setDeadline(time.Time{})
-	n, err := b.ReadCloser.Read(p)
-	b.waited += time.Since(begun)
-	b.bytes += int64(n)
-	return n, err
-}
-
-// deadline is the deadline of a read that begins now; zero if there is no bound.
-func (b *watchedBody) deadline(now time.Time) (at time.Time) {
-	if b.step > 0 {
-		at = now.Add(b.step)
-	}
-	if b.total <= 0 {
-		return at
-	}
-	left := b.total + time.Duration(b.bytes/bodyRate)*time.Second - b.waited
-	if all := now.Add(left); at.IsZero() || all.Before(at) {
-		return all
-	}
-	return at
-}
-
-func (b *watchedBody) setDeadline(at time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.ended {
-		_ = b.rc.SetReadDeadline(at) // not every server has one
-	}
-	return !b.ended
-}
-
-func (b *watchedBody) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ended = true
 }
