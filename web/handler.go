@@ -312,7 +312,7 @@ func (p *public) fail(w http.ResponseWriter, err error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.Header().Set("Connection", "close")
-		refuse(w, http.StatusRequestTimeout, "slow_body", fmt.Sprintf("the body came too slowly: %v", err))
+		refuse(w, http.StatusRequestTimeout, "slow_body", "the body came too slowly")
 		return
 	}
 	p.host.WriteError(w, err)

@@ -308,8 +308,9 @@ func TestABodyThatStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusRequestTimeout {
-		t.Errorf("status %d", res.StatusCode)
+	b, err := io.ReadAll(res.Body)
+	if res.StatusCode != http.StatusRequestTimeout || err != nil || !bytes.Contains(b, []byte(`"the body came too slowly"`)) {
+		t.Errorf("status %d, %s, %v: want 408 without the text of the network error", res.StatusCode, b, err)
 	}
 }
 
