@@ -159,7 +159,7 @@ func newLogger(value string, w io.Writer) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, o)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+		return slog.New(slog.NewJSONHandler(jsonWriter{w}, o)), nil
 	case "off":
 		return slog.New(slog.DiscardHandler), nil
 	}
