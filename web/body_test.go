@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// dripping is a body with one byte every few seconds, and a response with the deadlines of its reads.
+// dripping is a body with a few bytes every few seconds, and a response with the deadlines of its reads.
 type dripping struct {
 	http.ResponseWriter
+	fast     int // reads that first return 64 KiB each without a wait
 	every    time.Duration
 	size     int
 	deadline time.Time
@@ -27,6 +28,10 @@ func (d *dripping) SetReadDeadline(at time.Time) error {
 func (d *dripping) Close() error { return nil }
 
 func (d *dripping) Read(p []byte) (int, error) {
+	if d.fast > 0 {
+		d.fast--
+		return len(p), nil
+	}
 	if at := time.Now().Add(d.every); !d.deadline.IsZero() && at.After(d.deadline) {
 		time.Sleep(time.Until(d.deadline))
 		return 0, os.ErrDeadlineExceeded
@@ -60,7 +65,7 @@ func TestBodyThatDripsEnds(t *testing.T) {
 				}
 			}
 			took := time.Since(begun) - time.Duration(reads-1)*tt.pause
-			if !errors.Is(err, os.ErrDeadlineExceeded) || took != tt.want {
+			if !errors.Is(err, os.ErrDeadlineExceeded) || took.Truncate(time.Second) != tt.want { // each byte earns 61 µs
 				t.Errorf("%+v: %v after %v", tt, err, took)
 			}
 		})
@@ -72,4 +77,40 @@ func TestBodyThatDripsEnds(t *testing.T) {
 			t.Errorf("without a bound: %v", err)
 		}
 	})
+}
+
+// TestBodyCannotSaveTime sends nearly 16 MiB without a wait, and then one byte every few seconds.
+func TestBodyCannotSaveTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dripping{ResponseWriter: httptest.NewRecorder(), fast: 255, every: 5 * time.Second, size: 1}
+		b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: time.Minute}
+		begun := time.Now()
+		_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(b, 16<<20), make([]byte, 64<<10))
+		if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) || took.Truncate(time.Second) != time.Minute {
+			t.Errorf("%v after %v, want a deadline after a minute", err, took)
+		}
+	})
+}
+
+// TestBodyOfASlowLinkArrives has 16 KiB/s, in parts of several sizes, and a handler that pauses.
+func TestBodyOfASlowLinkArrives(t *testing.T) {
+	for _, tt := range []struct {
+		every time.Duration
+		size  int
+	}{{time.Second, 16 << 10}, {time.Second / 16, 1 << 10}, {4 * time.Second, 64 << 10}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &dripping{ResponseWriter: httptest.NewRecorder(), every: tt.every, size: tt.size}
+			b := &boundedBody{ReadCloser: d, rc: http.NewResponseController(d), step: 30 * time.Second, total: time.Minute}
+			buf := make([]byte, 64<<10)
+			for sent := 0; sent < 16<<20; {
+				n, err := b.Read(buf)
+				if err != nil {
+					t.Fatalf("%+v: %v after %d bytes", tt, err, sent)
+				}
+				if sent += n; sent == 4<<20 {
+					time.Sleep(time.Hour) // the handler does something else
+				}
+			}
+		})
+	}
 }

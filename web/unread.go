@@ -61,19 +61,19 @@ func (w *refusalWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.body.rc.Hijack()
 }
 
-// bodyRate is the number of bytes of a body that give a client another second.
+// bodyRate is the number of bytes of a body that give a client a second back.
 const bodyRate = 16 << 10
 
 // boundedBody sets a deadline for each read, and one for all of them together, during the request: an object may still
-// read after the request has ended.
+// read after the request has ended. All reads together may spend total. Each bodyRate bytes give a second back, but never
+// more than was spent: a client that sends fast saves no time for later.
 type boundedBody struct {
 	io.ReadCloser
 	rc          *http.ResponseController
 	step, total time.Duration // not positive: no bound
 
 	// Of the reader.
-	waited time.Duration
-	bytes  int64
+	spent time.Duration // of total
 
 	mu                   sync.Mutex
 	ended                bool // no deadline is set any more
@@ -89,8 +89,8 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.finish(err)
-	b.waited += time.Since(begun)
-	b.bytes += int64(n)
+	earned := time.Duration(n) * time.Second / bodyRate
+	b.spent = max(0, b.spent+time.Since(begun)-earned)
 	return n, err
 }
 
@@ -102,8 +102,7 @@ func (b *boundedBody) deadline(now time.Time) (at time.Time) {
 	if b.total <= 0 {
 		return at
 	}
-	left := b.total + time.Duration(b.bytes/bodyRate)*time.Second - b.waited
-	if all := now.Add(left); at.IsZero() || all.Before(at) {
+	if all := now.Add(b.total - b.spent); at.IsZero() || all.Before(at) {
 		return all
 	}
 	return at
