@@ -190,7 +190,7 @@ func TestFlushHandsAPieceOver(t *testing.T) {
 
 func TestASlowClientHoldsItsHandlerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const piece = 400 << 10
+		const piece = 100 << 10
 		var flushed int
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
 			for range 6 {
@@ -206,7 +206,7 @@ func TestASlowClientHoldsItsHandlerOnly(t *testing.T) {
 		done := serve(h, c, get(t))
 		synctest.Wait()
 		if flushed != 2 {
-			t.Fatalf("%d flushes returned before the client read anything, want those of the first MiB", flushed)
+			t.Fatalf("%d flushes returned before the client read anything, want those of the first 256 KiB", flushed)
 		}
 		touch(t, h)
 		close(c.clear)

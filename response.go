@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxUnflushed = 16 << 20 // bytes of a response that a handler may leave unflushed
-	maxUnsent    = 1 << 20  // bytes that may wait for a slow client before Flush does
+	maxUnflushed = 16 << 20  // bytes of a response that a handler may leave unflushed
+	maxUnsent    = 256 << 10 // bytes that may wait for a slow client before Flush does
 )
 
 // piece is a part of a response that is released as one output.
