@@ -101,8 +101,14 @@ func (h *Host) serves(id ID) error {
 // accept, or that comes from a page that may not connect. It is called before any code of
 // the class runs: such a request has no effect.
 func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
-	if c := h.classes[id.Class]; c.sockets != nil && socket.IsUpgrade(r) {
+	switch c := h.classes[id.Class]; {
+	case !socket.IsUpgrade(r):
+	case c.sockets != nil:
 		return socket.CheckHandshake(r, h.originsOf(c.sockets))
+	case len(c.subs.Classes) == 0: // the handler may answer it, but not to any page
+		if refused := socket.CheckHandshake(r, h.origins); refused != nil && refused.Status == http.StatusForbidden {
+			return refused
+		}
 	}
 	return nil
 }

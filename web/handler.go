@@ -116,18 +116,10 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 			opts.Logger.Error("class ignored: it is not bound", "class", name)
 		}
 	}
-	guard := http.NewCrossOriginProtection()
-	for _, origin := range opts.Origins {
-		if err := guard.AddTrustedOrigin(origin); err != nil {
-			opts.Logger.Error("origin ignored", "origin", origin, "err", err)
-		}
-	}
-	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
-	}))
+	guard := newOrigins(opts.Origins, opts.Logger)
 	a := newAgents(p)
 	tk := newTickets()
-	objects, toAgents := authorize(opts.Tokens, nil, guard.Handler(p)), authorize(opts.Tokens, tk, guard.Handler(a))
+	objects, toAgents := authorize(opts.Tokens, nil, guard.protect(p)), authorize(opts.Tokens, tk, guard.protect(a))
 	if opts.CORS {
 		toAgents = shared(authorize(opts.Tokens, tk, a))
 	}
@@ -150,7 +142,7 @@ func Handler(h *dohost.Host, o *Options) http.Handler {
 	if len(opts.Tokens) > 0 {
 		page.tickets = tk
 	}
-	facts := authorize(opts.Tokens, nil, guard.Handler(page))
+	facts := authorize(opts.Tokens, nil, guard.protect(page))
 	return bounded(page.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == hostPath {
 			facts.ServeHTTP(w, r)
