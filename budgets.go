@@ -47,7 +47,7 @@ func (o *Options) checkLimits() error {
 }
 
 // BudgetUsage is the usage of a budget of a host at one moment. Refused counts the requests and frames
-// that were refused, or the sockets that were closed, because the budget was exhausted.
+// that were refused, or the sockets that were closed and the responses that were cut, because the budget was exhausted.
 type BudgetUsage = budget.Usage
 
 // ReadBudget returns how much of [Options].ReadBudget is in use.

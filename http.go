@@ -20,7 +20,7 @@ import (
 // client only when all earlier writes of the object are durable.
 //
 // The handler's Flush, and that of [http.ResponseController], releases a part. It is an [Await] that also waits while
-// more than 256 KiB is unsent to a slow client. Reading the request's body gives up the turn as well. At most 16 MiB of
+// more than 256 KiB is unsent to a slow client. [Options].SendBudget bounds the unsent bytes of all clients. Reading the request's body gives up the turn as well. At most 16 MiB of
 // a response may be unflushed; the rest is released when the handler returns. A handler can neither hijack the
 // connection nor send informational responses. If it has accepted a WebSocket ([State.Accept]), the host owns the
 // connection when ServeObject returns. If it has delegated the request ([State.Delegate]), the other object answers.
@@ -132,7 +132,8 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	}
 	defer share.leave()
 	body := &requestBody{source: r, share: share}
-	s := serving{host: h, w: w, rc: http.NewResponseController(w), out: newOutlet(), body: body}
+	s := serving{host: h, w: w, rc: http.NewResponseController(w), body: body}
+	s.out = newOutlet(h.sockets, s.rc)
 	own := r.Clone(r.Context()) // the handler may outlive this call
 	run := runtime.Func(func(ctx context.Context, instance any) error {
 		return c.serveHTTP(carryAccess(ctx, access), instance, own, body, s.out)
@@ -285,7 +286,7 @@ func (s *serving) write() error {
 			return err
 		}
 	}
-	return nil
+	return s.out.cutBy()
 }
 
 // begin writes the header that p has.
@@ -304,17 +305,20 @@ func (s *serving) begin(p piece) {
 }
 
 // leave detaches the event from the request, since the event may continue. A pending read of the body would block the
-// server, which closes the body.
+// server, which closes the body. It panics if the host has cut the response: the connection has a write deadline then.
 func (s *serving) leave(ctx context.Context) {
-	s.out.close(context.Canceled)
+	cut := s.out.end()
 	if c := s.out.left(); c != nil && !s.opened {
 		c.Never(ctx)
 	}
 	switch {
 	case s.body.reading.Load():
 		_ = s.rc.SetReadDeadline(time.Unix(1, 0)) // not every server has one
-	case s.duplex:
+	case s.duplex && cut == nil:
 		s.drain()
+	}
+	if cut != nil {
+		panic(http.ErrAbortHandler)
 	}
 }
 

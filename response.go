@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
@@ -121,20 +122,29 @@ func bodyAllowed(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
+// errNotTaken is the reason when the host cuts a response.
+var errNotTaken = errors.New("dohost: the client does not take its response, and too many bytes wait for all clients")
+
 // outlet is where the pieces of a response wait for the goroutine that serves the
-// request.
+// request. It is a socket.Response.
 type outlet struct {
 	ready chan struct{} // has something in it when there may be pieces
+	table *socket.Table // counts the unsent bytes of all clients
+	rc    *http.ResponseController
 
 	mu     sync.Mutex
 	pieces []piece
 	unsent int
+	held   bool          // by the table
+	cut    error         // errNotTaken once the host has cut the response
 	room   chan struct{} // closed when there may be room; nil if no Flush waits
 	closed error         // why no more can be sent
 	socket *socket.Conn  // that was accepted
 }
 
-func newOutlet() *outlet { return &outlet{ready: make(chan struct{}, 1)} }
+func newOutlet(t *socket.Table, rc *http.ResponseController) *outlet {
+	return &outlet{ready: make(chan struct{}, 1), table: t, rc: rc}
+}
 
 // put is an output of the object: constant work, and it does not block. It drops a piece that must not leave; the
 // event's own result has the reason.
@@ -145,11 +155,51 @@ func (o *outlet) put(p piece, err error) {
 		return
 	}
 	o.pieces = append(o.pieces, p)
-	o.unsent += len(p.body)
+	if n := len(p.body); n > 0 {
+		if !o.held {
+			o.held = true
+			o.table.Hold(o)
+		}
+		o.unsent += n
+		o.table.Charge(n)
+	}
+	o.wakeLocked()
+}
+
+func (o *outlet) wakeLocked() {
 	select {
 	case o.ready <- struct{}{}:
 	default:
 	}
+}
+
+// Unsent returns the bytes that wait for the client, until the goroutine that serves the request has ended.
+func (o *outlet) Unsent() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.unsent
+}
+
+// Cut ends a response that has unsent bytes: also a Write that waits for the client.
+func (o *outlet) Cut() (first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unsent == 0 {
+		return false
+	}
+	first = o.cut == nil
+	o.cut = errNotTaken
+	o.closeLocked(errNotTaken)
+	o.wakeLocked()
+	_ = o.rc.SetWriteDeadline(time.Unix(1, 0)) // not every server has one
+	return first
+}
+
+// cutBy returns an error if the host has cut the response.
+func (o *outlet) cutBy() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cut
 }
 
 // take returns the pieces that wait.
@@ -166,6 +216,7 @@ func (o *outlet) sent(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unsent -= n
+	o.table.Refund(n)
 	o.stirLocked()
 }
 
@@ -190,6 +241,25 @@ func (o *outlet) left() *socket.Conn {
 func (o *outlet) close(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.closeLocked(why)
+}
+
+// end closes the outlet when the goroutine that serves the request ends, and returns cutBy. The table does not use the
+// response after it.
+func (o *outlet) end() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closeLocked(context.Canceled)
+	if o.held {
+		o.held = false
+		o.table.Drop(o)
+		o.table.Refund(o.unsent)
+		o.unsent = 0
+	}
+	return o.cut
+}
+
+func (o *outlet) closeLocked(why error) {
 	if o.closed == nil {
 		o.closed = why
 	}

@@ -14,7 +14,7 @@ type limitFlags struct {
 	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Frames and bodies that the host reads or handles, for all clients together (${default})."`
 	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Connections to --listen; 0 for the number of files that the process may open, less 256."`
 	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Connections to --listen of one remote address other than loopback; 0 for half of --max-conns."`
-	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames waiting for clients, for all together; beyond it the host disconnects those with the most waiting bytes (${default})."`
+	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames and HTTP responses waiting for clients, for all together; beyond it the host disconnects those with the most waiting bytes (${default})."`
 }
 
 // conns returns the bounds of the connections of clients.

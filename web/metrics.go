@@ -140,8 +140,8 @@ var (
 	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
 	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that are read and handled.", nil, nil)
 	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that were refused because the read budget was exhausted.", nil, nil)
-	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames that wait for clients.", nil, nil)
-	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed because their clients did not read.", nil, nil)
+	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames and responses that wait for clients.", nil, nil)
+	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed, and HTTP responses cut, because their clients did not read.", nil, nil)
 	descUndurable = prometheus.NewDesc("dohost_store_undurable_bytes", "Bytes written and not durable yet, including writes of running events.", nil, nil)
 )
 

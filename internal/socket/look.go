@@ -24,8 +24,8 @@ func (t *Table) Count(id runtime.ID) int {
 	return 0
 }
 
-// SendUsage returns the bytes that wait for all clients, and how many sockets were closed because they did not
-// take theirs.
+// SendUsage returns the bytes that wait for all clients, and how many sockets were closed and responses cut because
+// their clients did not take them.
 func (t *Table) SendUsage() budget.Usage {
 	return budget.Usage{Used: t.queue.bytes.Load(), Limit: t.queue.limit, Refused: t.queue.dropped.Load()}
 }

@@ -55,7 +55,7 @@ func (c *Conn) overflowLocked() {
 type sendQueue struct {
 	limit   int64
 	bytes   atomic.Int64
-	dropped atomic.Uint64 // sockets that were closed because of the limit
+	dropped atomic.Uint64 // sockets that were closed, and responses that were cut, because of the limit
 	full    chan struct{} // has a token when there are too many bytes
 }
 
@@ -95,7 +95,11 @@ func (q *sendQueue) overflowing(waiting, next int) bool {
 	return q.bytes.Load() > q.limit+q.limit/4 && (waiting > 0 || next > maxBatch)
 }
 
-// relieve closes the sockets with the longest queues while too many bytes wait for the host's clients.
+// startRelief starts relieve with the first socket or response that has to be counted.
+func (t *Table) startRelief() { t.relieving.Do(func() { go t.relieve() }) }
+
+// relieve closes the sockets and cuts the responses with the most unsent bytes while too many bytes wait for the host's
+// clients.
 func (t *Table) relieve() {
 	for {
 		select {
@@ -103,29 +107,35 @@ func (t *Table) relieve() {
 		case <-t.quit:
 			return
 		}
-		type load struct {
-			c *Conn
-			n int
+		loads := t.loadsOfResponses()
+		for i, l := range loads {
+			loads[i].n = l.r.Unsent() // without the lock of the responses
 		}
-		var loads []load
 		for i := range t.shards {
 			s := &t.shards[i]
 			s.mu.Lock()
 			for _, r := range s.rooms {
 				for c := range r.allLocked() {
 					if n := c.unsent(); n > 0 {
-						loads = append(loads, load{c, n})
+						loads = append(loads, load{c: c, n: n})
 					}
 				}
 			}
 			s.mu.Unlock()
 		}
 		slices.SortFunc(loads, func(a, b load) int { return cmp.Compare(b.n, a.n) })
+		ending := int64(0) // bytes of responses that were cut, and count until their goroutines have ended
 		for _, l := range loads {
-			if t.queue.bytes.Load() <= t.queue.limit {
-				break
+			switch {
+			case t.queue.bytes.Load()-ending <= t.queue.limit:
+			case l.c != nil:
+				l.c.overflow()
+			default:
+				if l.r.Cut() {
+					t.queue.dropped.Add(1)
+				}
+				ending += int64(l.r.Unsent())
 			}
-			l.c.overflow()
 		}
 	}
 }

@@ -28,12 +28,16 @@ type Table struct {
 	reads *budget.Budget // of frames that are being read, until they are handled
 	frame int64          // maximum bytes of a received frame
 	queue sendQueue
+
+	responses responses
+	relieving sync.Once // starts relieve
+
 	conns atomic.Int64  // those that were accepted and have not ended
 	none  chan struct{} // capacity 1: conns has come to zero
 
 	seed   maphash.Seed
 	shards [shards]shard
-	asking sync.Once     // starts the goroutines of the host
+	asking sync.Once     // starts the goroutine that sends pings
 	quit   chan struct{} // closed with the table
 	ending sync.Once
 }
@@ -72,7 +76,7 @@ type autoResponse struct {
 type Limits struct {
 	MaxFrame   int64          // bytes of a frame that is received
 	Reads      *budget.Budget // of all frames that are being read, until they are handled
-	SendBudget int64          // bytes that wait for all clients
+	SendBudget int64          // bytes that wait for all clients, of sockets and responses
 }
 
 // New returns an empty table. Its Ended and Abandon belong into the options of the host.
@@ -149,10 +153,8 @@ func (t *Table) Accept(id runtime.ID, h *Handlers, o *Options) (*Conn, error) {
 	}
 	r.addLocked(c)
 	t.conns.Add(1)
-	t.asking.Do(func() {
-		go t.ask()
-		go t.relieve()
-	})
+	t.asking.Do(func() { go t.ask() })
+	t.startRelief()
 	return c, nil
 }
 
