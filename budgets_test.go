@@ -368,7 +368,8 @@ func TestSendBudgetClosesTheSocketsWithMost(t *testing.T) {
 			say(t, ws, strings.Repeat("x", 5+i)) // the last one gets 240 kB
 			synctest.Wait()
 			u := d.SendBudget()
-			if peak = max(peak, u.Used); u.Used > u.Limit {
+			// A closed socket keeps the frames that are being written to its client, up to 64 KiB.
+			if peak = max(peak, u.Used); u.Used > u.Limit+int64(u.Refused)<<16 {
 				t.Errorf("after %d clients %+v", i, u)
 			}
 		}

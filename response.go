@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -132,14 +133,15 @@ type outlet struct {
 	table *socket.Table // counts the unsent bytes of all clients
 	rc    *http.ResponseController
 
-	mu     sync.Mutex
-	pieces []piece
-	unsent int
-	held   bool          // by the table
-	cut    error         // errNotTaken once the host has cut the response
-	room   chan struct{} // closed when there may be room; nil if no Flush waits
-	closed error         // why no more can be sent
-	socket *socket.Conn  // that was accepted
+	mu      sync.Mutex
+	pieces  []piece
+	unsent  int
+	charged int           // of unsent
+	held    bool          // by the table
+	cut     error         // errNotTaken once the host has cut the response
+	room    chan struct{} // closed when there may be room; nil if no Flush waits
+	closed  error         // why no more can be sent
+	socket  *socket.Conn  // that was accepted
 }
 
 func newOutlet(t *socket.Table, rc *http.ResponseController) *outlet {
@@ -156,14 +158,27 @@ func (o *outlet) put(p piece, err error) {
 	}
 	o.pieces = append(o.pieces, p)
 	if n := len(p.body); n > 0 {
-		if !o.held {
-			o.held = true
-			o.table.Hold(o)
-		}
 		o.unsent += n
-		o.table.Charge(n)
+		o.chargeLocked()
 	}
 	o.wakeLocked()
+}
+
+// chargeLocked charges the budget with the unsent bytes, except the first budget.Free.
+func (o *outlet) chargeLocked() {
+	now := max(o.unsent-budget.Free, 0)
+	if now > 0 && !o.held {
+		o.held = true
+		o.table.Hold(o)
+	}
+	switch before := o.charged; {
+	case now > before:
+		o.charged = now
+		o.table.Charge(now - before)
+	case now < before:
+		o.charged = now
+		o.table.Refund(before - now)
+	}
 }
 
 func (o *outlet) wakeLocked() {
@@ -216,7 +231,7 @@ func (o *outlet) sent(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unsent -= n
-	o.table.Refund(n)
+	o.chargeLocked()
 	o.stirLocked()
 }
 
@@ -253,8 +268,8 @@ func (o *outlet) end() error {
 	if o.held {
 		o.held = false
 		o.table.Drop(o)
-		o.table.Refund(o.unsent)
 		o.unsent = 0
+		o.chargeLocked()
 	}
 	return o.cut
 }

@@ -107,6 +107,7 @@ func (t *Table) relieve() {
 		case <-t.quit:
 			return
 		}
+		ending := int64(0) // bytes of sockets and responses that end, and count until their goroutines have ended
 		loads := t.loadsOfResponses()
 		for i, l := range loads {
 			loads[i].n = l.r.Unsent() // without the lock of the responses
@@ -116,7 +117,10 @@ func (t *Table) relieve() {
 			s.mu.Lock()
 			for _, r := range s.rooms {
 				for c := range r.allLocked() {
-					if n := c.unsent(); n > 0 {
+					switch n, closes := c.unsent(); {
+					case closes:
+						ending += int64(n)
+					case n > 0:
 						loads = append(loads, load{c: c, n: n})
 					}
 				}
@@ -124,12 +128,13 @@ func (t *Table) relieve() {
 			s.mu.Unlock()
 		}
 		slices.SortFunc(loads, func(a, b load) int { return cmp.Compare(b.n, a.n) })
-		ending := int64(0) // bytes of responses that were cut, and count until their goroutines have ended
 		for _, l := range loads {
 			switch {
 			case t.queue.bytes.Load()-ending <= t.queue.limit:
 			case l.c != nil:
 				l.c.overflow()
+				n, _ := l.c.unsent()
+				ending += int64(n)
 			default:
 				if l.r.Cut() {
 					t.queue.dropped.Add(1)
@@ -140,11 +145,12 @@ func (t *Table) relieve() {
 	}
 }
 
-// unsent is how many bytes wait for the client.
-func (c *Conn) unsent() int {
+// unsent returns the number of bytes that wait for the client, and whether the socket closes after them: overflow then
+// has no effect.
+func (c *Conn) unsent() (n int, closes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.waiting
+	return c.waiting, c.hung != nil && c.waiting <= maxUnsent
 }
 
 func (c *Conn) overflow() {
