@@ -117,15 +117,15 @@ func apart2[A, B any](h *Host, name string, f func(A, B)) func(A, B) {
 // guardPolicy replaces At by a function that does not panic and, unless the Policy is
 // trusted, Shed and Idle by functions that do not panic and return within patience.
 func (h *Host) guardPolicy(p *Policy) {
+	if p.Trusted {
+		return
+	}
 	if f := p.At; f != nil {
 		c := &hostFunc{host: h, name: "Policy.At"}
 		p.At = func(at Point) (style Style) {
 			c.inPlace(func() { style = f(at) })
 			return style
 		}
-	}
-	if p.Trusted {
-		return
 	}
 	if f := p.Shed; f != nil {
 		c := &hostFunc{host: h, name: "Policy.Shed"}
@@ -151,14 +151,22 @@ func answer[T any](c *hostFunc, other T, f func() T) T {
 
 // stepApart is step for the goroutines that serve all objects: the policy cannot end them.
 func (h *Host) stepApart(p Place) {
-	if h.opts.Policy.At != nil {
+	switch {
+	case h.opts.Policy.At == nil:
+	case h.opts.Policy.Trusted:
+		h.step(p)
+	default:
 		guard.Run(func() { h.step(p) })
 	}
 }
 
 // atApart is at for code that is not the event's own: the policy cannot end its goroutine.
 func (o *object) atApart(ev *event, p Place) {
-	if ev.points != nil {
+	switch {
+	case ev.points == nil:
+	case o.host().opts.Policy.Trusted:
+		o.at(ev, p)
+	default:
 		guard.Run(func() { o.at(ev, p) })
 	}
 }

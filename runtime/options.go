@@ -62,8 +62,8 @@ type Policy struct {
 	// Shed returns how many of the live objects to evict to save memory. It is called once
 	// a second; only idle objects are evicted.
 	Shed func(live int) int
-	// Trusted lets the host call Idle and Shed without a guard against panics and hangs. It is
-	// for functions that are not a user's.
+	// Trusted lets the host call these functions without a guard against panics and hangs. It
+	// is for functions that are not a user's.
 	Trusted bool
 }
 
