@@ -29,29 +29,11 @@ func (c *hostFunc) call(f func()) {
 	if c.hung.Load() > 0 {
 		return
 	}
-	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
-	ended := guard.Start(func() {
-		defer func() {
-			if !left.CompareAndSwap(false, true) {
-				c.hung.Add(-1)
-			}
-		}()
-		f()
-	})
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case failure := <-ended:
-		if failure != nil {
-			c.host.misbehaved(c.name, failure, failure.Stack)
-		}
-	case <-late.C:
-		c.hung.Add(1)
-		if !left.CompareAndSwap(false, true) { // f has just ended
-			c.hung.Add(-1)
-			return
-		}
-		c.host.misbehaved(c.name, fmt.Errorf("the function has not returned after %v, and is not called again until it returns", patience), nil)
+	err := guard.Within(patience, &c.hung, f)
+	if failure, ok := err.(*guard.Failure); ok {
+		c.host.misbehaved(c.name, failure, failure.Stack)
+	} else if err != nil {
+		c.host.misbehaved(c.name, fmt.Errorf("%w, and is not called again until it returns", err), nil)
 	}
 }
 

@@ -28,30 +28,7 @@ func try[T any](g *handler, f func() T) (v T, err error) {
 	if g.hung.Load() > 0 {
 		return v, errSlow
 	}
-	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
-	result := make(chan T, 1)
-	ended := Start(func() {
-		defer func() {
-			if !left.CompareAndSwap(false, true) {
-				g.hung.Add(-1)
-			}
-		}()
-		result <- f()
-	})
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case failure := <-ended:
-		if failure != nil {
-			return v, failure
-		}
-		return <-result, nil
-	case <-late.C:
-		if g.hung.Add(1); !left.CompareAndSwap(false, true) { // f has ended in this moment
-			g.hung.Add(-1)
-		}
-		return v, errSlow
-	}
+	return value(g.hung, f)
 }
 
 // Enabled reports whether h handles records of the level; not if h fails.

@@ -1,0 +1,49 @@
+package guard
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Within calls f on a goroutine of its own, and waits until f has ended, for patience at
+// most. A call that takes longer counts in hung until f has ended.
+//
+// Errors: a *Failure if f ended without returning; an error that names patience if f has not ended.
+func Within(patience time.Duration, hung *atomic.Int64, f func()) error {
+	var left atomic.Bool // set by the first of the two: the end of f, and the end of the wait
+	ended := Start(func() {
+		defer func() {
+			if !left.CompareAndSwap(false, true) {
+				hung.Add(-1)
+			}
+		}()
+		f()
+	})
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	var failure *Failure
+	select {
+	case failure = <-ended:
+	case <-late.C:
+		hung.Add(1)
+		if left.CompareAndSwap(false, true) {
+			return fmt.Errorf("the function has not returned after %v", patience)
+		}
+		hung.Add(-1) // f has just ended
+		failure = <-ended
+	}
+	if failure != nil {
+		return failure
+	}
+	return nil
+}
+
+// value is Within for a function with a result.
+func value[T any](hung *atomic.Int64, f func() T) (v T, err error) {
+	result := make(chan T, 1)
+	if err := Within(patience, hung, func() { result <- f() }); err != nil {
+		return v, err
+	}
+	return <-result, nil
+}
