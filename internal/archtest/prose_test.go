@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,17 +62,8 @@ func passages(fsys fs.FS) (all []passage, err error) {
 			all = append(all, passage{place, fmt.Sprintf("%s:%d", pos.Filename, pos.Line), quoted.ReplaceAllString(group.Text(), "")})
 		}
 	}
-	err = fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if p != "." && ignored(fsys, p) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if path.Ext(p) != ".md" || p == glossary {
+	err = eachFile(fsys, ".md", func(p string) error {
+		if p == glossary {
 			return nil
 		}
 		text, err := fs.ReadFile(fsys, p)

@@ -42,25 +42,10 @@ type file struct {
 // folders that the go command ignores.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet(), documents: make(map[string]string)}
-	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if p != "." && ignored(fsys, p) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if path.Ext(p) != ".go" {
-			return nil
-		}
+	err := eachFile(fsys, ".go", func(p string) error {
 		f, err := parse(t.fset, fsys, p)
-		if err != nil {
-			return err
-		}
 		t.files = append(t.files, f)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -81,6 +66,21 @@ func load(fsys fs.FS) (*tree, error) {
 		t.documents[name] = string(text)
 	}
 	return t, nil
+}
+
+// eachFile calls do for each file with an extension, except those in ignored folders.
+func eachFile(fsys fs.FS, ext string, do func(p string) error) error {
+	return fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != "." && ignored(fsys, p):
+			return fs.SkipDir
+		case d.IsDir() || path.Ext(p) != ext:
+			return nil
+		}
+		return do(p)
+	})
 }
 
 func ignored(fsys fs.FS, dir string) bool {
