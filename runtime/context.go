@@ -54,10 +54,15 @@ func (c *eventCtx) Err() error {
 	return c.life.context().Err()
 }
 
-// Value returns the turn, and the values of the incarnation's context for context.Cause.
+// Value returns the turn, and the values of the incarnation's context for context.Cause. As long as the incarnation
+// lives and nothing waits for its end it has no context of its own, and so no values: looking for a value does not
+// make one, which would stay in memory for as long as the object is idle.
 func (c *eventCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return &c.turn
+	}
+	if c.life.ctx.Load() == nil && !c.life.dead.Load() {
+		return nil
 	}
 	return c.life.context().Value(key)
 }

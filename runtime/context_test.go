@@ -1,0 +1,55 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/dohost/dohost/objectstore"
+)
+
+// A context that is made for an incarnation stays in memory for as long as the incarnation, and so costs each idle
+// object 130 bytes.
+func TestContextOfAnEventIsMadeWhenItIsWaitedFor(t *testing.T) {
+	h := open(t, objectstore.NewMemFS(), Options{})
+	type key struct{}
+	var own context.Context
+	err := do(t.Context(), h, "a", "look", func(ctx context.Context, _ *counter) error {
+		own = ctx
+		l := eventOf(ctx).life
+		if ctx.Value(key{}) != nil || l.ctx.Load() != nil {
+			t.Error("a search for a value made the incarnation's context")
+		}
+		with := context.WithValue(ctx, key{}, 1)
+		if with.Value(key{}) != 1 || turnOf(with) != turnOf(ctx) || l.ctx.Load() != nil {
+			t.Error("a context with a value has not the value, or not the turn")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Evict(id("a"), StyleFence)
+	if f, ok := errors.AsType[*Fenced](context.Cause(own)); !ok || f.Reason != ReasonEvicted {
+		t.Errorf("the cause is %v", context.Cause(own))
+	}
+}
+
+func TestContextDerivedFromAnEventEndsWithItsCause(t *testing.T) {
+	h := open(t, objectstore.NewMemFS(), Options{})
+	var derived context.Context
+	err := do(t.Context(), h, "a", "derive", func(ctx context.Context, _ *counter) error {
+		var cancel context.CancelFunc
+		derived, cancel = context.WithCancel(ctx)
+		t.Cleanup(cancel)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Evict(id("a"), StyleFence)
+	<-derived.Done()
+	if f, ok := errors.AsType[*Fenced](context.Cause(derived)); !ok || f.Reason != ReasonEvicted {
+		t.Errorf("the cause is %v", context.Cause(derived))
+	}
+}
