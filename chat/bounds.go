@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,11 +55,25 @@ func checkID(id string) error {
 // errNesting is the error for JSON that is nested deeper than its bound.
 var errNesting error = &dohost.PublicError{Message: "chat: the JSON is nested too deeply", Code: "bad_request", Status: http.StatusBadRequest}
 
-// nesting returns how deep JSON is nested, in one pass. If data is not JSON the result is meaningless.
+// nesting returns how deep JSON is nested, in one pass and without memory of its own, since each chunk is checked. If
+// data is not JSON the result is meaningless.
 func nesting(data []byte) (deepest int) {
-	var s shape
-	_ = s.scan(data, len(data)) // within any bound
-	return s.deepest
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			end := endOfString(data, i)
+			step(1 + (end-i)/64)
+			i = end - 1
+		case '{', '[':
+			step(1)
+			depth++
+			deepest = max(deepest, depth)
+		case '}', ']':
+			depth = max(0, depth-1)
+		}
+	}
+	return deepest
 }
 
 // checkFrame returns an error if a frame, or the body of a request, exceeds the bounds. It makes one pass.
@@ -86,7 +101,7 @@ func checkFrame(data []byte) error {
 // shape counts the elements and members of JSON before it is decoded: by their commas, and by the arrays and objects
 // that contain them.
 type shape struct {
-	deepest, messages, parts, members, tools int
+	messages, parts, members, tools int
 
 	list  string // the member of the outermost object that contains the scan's position
 	stack []byte // the arrays and objects that contain the scan's position
@@ -107,7 +122,6 @@ func (s *shape) scan(data []byte, most int) error {
 			}
 		case '{', '[':
 			s.stack = append(s.stack, c)
-			s.deepest = max(s.deepest, len(s.stack))
 			if len(s.stack) > most {
 				return errNesting
 			}
@@ -159,8 +173,11 @@ func endOfString(data []byte, i int) int {
 
 // nameOf returns the name of a member, which may be written with escapes.
 func nameOf(text []byte) (name string) {
-	if len(text) > 80 {
+	switch {
+	case len(text) > 80 || len(text) < 2:
 		return ""
+	case bytes.IndexByte(text, '\\') < 0:
+		return string(text[1 : len(text)-1])
 	}
 	_ = json.Unmarshal(text, &name) // an invalid name matches no member
 	return name

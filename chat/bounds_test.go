@@ -61,3 +61,14 @@ func TestGuardOfDeepMessage(t *testing.T) {
 		t.Error("it is encoded")
 	}
 }
+
+// The nesting of each chunk of each reply is checked.
+func TestNestingNeedsNoMemory(t *testing.T) {
+	chunk := []byte(`{"type":"text-delta","id":"0","delta":"a \"quoted\" word","m":{"a":[{"b":[1,2,{"c":"}]"}]}]}}`)
+	if got := nesting(chunk); got != 6 {
+		t.Errorf("the nesting is %d, want 6", got)
+	}
+	if n := testing.AllocsPerRun(100, func() { nesting(chunk) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
