@@ -108,7 +108,10 @@ func stringPartLen(k Key) int {
 }
 
 func number(first byte, n uint64) Key {
-	return Key(binary.BigEndian.AppendUint64([]byte{first}, n))
+	var part [9]byte
+	part[0] = first
+	binary.BigEndian.PutUint64(part[1:], n)
+	return Key(part[:])
 }
 
 // floatPart flips the sign bit of positive numbers and all bits of negative ones,
