@@ -25,6 +25,10 @@ func (s *State) sockets() *socket.Table { return s.host().sockets }
 // ID returns the object's class and name. Any goroutine.
 func (s *State) ID() ID { return s.rt().ID() }
 
+// Epoch returns the number of this incarnation. No two incarnations have the same one, in
+// any host or restored backup. Any goroutine.
+func (s *State) Epoch() Epoch { return s.rt().Epoch() }
+
 // Storage returns the object's storage. Any goroutine; its methods want the turn.
 func (s *State) Storage() *Storage { return (*Storage)(s) }
 

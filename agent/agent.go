@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/dohost/dohost"
@@ -38,10 +37,7 @@ func (c *core) base() *core { return c }
 
 // process is the prefix of the names of all incarnations since the host opened its store. It contains the
 // store's fork, since rows of a backup or an import may come from another host.
-func (c *core) process() string {
-	store := c.obj.Runtime().Store()
-	return fmt.Sprintf("%08x.%d-", store.Identity().Fork, store.Generation())
-}
+func (c *core) process() string { return c.obj.Epoch().HostPrefix() }
 
 // ID returns the agent's class and name. Any goroutine.
 func (c *core) ID() dohost.ID { return c.obj.ID() }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
 )
@@ -148,7 +147,7 @@ func Bind[O, S any, P interface {
 	}
 	birth := func(ctx context.Context, st *dohost.State) (*O, error) {
 		a := &Agent[S]{core{obj: st, class: c}}
-		a.life = a.process() + ulid.Make().String()
+		a.life = a.obj.Epoch().String()
 		o, err := construct(ctx, a)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,6 @@
 package objectstore
 
-import "fmt"
+import "strconv"
 
 // Epoch numbers an incarnation of an object. Fork is that of the store's [Identity];
 // Host is the generation of the host, written and synced once per Open; Life is a
@@ -15,4 +15,23 @@ type Epoch struct {
 
 // String returns the three numbers joined by points, the fork in hexadecimal:
 // "5f0c3a91.3.17".
-func (e Epoch) String() string { return fmt.Sprintf("%08x.%d.%d", e.Fork, e.Host, e.Life) }
+func (e Epoch) String() string {
+	var b [8 + 1 + 20 + 1 + 20]byte
+	return string(strconv.AppendUint(e.appendHost(b[:0]), e.Life, 10))
+}
+
+// HostPrefix returns the common prefix of the strings of the host's epochs: "5f0c3a91.3.". No string of another
+// host's epoch begins with it.
+func (e Epoch) HostPrefix() string {
+	var b [8 + 1 + 20 + 1]byte
+	return string(e.appendHost(b[:0]))
+}
+
+func (e Epoch) appendHost(b []byte) []byte {
+	const digits = "0123456789abcdef"
+	for shift := 28; shift >= 0; shift -= 4 {
+		b = append(b, digits[e.Fork>>shift&0xf])
+	}
+	b = strconv.AppendUint(append(b, '.'), e.Host, 10)
+	return append(b, '.')
+}
