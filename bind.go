@@ -75,7 +75,7 @@ func Bind[O any](ns Namespace[O], construct func(context.Context, *State) (*O, e
 		Name:    string(ns),
 		Methods: map[string]runtime.Method{},
 		New: func(ctx context.Context, rt *runtime.State) (any, error) {
-			return construct(ctx, (*State)(rt))
+			return construct(ctx, stateOf(rt))
 		},
 	}}
 	if construct == nil {

@@ -24,7 +24,7 @@ import (
 // of the method, or reports that the result cannot be encoded.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
 	var none Out
-	host := s.at.Runtime()
+	host := s.at.LocateHost().rt
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
 	var err error
 	if c.arg, err = carry(in, c.byRef); err != nil {
@@ -84,7 +84,7 @@ func (s Stub[O]) Do(ctx context.Context, fn func(ctx context.Context, o *O) erro
 		}
 		return fn(ctx, o)
 	})
-	return s.at.Runtime().Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run})
+	return s.at.LocateHost().rt.Do(ctx, s.id, runtime.Call{Op: "Do", Handler: run})
 }
 
 // instanceOf gives a wrong type in a Namespace an error instead of a panic.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -129,9 +130,9 @@ type bill struct {
 func (b *bill) open(t *testing.T) *dohost.Host {
 	t.Helper()
 	b.fs = objectstore.NewMemFS()
-	return open(t, &dohost.Options{
-		FS: b.fs, Tune: func(o *runtime.Options) { o.Store.Reads = &b.reads },
-	}, pricedClass)
+	o := &dohost.Options{FS: b.fs}
+	kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &b.reads })
+	return open(t, o, pricedClass)
 }
 
 // each returns the price of one of the n operations that do makes.

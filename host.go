@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/internal/budget"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -75,9 +76,24 @@ type Options struct {
 	Logger *slog.Logger
 	// FS is where the store lives. Nil means the disk.
 	FS *objectstore.FS
-	// Tune may change the runtime options that the host derives from these Options: the eviction policy, the limits,
-	// the sizes of the store. Nil changes nothing. Tests set their scheduler here.
-	Tune func(*runtime.Options)
+
+	// tune changes the runtime's options, in tests and tools of this module. Nil changes nothing.
+	tune func(*runtime.Options)
+}
+
+func init() {
+	kernel.OfHost = func(h any) *runtime.Host { return h.(*Host).rt }
+	kernel.OfState = func(st any) *runtime.State { return st.(*State).rt() }
+	kernel.Tune = func(options any, change func(*runtime.Options)) {
+		o := options.(*Options)
+		earlier := o.tune
+		o.tune = func(ro *runtime.Options) {
+			if earlier != nil {
+				earlier(ro)
+			}
+			change(ro)
+		}
+	}
 }
 
 // Style is a way to end an incarnation.
@@ -148,8 +164,8 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	return h, nil
 }
 
-// Runtime returns the host underneath, for services and tools.
-func (h *Host) Runtime() *runtime.Host { return h.rt }
+// LocateHost returns h, which makes h a [Locator].
+func (h *Host) LocateHost() *Host { return h }
 
 // Close refuses new calls and gives running events Options.Grace to finish; until then it serves calls between
 // objects. Then it fences the remaining events and closes the store. Its error names the handlers that did not stop,

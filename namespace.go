@@ -10,22 +10,18 @@ import (
 //	const Counters dohost.Namespace[Counter] = "counter"
 type Namespace[O any] string
 
-// Locator finds objects. It is a *Host, the *State of an object that calls another, or a stand-in for a host that is
-// replaced now and then, as in a test. It is not nil.
+// Locator finds objects. It is a [*Host], the [*State] of an object that calls another, or a stand-in for a host that
+// is replaced now and then, as in a test. It is not nil.
 type Locator interface {
-	// Runtime returns the host as of now. It is called for each call, by any goroutine, and
-	// may block.
-	Runtime() *runtime.Host
+	// LocateHost returns the host as of now. Stubs call it for each call, on any goroutine. It may block.
+	LocateHost() *Host
 }
 
 // Get returns a stub for the object of that name. It does no I/O and cannot fail; the object exists from its first
 // write on.
 func (n Namespace[O]) Get(l Locator, name string) Stub[O] {
-	switch own := l.(type) {
-	case *Host: // the same for as long as the stub is kept, and nothing but the host
-		l = own.Runtime()
-	case *State:
-		l = own.Runtime()
+	if st, ok := l.(*State); ok { // a stub must not keep the incarnation in memory
+		l = st.host()
 	}
 	return Stub[O]{at: l, id: ID{Class: string(n), Name: name}}
 }

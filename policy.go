@@ -71,9 +71,9 @@ func (o *Options) runtime(sockets func(ID) int) runtime.Options {
 	if o.HeapBudget > 0 {
 		ro.Policy.Shed = shedder(eviction.Pressure{Budget: o.HeapBudget})
 	}
-	ro.Policy.Trusted = o.Tune == nil
-	if o.Tune != nil {
-		o.Tune(&ro)
+	ro.Policy.Trusted = o.tune == nil
+	if o.tune != nil {
+		o.tune(&ro)
 	}
 	return ro
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -54,6 +55,13 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 	return nil
 }
 
+// decideAt returns options with a policy for each point.
+func decideAt(at func(runtime.Point) runtime.Style) *dohost.Options {
+	o := &dohost.Options{}
+	kernel.Tune(o, func(ro *runtime.Options) { ro.Policy.At = at })
+	return o
+}
+
 // TestSocketHandshakeAbortedAtEachPoint makes the client leave at each point of the handshake's event, in turn.
 func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 	var points []string // of an undisturbed handshake, in order
@@ -80,7 +88,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 					return runtime.StyleNone
 				}
 				e := &hallEvents{message: echo}
-				h := open(t, &dohost.Options{Tune: func(o *runtime.Options) { o.Policy.At = at }}, e.class())
+				h := open(t, decideAt(at), e.class())
 				client, server := net.Pipe()
 				defer client.Close()
 				if p := serveAborted(h, &taken{httptest.NewRecorder(), server}, handshake(ctx)); p != nil {
@@ -255,7 +263,7 @@ func TestServeObjectWhoseClientLeavesAsTheAnswerComes(t *testing.T) {
 			}
 			class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
 				dohost.OnHTTP(func(_ *hall, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-			h := open(t, &dohost.Options{Tune: func(o *runtime.Options) { o.Policy.At = at }}, class)
+			h := open(t, decideAt(at), class)
 			w := &heldWriter{ResponseRecorder: httptest.NewRecorder()}
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 			if p := serveAborted(h, w, r); p != nil {

@@ -18,9 +18,9 @@ import (
 // Functions that read or write need a ctx that holds the turn of the storage's object. In addition to the errors that
 // they name they return [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. A failed write has written nothing. A Storage must
 // not be copied.
-type Storage runtime.State
+type Storage struct{ state runtime.State }
 
-func (s *Storage) rt() *runtime.State { return (*runtime.State)(s) }
+func (s *Storage) rt() *runtime.State { return &s.state }
 
 const kv = objectstore.SpaceKV
 

@@ -22,6 +22,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -117,7 +118,7 @@ func (tr *trap) class() dohost.Class {
 func (tr *trap) options() *dohost.Options {
 	lis := func() { tr.at("Listener functions") }
 	tr.disk = objectstore.NewMemFS()
-	return &dohost.Options{
+	o := &dohost.Options{
 		FS: tr.disk, Grace: time.Second, IdleAfter: time.Minute,
 		Logger: slog.New(trapHandler{tr}),
 		Listener: dohost.Listener{
@@ -140,26 +141,27 @@ func (tr *trap) options() *dohost.Options {
 				}
 			},
 		},
-		Tune: func(o *runtime.Options) {
-			o.Store.ReserveBytes = 1000
-			idle := o.Policy.Idle
-			o.Policy.Idle = func(id dohost.ID, life, events uint64) time.Duration {
-				if id.Name == "a" {
-					tr.at("Policy.Idle, Policy.Shed")
-				}
-				return idle(id, life, events)
-			}
-			o.Policy.Shed = func(int) int { tr.at("Policy.Idle, Policy.Shed"); return 0 }
-			if tr.place == "Policy.At" {
-				o.Policy.At = func(p runtime.Point) runtime.Style {
-					if p.ID.Name == "a" {
-						tr.at("Policy.At")
-					}
-					return runtime.StyleNone
-				}
-			}
-		},
 	}
+	kernel.Tune(o, func(o *runtime.Options) {
+		o.Store.ReserveBytes = 1000
+		idle := o.Policy.Idle
+		o.Policy.Idle = func(id dohost.ID, life, events uint64) time.Duration {
+			if id.Name == "a" {
+				tr.at("Policy.Idle, Policy.Shed")
+			}
+			return idle(id, life, events)
+		}
+		o.Policy.Shed = func(int) int { tr.at("Policy.Idle, Policy.Shed"); return 0 }
+		if tr.place == "Policy.At" {
+			o.Policy.At = func(p runtime.Point) runtime.Style {
+				if p.ID.Name == "a" {
+					tr.at("Policy.At")
+				}
+				return runtime.StyleNone
+			}
+		}
+	})
+	return o
 }
 
 type trapHandler struct{ tr *trap }
@@ -268,13 +270,13 @@ var springs = map[string]func(context.Context, *dohost.Host){
 		return nil
 	}),
 	"Listener.Service": inTrap(func(_ context.Context, x *trapped) error {
-		x.st.Runtime().Report(x.st.ID(), "test")
+		x.st.Report("test")
 		return nil
 	}),
 	"Policy.At":                inTrap(func(ctx context.Context, x *trapped) error { return dohost.Put(ctx, x.st.Storage(), "k", 1) }),
 	"Policy.Idle, Policy.Shed": inTrap(nothing),
 	"handler of Options.Logger": inTrap(func(_ context.Context, x *trapped) error {
-		x.st.Runtime().Report(x.st.ID(), "test")
+		x.st.Report("test")
 		return nil
 	}),
 }

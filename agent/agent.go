@@ -63,7 +63,7 @@ func (c *core) store() *dohost.Storage { return c.obj.Storage() }
 func (c *core) report(ctx context.Context, event string, attrs ...slog.Attr) {
 	_ = c.obj.Emit(ctx, func(err error) { // after the end of the incarnation there is nothing to report
 		if err == nil {
-			c.obj.Runtime().Report(c.ID(), event, attrs...)
+			c.obj.Report(event, attrs...)
 		}
 	})
 }

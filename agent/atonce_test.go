@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -56,7 +57,7 @@ func TestWhatAnInterruptedFiberWaitsFor(t *testing.T) {
 				var release func()
 				constructing = func() { release, runs = fs.HoldSyncs(), 1 }
 				if c.restart {
-					h.Runtime().Abandon()
+					kernel.OfHost(h).Abandon()
 					fs = fs.Crash(0, 0)
 					h = open()
 				} else {

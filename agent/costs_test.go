@@ -11,6 +11,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -88,9 +89,8 @@ func TestARecoveryReadsLittle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var reads objectstore.Reads
 			w := longShift()
-			o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{
-				IdleAfter: -1, Tune: func(o *runtime.Options) { o.Store.Reads = &reads },
-			}}
+			o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{IdleAfter: -1}}
+			kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 				if c.large {
 					do(t, h, grow)
@@ -116,9 +116,9 @@ func TestAHeartbeatReadsNothing(t *testing.T) {
 	var reads objectstore.Reads
 	rings := 0
 	o := &dohosttest.Options{Classes: []dohost.Class{longShift().class(nil)}, Options: dohost.Options{
-		Tune:     func(o *runtime.Options) { o.Store.Reads = &reads },
 		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
 	}}
+	kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, w *worker) error {
 			_, err := w.KeepAlive(ctx)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
-	"github.com/dohost/dohost/runtime"
 )
 
 // damagedAgent has a schedule with an unreadable row.
@@ -48,7 +48,7 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 			if _, err := Schedule(ctx, a, After(time.Minute), run, 1, nil); err != nil {
 				return err
 			}
-			rt, space := (*runtime.State)(a.obj), objectstore.SpaceCollection
+			rt, space := kernel.OfState(a.obj), objectstore.SpaceCollection
 			for row, err := range rt.Scan(ctx, objectstore.Bounds{Space: space}) {
 				if err != nil {
 					return err

@@ -1,4 +1,5 @@
-// Package alarm decides when an object's one alarm fires, and when the host stops delivering it.
+// Package alarm, a part of the engine without a compatibility promise, decides when an object's one alarm fires, and
+// when the host stops delivering it.
 //
 //	         SetAlarm                     due                    handler returns nil
 //	none ───────────────▶ set ──────────────────────▶ delivered ─────────────────────▶ none

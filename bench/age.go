@@ -8,6 +8,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/internal/engine"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -26,7 +27,8 @@ type aging struct {
 func age(ctx context.Context, b *bench) (err error) {
 	n := b.objects
 	a := &aging{bells: newBells(n), due: time.Now().Add(1000 * time.Hour).Truncate(time.Second)}
-	o := dohost.Options{Tune: func(o *runtime.Options) { o.Store.Reads = &a.reads }}
+	var o dohost.Options
+	kernel.Tune(&o, func(ro *runtime.Options) { ro.Store.Reads = &a.reads })
 	if a.host, err = b.open(o, a.bells.ring); err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func (a *aging) ring(ctx context.Context, b *bench, n int) error {
 	if err := a.bells.wait(ctx, 10*time.Minute); err != nil {
 		return err
 	}
-	for w := a.Runtime().Work(); w.Events > 0 || w.Undurable > 0; w = a.Runtime().Work() { // until all is durable
+	for w := kernel.OfHost(a).Work(); w.Events > 0 || w.Undurable > 0; w = kernel.OfHost(a).Work() { // until all is durable
 		time.Sleep(time.Millisecond)
 	}
 	return nil
@@ -125,7 +127,7 @@ func (a *aging) look(ctx context.Context) (entries [len(lookups)]int64, err erro
 }
 
 func (a *aging) nextAlarm(ctx context.Context) error {
-	sn, err := a.Runtime().Store().Snapshot(ctx)
+	sn, err := kernel.OfHost(a).Store().Snapshot(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -86,7 +87,9 @@ func (s *stopwatch) measure(what string, n int, marks []mark, before, op func() 
 // breakdowns divides the time of a durable call, and that of a cold wake.
 func breakdowns(ctx context.Context, b *bench) (err error) {
 	var watch stopwatch
-	h, err := b.open(dohost.Options{Tune: func(o *runtime.Options) { o.Policy.At = watch.at }}, nil)
+	var o dohost.Options
+	kernel.Tune(&o, func(ro *runtime.Options) { ro.Policy.At = watch.at })
+	h, err := b.open(o, nil)
 	if err != nil {
 		return err
 	}

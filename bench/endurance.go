@@ -13,6 +13,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -34,10 +35,10 @@ func endurance(ctx context.Context, b *bench) (err error) {
 		options: dohost.Options{
 			IdleAfter: -1,
 			Chaos:     dohost.Chaos{Mean: min(lifetimeMean, d/2), Seed: b.seed},
-			// Small caches, which are full before the middle third.
-			Tune: func(o *runtime.Options) { o.Store.MemTable, o.Store.Cache = 1<<20, 8<<20 },
 		},
 	}
+	// Small caches, which are full before the middle third.
+	kernel.Tune(&e.options, func(ro *runtime.Options) { ro.Store.MemTable, ro.Store.Cache = 1<<20, 8<<20 })
 	e.options.Listener.Fenced = func(dohost.Ended) { e.ended.Add(1) }
 	e.bell = newWitness(e.n)
 	if e.dir, err = b.room(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 )
 
 // openings is the number of times that a store is opened.
@@ -223,7 +224,7 @@ func reopened(h *host) (ms, heap float64, err error) {
 
 // awaitAlarms waits until a host that was opened has read the alarms that are due next.
 func (h *host) awaitAlarms() {
-	for h.Runtime().Work().Alarms == 0 {
+	for kernel.OfHost(h).Work().Alarms == 0 {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -185,7 +186,7 @@ func (s *storedAlarms) verify(ctx context.Context, b *bench) (err error) {
 
 // indexed counts the entries of the class's alarm index, and returns an error if an entry occurs twice.
 func indexed(ctx context.Context, h *host) (n int, err error) {
-	sn, err := h.Runtime().Store().Snapshot(ctx)
+	sn, err := kernel.OfHost(h).Store().Snapshot(ctx)
 	if err != nil {
 		return 0, err
 	}

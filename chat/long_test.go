@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -25,7 +26,9 @@ func long(t *testing.T, f func(t *testing.T, h *dohost.Host, disk *objectstore.F
 		fs := objectstore.NewMemFS()
 		fs.SetFree(1 << 40)
 		for _, class := range classes {
-			h, err := dohost.Open("data", &dohost.Options{FS: fs, Tune: func(o *runtime.Options) { o.Store.Reads = &reads }}, class)
+			o := &dohost.Options{FS: fs}
+			kernel.Tune(o, func(ro *runtime.Options) { ro.Store.Reads = &reads })
+			h, err := dohost.Open("data", o, class)
 			if err != nil {
 				t.Fatal(err)
 			}

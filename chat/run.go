@@ -341,7 +341,7 @@ func (k *conversation) report(ctx context.Context, event, request string, attrs 
 	st := k.base.Object()
 	_ = st.Emit(ctx, func(err error) { // an ended incarnation reports nothing
 		if err == nil {
-			st.Runtime().Report(st.ID(), event, append([]slog.Attr{slog.String("request", request)}, attrs...)...)
+			st.Report(event, append([]slog.Attr{slog.String("request", request)}, attrs...)...)
 		}
 	})
 }

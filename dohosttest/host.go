@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -21,10 +22,10 @@ import (
 // but not from an object's code.
 type Host struct{ w *world }
 
-// Runtime makes Host a [dohost.Locator].
-func (h *Host) Runtime() *runtime.Host { return h.Host().Runtime() }
+// LocateHost returns the present [dohost.Host], which makes h a [dohost.Locator].
+func (h *Host) LocateHost() *dohost.Host { return h.Host() }
 
-// Host returns the present dohost.Host, to export, import, list or serve HTTP with.
+// Host returns the present [dohost.Host], to export, import, list or serve HTTP with.
 func (h *Host) Host() *dohost.Host {
 	h.w.mustGoOn()
 	return h.w.seat.get().host
@@ -135,7 +136,7 @@ func (h *Host) WaitIdle(within time.Duration) error {
 		if err := context.Cause(h.w.ctx); err != nil {
 			return err
 		}
-		now := h.Runtime().Work()
+		now := kernel.OfHost(h.Host()).Work()
 		if now.Events == 0 && now.Undurable == 0 && now.Alarms == 0 {
 			return nil
 		}

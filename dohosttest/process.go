@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -38,17 +39,13 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	o := w.options
 	o.FS, o.Chaos, o.Logger = fs, dohost.Chaos{}, nil
 	o.Listener = dohost.Tee(w.listener(p), o.Listener)
-	tune := o.Tune
-	o.Tune = func(ro *runtime.Options) {
-		if tune != nil {
-			tune(ro)
-		}
+	kernel.Tune(&o, func(ro *runtime.Options) {
 		ro.Policy.At = func(at runtime.Point) runtime.Style { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = -1
 		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
 		ro.Store.Cache = 1 << 20
-	}
+	})
 	fs.OnWrite(nil) // opening happens at a standstill
 	host, err := dohost.Open(dir, &o, classes...)
 	if err != nil {
@@ -153,7 +150,7 @@ func (w *world) bury(p *process) {
 	p.dying.Store(true)
 	go func() {
 		defer close(p.gone)
-		p.host.Runtime().Abandon()
+		kernel.OfHost(p.host).Abandon()
 	}()
 	synctest.Wait() // its rights have ended
 	p.ended = true

@@ -72,7 +72,7 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 		return err
 	}
 	s.happen(key, n, payload)
-	if err := runtime.Visit(ctx, runtime.PlaceEffect); err != nil {
+	if err := EffectPoint(ctx); err != nil {
 		return err
 	}
 	if s.Fail != nil {
@@ -83,6 +83,13 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 	}
 	return s.wait(ctx)
 }
+
+// EffectPoint is the point between an effect outside the process and its answer, at which a run may end the incarnation
+// or the process. A double of a service calls it after the effect, with the context that the Await passes to its
+// function, and returns its error. Outside a run it does nothing.
+//
+// Errors: the cause of ctx, if the run has ended the incarnation.
+func EffectPoint(ctx context.Context) error { return runtime.Visit(ctx, runtime.PlaceEffect) }
 
 // wait waits for the service's latency. A request of an incarnation that has ended does not
 // leave.

@@ -1,5 +1,5 @@
-// Package objectstore keeps the state of objects in one Pebble database: each object owns a key range, and no key of
-// one object is visible to another. It is the only package that uses Pebble, and exposes nothing of it.
+// Package objectstore, a part of the engine without a compatibility promise, keeps the state of objects in one Pebble
+// database: each object owns a key range, and no key of one object is visible to another. It is the only package that uses Pebble, and exposes nothing of it.
 //
 // # How a write becomes durable
 //

@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
 	"runtime":     {"objectstore", "alarm", "internal/guard", "internal/invariants"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket", "internal/budget"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel"},
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"internal/guard":         {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},
-	"internal/crashtest":     {"objectstore"},
+	"internal/kernel":        {"runtime"},
 	"internal/recovery":      {".", "objectstore"},
 	"internal/socket":        {"runtime", "objectstore", "internal/budget"},
 	"internal/sockettest":    {},
