@@ -84,8 +84,8 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 	return s.wait(ctx)
 }
 
-// EffectPoint is the point between an effect outside the process and its answer, at which a run may end the incarnation
-// or the process. A double of a service calls it after the effect, with the context that the Await passes to its
+// EffectPoint is the point between an effect outside the process and its answer: a run may end the incarnation or the
+// process there. A double of a service calls it after the effect, with the context that the Await passes to its
 // function, and returns its error. Outside a run it does nothing.
 //
 // Errors: the cause of ctx, if the run has ended the incarnation.
