@@ -229,9 +229,9 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 	}
 }
 
-// TestAuthorizeClosesSocketsOfPagesOfTheClass connects from pages that only a class allows: to an object that is refused,
+// TestAuthorizeClosesSocketsOfAllowedOriginsOnly connects from pages that only a class allows: to an object that is refused,
 // and to one that delegates the request to that object.
-func TestAuthorizeClosesSocketsOfPagesOfTheClass(t *testing.T) {
+func TestAuthorizeClosesSocketsOfAllowedOriginsOnly(t *testing.T) {
 	const outers dohost.Namespace[safe] = "outer"
 	build := func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil }
 	from := func(origin string) dohost.Entry[safe] {
@@ -275,7 +275,7 @@ func TestAuthorizeClosesSocketsOfPagesOfTheClass(t *testing.T) {
 	}
 }
 
-func TestAuthorizeSeesTheRequest(t *testing.T) {
+func TestAuthorizeGetsTheRequest(t *testing.T) {
 	asked := make(chan string, 1)
 	v := openVault(t, func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		body, _ := io.ReadAll(r.Request.Body)
@@ -295,7 +295,7 @@ func TestAuthorizeSeesTheRequest(t *testing.T) {
 	}
 }
 
-func TestAccessHoldsForTheLifeOfASocket(t *testing.T) {
+func TestAccessLastsUntilTheSocketEnds(t *testing.T) {
 	v := openVault(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: r.Request.URL.Query().Get("user"), Rights: dohost.ReadOnly}, nil
 	})
@@ -342,7 +342,7 @@ func TestAccessHoldsForTheLifeOfASocket(t *testing.T) {
 	}
 }
 
-func TestReadOnlyCallsMethodsOfExposeReadOnly(t *testing.T) {
+func TestReadOnlyAccessCallsExposeReadMethodsOnly(t *testing.T) {
 	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: "ada", Rights: dohost.ReadOnly}, nil
 	})
@@ -355,7 +355,7 @@ func TestReadOnlyCallsMethodsOfExposeReadOnly(t *testing.T) {
 	}
 }
 
-func TestInvokeWantsAnAccess(t *testing.T) {
+func TestInvokeRequiresAccess(t *testing.T) {
 	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	})
@@ -394,7 +394,7 @@ func TestInvokeWantsAnAccess(t *testing.T) {
 	same(t, "with the operator's access", w.Body.String(), "operator2 true")
 }
 
-func TestCheckCreationIsAskedAboutAbsentObjects(t *testing.T) {
+func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	v := openVault(t, func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
 	})
@@ -482,8 +482,8 @@ func same[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// TestAccessKindOfAClassWithoutSockets has requests with and without an Upgrade header: both are answered over HTTP.
-func TestAccessKindOfAClassWithoutSockets(t *testing.T) {
+// TestAccessKindIsHTTPWithoutSockets has requests with and without an Upgrade header: both are answered over HTTP.
+func TestAccessKindIsHTTPWithoutSockets(t *testing.T) {
 	type plain struct{}
 	const plains dohost.Namespace[plain] = "plain"
 	var kinds []dohost.AccessKind

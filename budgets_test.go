@@ -23,7 +23,7 @@ func echoHall() *hallEvents {
 	return &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error { return s.Send(ctx, f) }}
 }
 
-func TestFramesBeyondTheLimitCloseTheSocket(t *testing.T) {
+func TestSocketClosesOnAFrameBeyondMaxFrame(t *testing.T) {
 	for _, limit := range []int{0, 700, 5000, 1 << 16} {
 		synctest.Test(t, func(t *testing.T) {
 			d := openDoor(t, echoHall(), &dohost.Options{MaxFrame: limit})
@@ -98,8 +98,8 @@ func TestReadBudgetIsSharedByFrames(t *testing.T) {
 	})
 }
 
-// TestReadBudgetCountsAFrameThatIsDropped lets a frame wait too long for the turn.
-func TestReadBudgetCountsAFrameThatIsDropped(t *testing.T) {
+// TestReadBudgetIsFreedByADroppedFrame lets a frame wait too long for the turn.
+func TestReadBudgetIsFreedByADroppedFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openDoor(t, echoHall(), &dohost.Options{MaxAge: 5 * time.Second})
 		ws, _ := d.dial(t, "a")
@@ -268,8 +268,8 @@ func (s silentBody) Read([]byte) (int, error) {
 
 func (s silentBody) Close() error { return nil }
 
-// TestReadBudgetIsNotForAnnouncedBytes has requests that announce more than the budget in total, and send nothing.
-func TestReadBudgetIsNotForAnnouncedBytes(t *testing.T) {
+// TestReadBudgetIgnoresAnnouncedBytes has requests that announce more than the budget in total, and send nothing.
+func TestReadBudgetIgnoresAnnouncedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
 		quit := make(chan struct{})
@@ -302,8 +302,8 @@ func TestReadBudgetIsNotForAnnouncedBytes(t *testing.T) {
 	})
 }
 
-// TestReadBudgetOfAHandlerThatOutlivesItsRequest counts the body until the handler has returned.
-func TestReadBudgetOfAHandlerThatOutlivesItsRequest(t *testing.T) {
+// TestReadBudgetIsUsedUntilTheHandlerReturns counts the body until the handler has returned.
+func TestReadBudgetIsUsedUntilTheHandlerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
@@ -347,8 +347,8 @@ func TestReadBodyCountsUntilItIsReleased(t *testing.T) {
 	}
 }
 
-// TestSendBudgetClosesTheSocketsWithMost has clients that read nothing, each in a hall of its own.
-func TestSendBudgetClosesTheSocketsWithMost(t *testing.T) {
+// TestSendBudgetClosesSocketsWithMostUnsentBytes has clients that read nothing, each in a hall of its own.
+func TestSendBudgetClosesSocketsWithMostUnsentBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for range len(f.Data) {
@@ -442,7 +442,7 @@ func TestSendBudgetCountsABroadcastOnce(t *testing.T) {
 	})
 }
 
-func TestOptionsOfBudgets(t *testing.T) {
+func TestBudgetOptionsOutOfRangeAreRefused(t *testing.T) {
 	for _, o := range []dohost.Options{{MaxFrame: -1}, {ReadBudget: -1}, {SendBudget: -1}, {ReadBudget: 1 << 20}, {MaxFrame: 2000, ReadBudget: 1000}} {
 		if h, err := dohost.Open(t.TempDir(), &o); err == nil || !strings.Contains(err.Error(), "Options.MaxFrame") {
 			t.Errorf("%+v: %v, %v", o, h, err)

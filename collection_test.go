@@ -220,7 +220,7 @@ func TestCollectionWrites(t *testing.T) {
 
 var errNo = errors.New("no")
 
-func TestABlindCollection(t *testing.T) {
+func TestCollectionWithBlindWrites(t *testing.T) {
 	inShop(t, func(t *testing.T, ctx context.Context, s *dohost.Storage) {
 		lines := dohost.Collection[order]{Name: "lines", Key: orders.Key, Blind: true}
 		put := func(cents int) error { return lines.Put(ctx, s, order{ID: "a", Cents: cents}) }

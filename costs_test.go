@@ -149,9 +149,9 @@ func (b *bill) each(n int, do func()) price {
 	return price{per(from.allocs, to.allocs), per(from.syncs, to.syncs), per(from.gets, to.gets), per(from.steps, to.steps)}
 }
 
-// TestACallCostsWhatItDid checks the cost of a call of an object with a thousand rows, one call at a time. The pools
+// TestCallCosts checks the cost of a call of an object with a thousand rows, one call at a time. The pools
 // for calls are full: there is no garbage collection.
-func TestACallCostsWhatItDid(t *testing.T) {
+func TestCallCosts(t *testing.T) {
 	n := 2000
 	if invariants.Enabled {
 		n = 200
@@ -210,8 +210,8 @@ func TestACallCostsWhatItDid(t *testing.T) {
 	}
 }
 
-// TestCallersShareASync makes a hundred calls. The disk is busy with the first one when the others arrive.
-func TestCallersShareASync(t *testing.T) {
+// TestSyncIsSharedByConcurrentCalls makes a hundred calls. The disk is busy with the first one when the others arrive.
+func TestSyncIsSharedByConcurrentCalls(t *testing.T) {
 	for _, objects := range []int{1, 100} {
 		t.Run(fmt.Sprint(objects, " objects"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,8 +239,8 @@ func TestCallersShareASync(t *testing.T) {
 	}
 }
 
-// TestAnAlarmCostsASyncToSetAndOneToFire fires alarms one by one, of objects that are not in memory.
-func TestAnAlarmCostsASyncToSetAndOneToFire(t *testing.T) {
+// TestAlarmCostsOneSyncToSetAndOneToFire fires alarms one by one, of objects that are not in memory.
+func TestAlarmCostsOneSyncToSetAndOneToFire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		var b bill

@@ -166,9 +166,9 @@ func (c *till) check(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// TestACrashAtAnyWriteLosesNothingAcknowledged takes the image that a power cut leaves before every write to the
+// TestCrashAtAnyWriteLosesNothingAcknowledged takes the image that a power cut leaves before every write to the
 // disk, and opens it an hour later.
-func TestACrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
+func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 	type image struct {
 		fs    *objectstore.FS
 		acked int64

@@ -94,7 +94,7 @@ func TestDamagedBlockEndsNeitherHostNorCheck(t *testing.T) {
 }
 
 // The first block has all rows of the first class, and the second block is not damaged.
-func TestClassesOutsideOfADamagedBlockAreNamed(t *testing.T) {
+func TestStoredClassesOmitADamagedBlock(t *testing.T) {
 	dir := t.TempDir()
 	h := openLedgers(t, dir)
 	for i := range 20 {
@@ -148,9 +148,9 @@ func TestReadOfADamagedBlockDoesNotWaitForTheListener(t *testing.T) {
 	}
 }
 
-// TestBootAlarmsOfAllClassesOutliveDamage flips one bit in the first block of the alarm index. The
+// TestBootAlarmsSurviveADamagedIndexBlock flips one bit in the first block of the alarm index. The
 // block has the only entry of the first class, which is also in the boot index.
-func TestBootAlarmsOfAllClassesOutliveDamage(t *testing.T) {
+func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 	const alarms = 100
 	const one, many dohost.Namespace[chime] = "one-chime", "two-chimes"
 	ran := make(chan dohost.ID, 2*alarms)

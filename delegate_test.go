@@ -64,7 +64,7 @@ func (p *porter) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestAnObjectHandsARequestOn(t *testing.T) {
+func TestDelegatePassesARequestToAnotherObject(t *testing.T) {
 	h := open(t, nil, porterClass)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeObject(w, r, porters.Get(h, "a").ID()) }))
 	defer server.Close()

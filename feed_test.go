@@ -43,8 +43,8 @@ func write(t *testing.T, h *dohost.Host, letter ...string) (end dohost.Position)
 	return end
 }
 
-// TestFeedReaderWithAMadeUpPosition runs the documented loop of Feed from a position after the end.
-func TestFeedReaderWithAMadeUpPosition(t *testing.T) {
+// TestFeedReaderIsResetAtAnUnknownPosition runs the documented loop of Feed from a position after the end.
+func TestFeedReaderIsResetAtAnUnknownPosition(t *testing.T) {
 	h := openShop(t, t.TempDir())
 	defer h.Close()
 	write(t, h, "a")
@@ -66,9 +66,9 @@ func TestFeedReaderWithAMadeUpPosition(t *testing.T) {
 	}
 }
 
-// TestFeedReaderOfALostHistory restores a backup, and reads from a position that the
+// TestFeedReaderIsResetAfterARestore restores a backup, and reads from a position that the
 // store had reached after it was taken.
-func TestFeedReaderOfALostHistory(t *testing.T) {
+func TestFeedReaderIsResetAfterARestore(t *testing.T) {
 	backup := t.TempDir() + "/backup"
 	h := openShop(t, t.TempDir())
 	common := write(t, h, "a", "b")

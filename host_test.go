@@ -71,7 +71,7 @@ func (r *relay) Refuse(context.Context, string) (int, error) {
 	return 0, &dohost.ArgumentError{Method: "refuse", Err: errors.New("not this one")}
 }
 
-func TestAMethodThatReturnsAnArgumentErrorRan(t *testing.T) {
+func TestInvokeReportsRanForAMethodsArgumentError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h *dohost.Host
 		h = open(t, nil, counter.Class(), dohost.Bind(relays, func(context.Context, *dohost.State) (*relay, error) {
@@ -104,7 +104,7 @@ func (r *relay) Count(ctx context.Context, class string) (int, error) {
 	return dohost.Call(ctx, dohost.Namespace[counter.Counter](class).Get(*r.host, "x"), (*counter.Counter).Add, 1)
 }
 
-func TestAnErrorSpeaksOfTheCallThatReturnedIt(t *testing.T) {
+func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h *dohost.Host
 		h = open(t, nil, dohost.Bind(relays, func(_ context.Context, st *dohost.State) (*relay, error) {
@@ -141,7 +141,7 @@ func (*stubborn) DecodeMsgpack(*msgpack.Decoder) error { return errors.New("no")
 
 func (r *relay) Stubborn(context.Context, struct{}) (stubborn, error) { return stubborn{}, nil }
 
-func TestAResultThatCannotBeReadComesFromACallThatRan(t *testing.T) {
+func TestCallWithAnUnreadableResultRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newRelay := func(context.Context, *dohost.State) (*relay, error) { return &relay{}, nil }
 		h := open(t, nil, dohost.Bind(relays, newRelay))
@@ -166,7 +166,7 @@ func (h *holder) Set(_ context.Context, m map[string]int) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-func TestValuesCrossByCopy(t *testing.T) {
+func TestCallCopiesArgumentsAndResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newHolder := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
 		h := open(t, nil, dohost.Bind(holders, newHolder))

@@ -153,7 +153,7 @@ func TestResponseWaitsForTheDisk(t *testing.T) {
 	})
 }
 
-func TestFlushHandsAPieceOver(t *testing.T) {
+func TestResponseFlushReleasesItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		goOn := make(chan struct{})
@@ -188,7 +188,7 @@ func TestFlushHandsAPieceOver(t *testing.T) {
 	})
 }
 
-func TestASlowClientHoldsItsHandlerOnly(t *testing.T) {
+func TestResponseToASlowClientBlocksItsHandlerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const piece = 100 << 10
 		var flushed int
@@ -219,7 +219,7 @@ func TestASlowClientHoldsItsHandlerOnly(t *testing.T) {
 	})
 }
 
-func TestReadingTheBodyGivesUpTheTurn(t *testing.T) {
+func TestRequestBodyReadReleasesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
 			b, err := io.ReadAll(r.Body)
@@ -239,7 +239,7 @@ func TestReadingTheBodyGivesUpTheTurn(t *testing.T) {
 	})
 }
 
-func TestInsideAnAwaitTheBodyAndFlushNeedNoTurn(t *testing.T) {
+func TestRequestBodyAndFlushWorkInsideAnAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
 			_, err := dohost.Await(r.Context(), func(context.Context) (int64, error) {
@@ -258,7 +258,7 @@ func TestInsideAnAwaitTheBodyAndFlushNeedNoTurn(t *testing.T) {
 	})
 }
 
-func TestAPanickingHandlerIsNoticed(t *testing.T) {
+func TestHTTPHandlerPanicIsReportedToTheClient(t *testing.T) {
 	for name, flush := range map[string]bool{"before the header": false, "after it": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
 	})
 }
 
-func TestAnEndedIncarnationAnswersNobody(t *testing.T) {
+func TestResponseOfAnEndedIncarnationIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		late := make(chan error, 1)
@@ -337,7 +337,7 @@ func TestAnEndedIncarnationAnswersNobody(t *testing.T) {
 	})
 }
 
-func TestUnflushedResponsesAreBounded(t *testing.T) {
+func TestResponseWithoutFlushIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
 			for range 17 {
@@ -357,7 +357,7 @@ func TestUnflushedResponsesAreBounded(t *testing.T) {
 	})
 }
 
-func TestAClientThatLeaves(t *testing.T) {
+func TestHTTPClientThatLeavesCancelsItsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		ran := 0
@@ -393,7 +393,7 @@ func TestAClientThatLeaves(t *testing.T) {
 	})
 }
 
-func TestAClientThatCannotBeWrittenTo(t *testing.T) {
+func TestHTTPClientWriteErrorEndsTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := make(chan error, 1)
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
@@ -415,7 +415,7 @@ func TestAClientThatCannotBeWrittenTo(t *testing.T) {
 	})
 }
 
-func TestChaosStrikesAtAChunk(t *testing.T) {
+func TestChaosEndsAnIncarnationAtAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{
 			Chaos: eviction.Chaos{Seed: 1, Rate: 1, Places: []eviction.Place{eviction.Chunk}},
@@ -433,7 +433,7 @@ func TestChaosStrikesAtAChunk(t *testing.T) {
 	})
 }
 
-func TestRequestsThatReachNoHandler(t *testing.T) {
+func TestHTTPErrorsOfRequestsWithoutAHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type mute struct{}
 		h := open(t, nil, dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) {
@@ -462,7 +462,7 @@ func TestRequestsThatReachNoHandler(t *testing.T) {
 	})
 }
 
-func TestAClosedHostAsksToRetryElsewhere(t *testing.T) {
+func TestHTTPRequestToAClosedHostGetsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, pageClass(func(*page, http.ResponseWriter, *http.Request) {}))
 		h.Close()
@@ -476,7 +476,7 @@ func TestAClosedHostAsksToRetryElsewhere(t *testing.T) {
 	})
 }
 
-func TestHandlersSeeTheRequestsValuesAndTheTurn(t *testing.T) {
+func TestHTTPHandlerHasTheRequestsValuesAndTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		h := open(t, nil, pageClass(func(p *page, w http.ResponseWriter, r *http.Request) {
@@ -542,7 +542,7 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 
 // The server discards the unread rest of a body, also if the handler answers late, and takes no request for a part of
 // another.
-func TestBodiesThatNobodyReads(t *testing.T) {
+func TestRequestBodiesThatAreNotReadAreDiscarded(t *testing.T) {
 	h := open(t, nil, dohost.Bind(dohost.Namespace[lazy]("lazy"), func(context.Context, *dohost.State) (*lazy, error) {
 		return &lazy{}, nil
 	}, dohost.OnHTTP((*lazy).serve)))

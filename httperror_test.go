@@ -15,8 +15,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestDescribeErrorSeesThroughCauses has errors with causes that have codes of their own.
-func TestDescribeErrorSeesThroughCauses(t *testing.T) {
+// TestDescribeErrorOfWrappedCauses has errors with causes that have codes of their own.
+func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 	aborted := &dohost.Fenced{Reason: runtime.ReasonAborted, Err: fmt.Errorf("callee: %w", dohost.ErrOverloaded)}
 	for _, c := range []struct {
 		err    *dohost.Error
@@ -56,8 +56,8 @@ func TestDescribeErrorHidesInternals(t *testing.T) {
 	}
 }
 
-// TestClientsGetOnlyPublicErrorTexts writes errors of calls as a client gets them, and looks for a secret in them.
-func TestClientsGetOnlyPublicErrorTexts(t *testing.T) {
+// TestWriteErrorSendsPublicTextsOnly writes errors of calls as a client gets them, and looks for a secret in them.
+func TestWriteErrorSendsPublicTextsOnly(t *testing.T) {
 	const secret = "postgres://svc:Hunter2@10.0.0.5/db"
 	inner := errors.New(secret)
 	public := fmt.Errorf("%s: %w", secret, &dohost.PublicError{Message: "no seat is left", Code: "full", Status: http.StatusConflict, Err: inner})
@@ -105,8 +105,8 @@ func TestClientsGetOnlyPublicErrorTexts(t *testing.T) {
 	}
 }
 
-// TestErrorTexts has a host that gives clients the text of every error.
-func TestErrorTexts(t *testing.T) {
+// TestErrorTextsOptionSendsEveryText has a host that gives clients the text of every error.
+func TestErrorTextsOptionSendsEveryText(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{ErrorTexts: true})
 	if err != nil {
 		t.Fatal(err)

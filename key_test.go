@@ -82,8 +82,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// TestKeysAreAsTheyWere holds the bytes of keys, which are in indexes on disk.
-func TestKeysAreAsTheyWere(t *testing.T) {
+// TestKeyEncodingIsStable holds the bytes of keys, which are in indexes on disk.
+func TestKeyEncodingIsStable(t *testing.T) {
 	type status string
 	at := time.Date(2031, 4, 5, 6, 7, 8, 9, time.FixedZone("", 3600))
 	for _, c := range []struct {

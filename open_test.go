@@ -54,7 +54,7 @@ func TestOpenRefusesOptionsOutOfRange(t *testing.T) {
 	}
 }
 
-func TestOptionsAtTheEdgeAreFine(t *testing.T) {
+func TestOpenAcceptsOptionsAtTheirLimits(t *testing.T) {
 	o := &dohost.Options{
 		MaxEvents: 1, MaxBytes: 1, MaxLive: 1, TimeScale: math.SmallestNonzeroFloat64, Grace: -1, MaxAge: -1, IdleAfter: -1,
 		Chaos: dohost.Chaos{Rate: 1, Mean: time.Hour, Places: eviction.Places()},
@@ -64,7 +64,7 @@ func TestOptionsAtTheEdgeAreFine(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesMistakesInClasses(t *testing.T) {
+func TestOpenRefusesInvalidClasses(t *testing.T) {
 	construct := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
 	bind := func(entries ...dohost.Entry[holder]) dohost.Class { return dohost.Bind(holders, construct, entries...) }
 	ring := func(*holder, context.Context, dohost.AlarmInfo) error { return nil }

@@ -8,7 +8,7 @@ import (
 )
 
 // The README's object is the one in examples/counter, to the letter.
-func TestReadmeShowsTheCounterAsItIs(t *testing.T) {
+func TestReadmeQuotesTheCounterExample(t *testing.T) {
 	readme := read(t, "README.md")
 	source := read(t, "examples/counter/counter.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)

@@ -62,8 +62,8 @@ func TestRetryStops(t *testing.T) {
 	}
 }
 
-// TestRetryRemembersThatACallMayHaveRun cuts off the first attempt, and refuses the last.
-func TestRetryRemembersThatACallMayHaveRun(t *testing.T) {
+// TestRetryReportsThatAnEarlierCallMayHaveRun cuts off the first attempt, and refuses the last.
+func TestRetryReportsThatAnEarlierCallMayHaveRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		err := Retry(t.Context(), &RetryOptions{Idempotent: true}, func(context.Context) error {

@@ -248,7 +248,7 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 	}
 }
 
-func TestServeObjectWhoseClientLeavesAsTheAnswerComes(t *testing.T) {
+func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 	for range 100 { // select chooses at random
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 
 // A frame for one socket arrives between the broadcasts before and after it, and frames sent before a socket is
 // closed arrive before the closing frame.
-func TestABroadcastKeepsTheOrder(t *testing.T) {
+func TestBroadcastKeepsTheOrderOfFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for _, text := range strings.Fields(string(f.Data)) {
@@ -68,7 +68,7 @@ func TestABroadcastKeepsTheOrder(t *testing.T) {
 
 // A handler that exceeds its timeout, with the turn or without, ends the incarnation; one that does not exceed it
 // does not.
-func TestASocketsHandlerHasItsTime(t *testing.T) {
+func TestSocketHandlerTimeoutEndsTheIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{timeout: time.Minute, message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			d, err := time.ParseDuration(string(f.Data))

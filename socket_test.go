@@ -193,8 +193,8 @@ func TestSocketsHibernate(t *testing.T) {
 	})
 }
 
-// TestWhichEndsCloseSockets is the table of all ends of an incarnation.
-func TestWhichEndsCloseSockets(t *testing.T) {
+// TestSocketsAtEachEndOfAnIncarnation is the table of all ends of an incarnation.
+func TestSocketsAtEachEndOfAnIncarnation(t *testing.T) {
 	const kept, restarted, broken = 0, dohost.CloseRestart, -1
 	for _, c := range []struct {
 		name string
@@ -282,7 +282,7 @@ func TestSocketWithATextThatIsNotUTF8IsClosed(t *testing.T) {
 
 // The object is notified of a socket's end once, while the socket still has its tags; after that the socket is
 // removed.
-func TestTheObjectHearsHowASocketEnded(t *testing.T) {
+func TestSocketEndIsDeliveredToTheObjectOnce(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		end        func(ws *websocket.Conn, under net.Conn)
@@ -315,7 +315,7 @@ func TestTheObjectHearsHowASocketEnded(t *testing.T) {
 }
 
 // A frame is delivered once the handler of the previous one has returned or waits, so that a stop gets through.
-func TestTheNextFrameComesWhenTheLastOneWaits(t *testing.T) {
+func TestSocketFrameIsDeliveredOnceThePreviousOneWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
 		stop := make(chan struct{})
@@ -350,7 +350,7 @@ func TestTheNextFrameComesWhenTheLastOneWaits(t *testing.T) {
 }
 
 // Frames wait at the client while the handler of the last one has the turn.
-func TestFramesDoNotPileUp(t *testing.T) {
+func TestSocketFramesWaitAtTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn, seen := make(chan struct{}), 0
 		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error {
@@ -381,7 +381,7 @@ func TestFramesDoNotPileUp(t *testing.T) {
 }
 
 // A handler's frame leaves when its earlier writes are on the disk.
-func TestAFrameLeavesAfterWhatItDependsOn(t *testing.T) {
+func TestSocketFrameIsReleasedAfterEarlierWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		e := &hallEvents{message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
@@ -458,7 +458,7 @@ func isLimit(err error) bool {
 }
 
 // A client that reads nothing delays neither the object nor the others.
-func TestASlowClientIsClosed(t *testing.T) {
+func TestSocketOfASlowClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 			for _, s := range h.st.Sockets("") {
@@ -505,7 +505,7 @@ func TestASlowClientIsClosed(t *testing.T) {
 }
 
 // A client that disappears without closing is noticed.
-func TestADeadPeerIsNoticed(t *testing.T) {
+func TestSocketOfADeadPeerIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: echo}
 		d := openDoor(t, e, &dohost.Options{IdleAfter: time.Second})
@@ -532,7 +532,7 @@ func TestADeadPeerIsNoticed(t *testing.T) {
 }
 
 // Values out of bounds are refused, with their kind and the limit.
-func TestLimitsOfSockets(t *testing.T) {
+func TestSocketLimits(t *testing.T) {
 	for want, o := range map[string]dohost.AcceptOptions{
 		"tag has 257 bytes, the limit is 256":            {Tags: []string{strings.Repeat("x", 257)}},
 		"empty tag":                                      {Tags: []string{""}},
@@ -552,7 +552,7 @@ func TestLimitsOfSockets(t *testing.T) {
 }
 
 // A socket that the object closes is closed, and accepts no more frames.
-func TestTheObjectClosesASocket(t *testing.T) {
+func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for _, code := range []int{999, 1004, 1006, 1015, 5000} {
@@ -594,7 +594,7 @@ func TestTheObjectClosesASocket(t *testing.T) {
 
 // An object with a socket leaves memory ten seconds after its last event, also if it would have stayed longer before
 // the socket came, and after the usual time when it has no socket any more.
-func TestAnObjectHibernatesAfterTenSeconds(t *testing.T) {
+func TestSocketObjectHibernatesAfterTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil }}
 		d := openDoor(t, e, nil)
@@ -631,7 +631,7 @@ func TestAnObjectHibernatesAfterTenSeconds(t *testing.T) {
 
 // The client's closing frame arrives while the object is busy with a message of that client, so that another
 // goroutine than the reader reads it.
-func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {
+func TestSocketCloseIsDeliveredToABusyObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			if string(f.Data) == "go on" {
@@ -656,7 +656,7 @@ func TestTheObjectHearsOfACloseThatItWasTooBusyFor(t *testing.T) {
 
 // Code of an ended incarnation can do nothing with the sockets that it has kept: neither with those that the end has
 // closed, nor with those that stay.
-func TestCodeLeftBehindCanDoNothingWithSockets(t *testing.T) {
+func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
 	for name, end := range map[string]func(*door, dohost.ID){
 		"fence": func(d *door, id dohost.ID) { d.Evict(id, dohost.Fence) },
 		"idle":  func(*door, dohost.ID) { pass(25 * time.Second) },

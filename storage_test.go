@@ -140,7 +140,7 @@ func (n *noted) DecodeMsgpack(d *msgpack.Decoder) (err error) {
 	return err
 }
 
-func TestManyKeysAreUsedInOrder(t *testing.T) {
+func TestPutManyAndGetManyUseAFixedOrder(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		var seen, names []string
 		values := map[string]noted{}
@@ -160,7 +160,7 @@ func TestManyKeysAreUsedInOrder(t *testing.T) {
 	})
 }
 
-func TestOneOperationNamesAtMost128Keys(t *testing.T) {
+func TestPutManyReportsTheLimitInKeys(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		values, names := map[string]int{}, []string{}
 		for i := range 129 {
@@ -181,7 +181,7 @@ func TestOneOperationNamesAtMost128Keys(t *testing.T) {
 	})
 }
 
-func TestManyKeysWantTheTurn(t *testing.T) {
+func TestPutManyAndDeleteManyRequireTheTurn(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
 			if err := dohost.PutMany(ctx, s, map[string]int{"a": 1}); !errors.Is(err, dohost.ErrNoTurn) {
@@ -198,8 +198,8 @@ func TestManyKeysWantTheTurn(t *testing.T) {
 	})
 }
 
-// TestValuesAreTheCallersOwn reads values one after the other. All encodings use the same buffer.
-func TestValuesAreTheCallersOwn(t *testing.T) {
+// TestGetReturnsValuesOwnedByTheCaller reads values one after the other. All encodings use the same buffer.
+func TestGetReturnsValuesOwnedByTheCaller(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		for key, v := range map[string]string{"a": "the first", "b": "THE LAST!"} {
 			if err := errors.Join(dohost.Put(ctx, s, key, v), dohost.Put(ctx, s, key+" bytes", []byte(v))); err != nil {
@@ -245,8 +245,8 @@ func (g *tagged) DecodeMsgpack(d *msgpack.Decoder) (err error) {
 	return err
 }
 
-// TestAValueDoesNotChangeHowOthersAreEncoded writes a value that changes settings, and then another.
-func TestAValueDoesNotChangeHowOthersAreEncoded(t *testing.T) {
+// TestPutEncodesEachValueIndependently writes a value that changes settings, and then another.
+func TestPutEncodesEachValueIndependently(t *testing.T) {
 	type plain struct {
 		Foo int `json:"foo"`
 	}

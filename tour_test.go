@@ -29,7 +29,7 @@ func tour(t *testing.T) (page string, files map[string]string) {
 }
 
 // The code and output in docs/testing.md are those of examples/orders, verbatim.
-func TestTourShowsTheOrdersAsTheyAre(t *testing.T) {
+func TestTourQuotesTheOrdersExample(t *testing.T) {
 	page, files := tour(t)
 	shown := map[string]int{}
 	for _, block := range regexp.MustCompile("(?s)```(\\w+)\n(.*?)```").FindAllStringSubmatch(page, -1) {
@@ -58,7 +58,7 @@ func TestTourShowsTheOrdersAsTheyAre(t *testing.T) {
 }
 
 // examples/orders is a module of its own, which ./... does not match, and uses only the public packages.
-func TestOrdersPassFromOutside(t *testing.T) {
+func TestOrdersExamplePassesAsItsOwnModule(t *testing.T) {
 	_, files := tour(t)
 	for path, file := range files {
 		if filepath.Ext(path) == ".go" && regexp.MustCompile(`pebble|/internal/`).MatchString(file) {

@@ -297,7 +297,7 @@ func documented(t *testing.T) (names []string) {
 	return names
 }
 
-func TestFunctionsOfUsersEndTheirIncarnationAtMost(t *testing.T) {
+func TestUserFunctionsEndAtMostTheirIncarnation(t *testing.T) {
 	names := documented(t)
 	if known := slices.Sorted(maps.Keys(springs)); !slices.Equal(slices.Sorted(slices.Values(names)), known) {
 		t.Errorf("docs/guarantees.md has the functions\n%q, this test\n%q", slices.Sorted(slices.Values(names)), known)
@@ -364,7 +364,7 @@ func spring(t *testing.T, tr *trap) {
 	}
 }
 
-func TestSocketIsClosedAfterAConstructorsErrorWhoseMethodsPanic(t *testing.T) {
+func TestSocketClosesIfTheConstructorErrorPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &trap{place: errorMethods, end: func(<-chan struct{}) { panic("bad") }}
 		h := open(t, &dohost.Options{IdleAfter: time.Second}, tr.class())

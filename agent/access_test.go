@@ -30,8 +30,8 @@ const (
 
 type authorize = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
 
-// TestTheNotebookAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
-func TestTheNotebookAcceptsOperators(t *testing.T) {
+// TestAuthorizeExampleAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
+func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), nil, notebook(bySession(nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ var waysIn = []struct{ method, path string }{
 	{"GET", "/sub/cottage/c"}, {"SOCKET", "/sub/cottage/c"}, {"GET", "/sub/cottage/c/sub/cottage/d/x"}, {"GET", "/sub/cottage/a%00b"},
 }
 
-func TestAuthorizeGuardsEveryWayIn(t *testing.T) {
+func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
 	g := openGrounds(t, refuse, nil)
 	for _, in := range waysIn {
 		if status, body := g.ask(t, in.method, in.path); status != 401 {
@@ -195,7 +195,7 @@ func TestAuthorizeGuardsEveryWayIn(t *testing.T) {
 }
 
 // The Authorize function of a sub-agent's class runs before the parent is woken or lists the sub-agent.
-func TestAuthorizeOfSubAgentsIsAskedFirst(t *testing.T) {
+func TestAuthorizeOfSubAgentRunsBeforeItsParentWakes(t *testing.T) {
 	for name, ofEstate := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
 		t.Run(name, func(t *testing.T) {
 			g := openGrounds(t, ofEstate, refuse)
@@ -212,7 +212,7 @@ func TestAuthorizeOfSubAgentsIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestAuthorizeSeesThePathOfSubAgents(t *testing.T) {
+func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	record := func(of string) authorize {
@@ -276,7 +276,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 	}
 }
 
-func TestReadOnlyHoldsOnEveryPath(t *testing.T) {
+func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		if r.Request.URL.Query().Has("write") {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
@@ -322,8 +322,8 @@ func TestReadOnlyHoldsOnEveryPath(t *testing.T) {
 	}
 }
 
-// TestClientOfAnotherIdentityReplacesNoConnection has a client that knows the id of another client's connection.
-func TestClientOfAnotherIdentityReplacesNoConnection(t *testing.T) {
+// TestConnectionIsNotReplacedByAnotherIdentity has a client that knows the id of another client's connection.
+func TestConnectionIsNotReplacedByAnotherIdentity(t *testing.T) {
 	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.ReadWrite}, nil
 	}, nil)

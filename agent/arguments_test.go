@@ -20,7 +20,7 @@ type order struct {
 	Tags  []string
 }
 
-func TestArguments(t *testing.T) {
+func TestCallArguments(t *testing.T) {
 	for _, tt := range []struct{ args, order, ints, pair, number, none, own, raw, at string }{
 		{`[]`, `{ <nil> []}`, `[]`, `[0 0]`, `0`, `{}`, `{}`, ``, `0001-01-01`},
 		{`["tea"]`, `{tea <nil> []}`, `error`, `error`, `error`, `{}`, `{"tea"}`, `"tea"`, `error`},

@@ -57,8 +57,8 @@ func minutes(of ...int) func(time.Time) bool {
 	}
 }
 
-// TestCronAcrossChangesOfTheClock compares the parser with a walk, on days with a change of the clock.
-func TestCronAcrossChangesOfTheClock(t *testing.T) {
+// TestCronMatchesReferenceOnClockChanges compares the parser with a walk, on days with a change of the clock.
+func TestCronMatchesReferenceOnClockChanges(t *testing.T) {
 	days := []struct{ zone, day string }{
 		{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"},
 		{"America/New_York", "2026-03-08"}, {"America/New_York", "2026-11-01"},
@@ -116,7 +116,7 @@ func TestCronAcrossChangesOfTheClock(t *testing.T) {
 	}
 }
 
-func TestCronInPlainWords(t *testing.T) {
+func TestCronNextTimes(t *testing.T) {
 	for _, tt := range []struct{ expr, zone, after, want string }{
 		// 02:30 does not exist in Berlin on 29 March: it runs when the clock is put to 03:00.
 		{"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+01:00", "2026-03-29T03:00:00+02:00"},
@@ -148,7 +148,7 @@ func TestCronInPlainWords(t *testing.T) {
 	}
 }
 
-func TestFirstTime(t *testing.T) {
+func TestScheduleFirstTime(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 5e6, time.UTC)
 	for _, tt := range []struct {
 		when When

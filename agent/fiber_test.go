@@ -137,7 +137,7 @@ func (w *shift) happened(t *testing.T, want ...string) {
 func sleep(ctx context.Context, d time.Duration) error { return dohost.Sleep(ctx, d) }
 
 // A fiber of RunFiber is listed while it runs, and leaves no row.
-func TestRunFiberLeavesNothing(t *testing.T) {
+func TestRunFiberLeavesNoRow(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		for _, failure := range []error{nil, errors.New("no luck")} {
@@ -168,7 +168,7 @@ func TestRunFiberLeavesNothing(t *testing.T) {
 }
 
 // The end of an incarnation is not a failure of the fiber, and a failure is not an interruption.
-func TestOnlyAnEndInterrupts(t *testing.T) {
+func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		var stashed string
 		ok, err := i.Snapshot(&stashed)
@@ -209,7 +209,7 @@ func TestOnlyAnEndInterrupts(t *testing.T) {
 }
 
 // Recovery needs no request: when the process has restarted, the fibers resume immediately.
-func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
+func TestFiberResumesWhenTheHostStarts(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
@@ -235,7 +235,7 @@ func TestFibersGoOnWhenTheHostStarts(t *testing.T) {
 }
 
 // A failed method is called again immediately, up to a limit; panics and ends count like errors.
-func TestRetriesAreBounded(t *testing.T) {
+func TestFiberRetriesAreBounded(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		calls := 0
@@ -283,7 +283,7 @@ func TestRetriesAreBounded(t *testing.T) {
 
 // A hook that always fails is called five times, with growing delays, across ends of processes too; between the
 // calls the agent serves requests.
-func TestAHookIsNotTriedForEver(t *testing.T) {
+func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
@@ -343,7 +343,7 @@ func TestAHookIsNotTriedForEver(t *testing.T) {
 }
 
 // A fiber has a row before its first step, so a panic there does not lose it.
-func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
+func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		w.note("%s interrupted", i.Name)
 		return nil
@@ -362,7 +362,7 @@ func TestAFiberThatPanicsAtOnceIsInterrupted(t *testing.T) {
 }
 
 // A hook that fails after it has handed over the fiber has still handed it over.
-func TestAHandOverCountsAtOnce(t *testing.T) {
+func TestFiberResumeTakesEffectIfHookFails(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
@@ -384,7 +384,7 @@ func TestAHandOverCountsAtOnce(t *testing.T) {
 }
 
 // A hanging hook delays the agent for as long as a constructor may take, and only once.
-func TestAHungHookLetsTheAgentServe(t *testing.T) {
+func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
 	w := &shift{}
 	var hang chan struct{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
@@ -410,7 +410,7 @@ func TestAHungHookLetsTheAgentServe(t *testing.T) {
 }
 
 // If the constructor has no time left for interrupted fibers, the alarm handles them.
-func TestTheGateOpensAfterTenSeconds(t *testing.T) {
+func TestFiberInterruptedHooksHaveTenSecondsInConstructor(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook of %s", i.Name)
@@ -438,7 +438,7 @@ func TestTheGateOpensAfterTenSeconds(t *testing.T) {
 	})
 }
 
-func TestKeysMakeStartingIdempotent(t *testing.T) {
+func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 	const other agent.FiberKind[string] = "job"
 	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -484,7 +484,7 @@ func isLimit(err error) bool {
 }
 
 // Every waiter is notified, also if another caller cancels the fiber.
-func TestWaitingAndCancelling(t *testing.T) {
+func TestFiberWaitAndCancel(t *testing.T) {
 	w := &shift{run: func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := sleep(ctx, time.Duration(f.Checkpoint())*time.Second); err != nil {
 			return err
@@ -527,7 +527,7 @@ func TestWaitingAndCancelling(t *testing.T) {
 }
 
 // Ended fibers are kept for the retention period of their kind, and can be listed until then.
-func TestEndedFibersAreForgotten(t *testing.T) {
+func TestFiberExpiresAfterRetention(t *testing.T) {
 	w := &shift{run: func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
 		if f.Checkpoint() == 2 {
 			return errors.New("no luck")
@@ -573,7 +573,7 @@ func TestEndedFibersAreForgotten(t *testing.T) {
 }
 
 // If a newer program does not have a fiber's kind, the fiber waits for an operator's decision.
-func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
+func TestFiberOfUnknownKindIsKept(t *testing.T) {
 	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 7, nil)
@@ -603,7 +603,7 @@ func TestAFiberWithoutItsMethodIsKept(t *testing.T) {
 	})
 }
 
-func TestStashNeedsItsFiber(t *testing.T) {
+func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 	w := &shift{}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var kept context.Context
@@ -698,7 +698,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 // No fiber, schedule or item has an empty id: a client may ask for one.
-func TestNoFiberHasAnEmptyID(t *testing.T) {
+func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
 	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, w *worker) error {
 			_, inspected, err := agent.InspectFiber(ctx, w, "")

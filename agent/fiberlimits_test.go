@@ -33,7 +33,7 @@ func interrupted(t *testing.T, h *dohosttest.Host) {
 }
 
 // Rows that do not fit into one segment are written back in several.
-func TestManyLargeCheckpointsAreRecovered(t *testing.T) {
+func TestFiberRecoveryOfManyLargeCheckpoints(t *testing.T) {
 	const kind agent.FiberKind[string] = "large"
 	runs := 0
 	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
@@ -63,7 +63,7 @@ func TestManyLargeCheckpointsAreRecovered(t *testing.T) {
 }
 
 // A result that is too large fails the fiber, and does not repeat its work.
-func TestAResultThatDoesNotFit(t *testing.T) {
+func TestFiberFailsIfItsResultDoesNotFit(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, _ context.Context, f *agent.Fiber[int]) error {
 		w.note("run")
@@ -80,7 +80,7 @@ func TestAResultThatDoesNotFit(t *testing.T) {
 	})
 }
 
-func TestCancellingASuccessor(t *testing.T) {
+func TestFiberResumedByHookCanBeCancelled(t *testing.T) {
 	w := &shift{}
 	w.hook = func(a *worker, ctx context.Context, i *agent.Interrupted) error {
 		id, err := i.Resume(ctx, func(context.Context) error { w.note("it ran"); return nil })
@@ -98,7 +98,7 @@ func TestCancellingASuccessor(t *testing.T) {
 	})
 }
 
-func TestACancellationThatIsTakenBack(t *testing.T) {
+func TestFiberSurvivesRolledBackCancel(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		err := sleep(ctx, 10*time.Minute)
@@ -124,7 +124,7 @@ func TestACancellationThatIsTakenBack(t *testing.T) {
 }
 
 // A successor that ends incarnations without progress is given up like a failing hook.
-func TestResumingIsBounded(t *testing.T) {
+func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 	w := &shift{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
@@ -144,7 +144,7 @@ func TestResumingIsBounded(t *testing.T) {
 }
 
 // A busy agent does not postpone the work of its alarm.
-func TestWhatWaitsForTheAlarmIsNotPutOff(t *testing.T) {
+func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, _ *agent.Interrupted) error {
 		w.note("told")
 		return errors.New("no")
@@ -173,7 +173,7 @@ func TestWhatWaitsForTheAlarmIsNotPutOff(t *testing.T) {
 }
 
 // If recovery gives up a fiber, its waiters are notified.
-func TestWaitingForWhatIsGivenUp(t *testing.T) {
+func TestFiberWaitEndsWhenRecoveryGivesUp(t *testing.T) {
 	w := &shift{
 		run:  func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 100*time.Hour) },
 		hook: func(_ *worker, ctx context.Context, _ *agent.Interrupted) error { return sleep(ctx, time.Minute) },
@@ -200,7 +200,7 @@ func TestWaitingForWhatIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestKeepAliveWantsTheTurn(t *testing.T) {
+func TestKeepAliveNeedsTheTurn(t *testing.T) {
 	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, a *worker) error {
 			release, err := a.KeepAlive(ctx)
@@ -248,7 +248,7 @@ func onNarrow(
 }
 
 // Unfinished work is not given up for lack of space.
-func TestAFullDiskLosesNoWork(t *testing.T) {
+func TestFiberSurvivesFullDisk(t *testing.T) {
 	w := &shift{}
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := sleep(ctx, 10*time.Second); err != nil {
@@ -285,7 +285,7 @@ func TestAFullDiskLosesNoWork(t *testing.T) {
 }
 
 // A failure that could not be written counts once later, and does not undo an earlier cancellation.
-func TestAFailureThatIsNotedLater(t *testing.T) {
+func TestFiberFailureOnFullDiskCountsOnce(t *testing.T) {
 	for want, calls := range map[agent.FiberStatus]string{agent.FiberCompleted: "[0 1]", agent.FiberCancelled: "[0]"} {
 		t.Run(string(want), func(t *testing.T) {
 			w := &shift{}
@@ -331,7 +331,7 @@ func TestAFailureThatIsNotedLater(t *testing.T) {
 }
 
 // If the disk or the task limit has no room for a hook call, the alarm rings once a second and not immediately.
-func TestTheAlarmDoesNotSpin(t *testing.T) {
+func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 	for name, full := range map[string]bool{"disk": true, "tasks": false} {
 		t.Run(name, func(t *testing.T) {
 			w := &shift{hook: func(*worker, context.Context, *agent.Interrupted) error { return errors.New("no") }}
@@ -377,7 +377,7 @@ func TestTheAlarmDoesNotSpin(t *testing.T) {
 }
 
 // Rows that wait are not read before they are due, even if they are large.
-func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
+func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 	rings := 0
 	w := &shift{hook: func(*worker, context.Context, *agent.Interrupted) error { return errNo }}
 	o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{
@@ -405,7 +405,7 @@ func TestLargeCheckpointsThatWaitDoNotSpin(t *testing.T) {
 }
 
 // A result that is too large for the row fails the fiber on a full disk too, once there is space.
-func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
+func TestFiberFailsIfItsResultDoesNotFitOnFullDisk(t *testing.T) {
 	w := &shift{}
 	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		w.note("run")
@@ -437,7 +437,7 @@ func TestAResultThatDoesNotFitOnAFullDisk(t *testing.T) {
 }
 
 // A fiber that ends on a full disk keeps its last checkpoint for a restart.
-func TestTheLastCheckpointComesBack(t *testing.T) {
+func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 	w := &shift{}
 	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if err := f.Stash(ctx, 7); err != nil {
@@ -480,7 +480,7 @@ func fill(ctx context.Context, w *worker) error {
 }
 
 // A hook that has filled its segment has succeeded, and is not called again.
-func TestAHookThatFillsItsSegment(t *testing.T) {
+func TestFiberInterruptedHookMayFillItsBatch(t *testing.T) {
 	w := &shift{}
 	w.hook = func(wr *worker, ctx context.Context, _ *agent.Interrupted) error {
 		w.note("hook")
@@ -494,9 +494,9 @@ func TestAHookThatFillsItsSegment(t *testing.T) {
 	})
 }
 
-// TestAFiberThatIsResumedTwiceRunsOnce rolls back the first resume. The fiber's writes fill their segment, so
+// TestFiberResumedTwiceRunsOnce rolls back the first resume. The fiber's writes fill their segment, so
 // its end is a segment of its own.
-func TestAFiberThatIsResumedTwiceRunsOnce(t *testing.T) {
+func TestFiberResumedTwiceRunsOnce(t *testing.T) {
 	w := &shift{}
 	w.run = func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		if f.Attempt == 0 {
@@ -525,7 +525,7 @@ func TestAFiberThatIsResumedTwiceRunsOnce(t *testing.T) {
 }
 
 // A hook is called on time in an incarnation that had no room for all fibers when it began.
-func TestAHookIsInTimeAfterAWantOfRoom(t *testing.T) {
+func TestFiberInterruptedHookIsOnTimeAfterOverload(t *testing.T) {
 	w := &shift{}
 	w.hook = func(*worker, context.Context, *agent.Interrupted) error { w.note("hook"); return errNo }
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {

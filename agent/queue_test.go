@@ -80,7 +80,7 @@ func TestQueueDoesNotWaitForTheAlarm(t *testing.T) {
 	})
 }
 
-func TestQueueForWhichThereIsNoRoomStartsLater(t *testing.T) {
+func TestQueueStartsLaterWhenOverloaded(t *testing.T) {
 	withClerk(t, dohost.Options{MaxEvents: 2}, func(t *testing.T, b *bench) {
 		b.do(func(ctx context.Context, c *clerk) error {
 			pause := func(ctx context.Context) error { return dohost.Sleep(ctx, 10*time.Second) }
@@ -97,7 +97,7 @@ func TestQueueForWhichThereIsNoRoomStartsLater(t *testing.T) {
 	})
 }
 
-func TestItemThatFailsIsADeadLetter(t *testing.T) {
+func TestQueueItemThatFailsIsADeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Fails: 2}, called("a"))
 		enqueue(b, work, task{Name: "b", Fails: 3}, called("b"))
@@ -136,7 +136,7 @@ func TestItemThatFailsIsADeadLetter(t *testing.T) {
 	})
 }
 
-func TestDeadLetterOfAnIDThatIsQueuedAnew(t *testing.T) {
+func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		fail := func(n int) {
 			enqueue(b, work, task{Name: fmt.Sprint(n), Takes: time.Second, Fails: 9},
@@ -179,7 +179,7 @@ func (c *clerk) empty(ctx context.Context) error {
 	return nil
 }
 
-func TestNewPayloadTakesTheOldOnesPlace(t *testing.T) {
+func TestQueueItemGetsNewPayloadInItsPlace(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "first", Takes: 10 * time.Second, Fails: 9}, called("a"))
 		enqueue(b, note, "old", called("b"))
@@ -244,7 +244,7 @@ func TestDequeue(t *testing.T) {
 	})
 }
 
-func TestWhatIsTakenOutIsNoDeadLetter(t *testing.T) {
+func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute}, called("a"))
 		b.Advance(time.Second)
@@ -287,7 +287,7 @@ func TestQueueIsDrainedAfterACrash(t *testing.T) {
 	})
 }
 
-func TestPoisonDoesNotHoldUpTheQueue(t *testing.T) {
+func TestQueueIsNotBlockedByPoisonItem(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, boom, "boom", called("boom"))
 		once := schedule(b, agent.After(0), boom, "a schedule", nil) // ends the queue's runs too
@@ -304,7 +304,7 @@ func TestPoisonDoesNotHoldUpTheQueue(t *testing.T) {
 	})
 }
 
-func TestItemWithoutItsCallbackIsADeadLetter(t *testing.T) {
+func TestQueueItemWithoutCallbackIsADeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{Grace: -1}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute, Only: true}, nil)
 		enqueue(b, gone, "gone", called("gone"))
@@ -320,9 +320,9 @@ func TestItemWithoutItsCallbackIsADeadLetter(t *testing.T) {
 	}, agent.OnSchedule(gone, (*clerk).note))
 }
 
-// TestOutcomeThatDoesNotFitComesLater has a callback that leaves no room in its segment, one with an error of
+// TestJobOutcomeThatDoesNotFitIsWrittenLater has a callback that leaves no room in its segment, one with an error of
 // that size, and one that deletes all rows.
-func TestOutcomeThatDoesNotFitComesLater(t *testing.T) {
+func TestJobOutcomeThatDoesNotFitIsWrittenLater(t *testing.T) {
 	const (
 		full agent.Callback[int]    = "full"
 		long agent.Callback[int]    = "long"

@@ -14,7 +14,7 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-func TestSchedulesRunInTime(t *testing.T) {
+func TestSchedulesRunOnTime(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		begun := time.Now() // midnight, UTC
 		schedule(b, agent.After(10*time.Second), note, "after", nil)
@@ -58,7 +58,7 @@ func TestSchedulesRunInTime(t *testing.T) {
 	})
 }
 
-func TestShortIntervalKeepsItsTime(t *testing.T) {
+func TestScheduleShortIntervalKeepsItsTime(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		schedule(b, agent.Every(5*time.Second), note, "every", nil)
 		b.Advance(16 * time.Second)
@@ -66,7 +66,7 @@ func TestShortIntervalKeepsItsTime(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeScheduledIsRefused(t *testing.T) {
+func TestScheduleRefusesInvalidArguments(t *testing.T) {
 	other := agent.Callback[int]("note")
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		for _, tt := range []struct {
@@ -116,7 +116,7 @@ func TestWhatCannotBeScheduledIsRefused(t *testing.T) {
 	})
 }
 
-func TestPayloadsThatAreNotJSONAreRefused(t *testing.T) {
+func TestPayloadMustBeJSON(t *testing.T) {
 	const odd agent.Callback[chan int] = "odd"
 	register := agent.OnSchedule(odd, func(*clerk, context.Context, chan int) error { return nil })
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
@@ -130,7 +130,7 @@ func TestPayloadsThatAreNotJSONAreRefused(t *testing.T) {
 	}, register)
 }
 
-func TestMistakesOfCallbacksAreErrorsOfOpen(t *testing.T) {
+func TestCallbackMistakesAreErrorsOfOpen(t *testing.T) {
 	for _, tt := range []struct {
 		entry agent.Entry[clerk]
 		want  string
@@ -150,7 +150,7 @@ func TestMistakesOfCallbacksAreErrorsOfOpen(t *testing.T) {
 	}
 }
 
-func TestScheduleStandsForAnother(t *testing.T) {
+func TestScheduleIdempotence(t *testing.T) {
 	yes := &agent.ScheduleOptions{Idempotent: agent.Idempotent}
 	no := &agent.ScheduleOptions{Idempotent: agent.NotIdempotent}
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
@@ -205,7 +205,7 @@ func TestCallbackCanScheduleItself(t *testing.T) {
 	})
 }
 
-func TestListsOfSchedules(t *testing.T) {
+func TestScheduleQueries(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		now := time.Now()
 		one := schedule(b, agent.After(time.Minute), note, "one", nil)
@@ -259,7 +259,7 @@ func TestListsOfSchedules(t *testing.T) {
 	})
 }
 
-func TestAfterDaysOfStandstillEachRunsOnce(t *testing.T) {
+func TestScheduleRunsOnceAfterDaysOfDowntime(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		schedule(b, agent.Every(time.Minute), note, "interval", nil)
 		schedule(b, agent.Cron("30 6 * * *", ""), note, "cron", nil)
@@ -281,7 +281,7 @@ func TestAfterDaysOfStandstillEachRunsOnce(t *testing.T) {
 	})
 }
 
-func TestFailedRunIsTriedAgainAndThenReported(t *testing.T) {
+func TestScheduleFailureIsRetriedThenReported(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		schedule(b, agent.After(time.Second), work, task{Name: "a", Fails: 2}, nil)
 		b.rest()
@@ -300,8 +300,8 @@ func TestFailedRunIsTriedAgainAndThenReported(t *testing.T) {
 	})
 }
 
-// TestEndOfAnIncarnationConsumesNothing ends an incarnation in a callback that awaits.
-func TestEndOfAnIncarnationConsumesNothing(t *testing.T) {
+// TestIncarnationEndConsumesNoScheduleOrItem ends an incarnation in a callback that awaits.
+func TestIncarnationEndConsumesNoScheduleOrItem(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(b *bench)
@@ -347,7 +347,7 @@ func TestEndOfAnIncarnationConsumesNothing(t *testing.T) {
 	}
 }
 
-func TestHungIntervalIsStartedAgain(t *testing.T) {
+func TestScheduleHungIntervalStartsAgain(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "a", Takes: 45 * time.Second, Only: true}, nil)
 		once := schedule(b, agent.After(10*time.Second), work, task{Name: "b", Takes: 45 * time.Second}, nil)
@@ -375,7 +375,7 @@ func TestHungIntervalIsStartedAgain(t *testing.T) {
 	}, agent.Tune[clerk](agent.Options{}))
 }
 
-func TestPoisonDoesNotStopOthers(t *testing.T) {
+func TestSchedulePoisonDoesNotStopOthers(t *testing.T) {
 	newer := []agent.Entry[clerk]{
 		agent.OnSchedule(gone, (*clerk).note),
 		agent.OnSchedule(agent.Callback[string]("retyped"), (*clerk).note),
@@ -411,8 +411,8 @@ func TestPoisonDoesNotStopOthers(t *testing.T) {
 	}, newer...)
 }
 
-// TestSuspectsRunOneAtATime cuts off all runs twice.
-func TestSuspectsRunOneAtATime(t *testing.T) {
+// TestScheduleSuspectsRunOneAtATime cuts off all runs twice.
+func TestScheduleSuspectsRunOneAtATime(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		for _, name := range []string{"a", "b"} {
 			schedule(b, agent.After(0), work, task{Name: name, Takes: time.Minute}, nil)
@@ -448,7 +448,7 @@ func (*unreadable) UnmarshalJSON([]byte) error {
 	return errors.New("unreadable")
 }
 
-func TestUnreadablePayloadIsNotTriedAgain(t *testing.T) {
+func TestPayloadUnreadableIsNotRetried(t *testing.T) {
 	const read agent.Callback[unreadable] = "read"
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		readings.Store(0)
@@ -460,7 +460,7 @@ func TestUnreadablePayloadIsNotTriedAgain(t *testing.T) {
 	}, agent.OnSchedule(read, func(*clerk, context.Context, unreadable) error { return nil }))
 }
 
-func TestManyThatAreDueAtOnce(t *testing.T) {
+func TestScheduleManyDueTogether(t *testing.T) {
 	const many = 250
 	withClerk(t, dohost.Options{MaxEvents: 60}, func(t *testing.T, b *bench) {
 		at := time.Now().Add(time.Hour)
@@ -499,7 +499,7 @@ func TestManyThatAreDueAtOnce(t *testing.T) {
 	})
 }
 
-func TestFewThatAreDueAtOnceAreNoDuplicates(t *testing.T) {
+func TestScheduleFewDueTogetherCauseNoWarning(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		b.do(func(ctx context.Context, c *clerk) error {
 			for n := range 20 {
@@ -521,8 +521,8 @@ func TestFewThatAreDueAtOnceAreNoDuplicates(t *testing.T) {
 	})
 }
 
-// TestScheduleThatFailsLeavesNothing rolls back a transaction with a schedule.
-func TestScheduleThatFailsLeavesNothing(t *testing.T) {
+// TestScheduleRolledBackLeavesNothing rolls back a transaction with a schedule.
+func TestScheduleRolledBackLeavesNothing(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		torn := errors.New("torn")
 		b.do(func(ctx context.Context, c *clerk) error {

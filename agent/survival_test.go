@@ -158,8 +158,8 @@ func survivors(t *testing.T, busy bool, end func(h *dohosttest.Host, id dohost.I
 	return s
 }
 
-// TestWhatSurvives prints the parts that survive each kind of end, and compares them with the documents.
-func TestWhatSurvives(t *testing.T) {
+// TestDocsSurvivalTable prints the parts that survive each kind of end, and compares them with the documents.
+func TestDocsSurvivalTable(t *testing.T) {
 	ends := []struct {
 		name string
 		busy bool // idle agents run nothing
@@ -214,7 +214,7 @@ func TestWhatSurvives(t *testing.T) {
 }
 
 // The documents contain the example unchanged.
-func TestTheDocumentsShowTheExample(t *testing.T) {
+func TestDocsContainTheExamples(t *testing.T) {
 	text, err := os.ReadFile("../docs/agents.md")
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestTheDocumentsShowTheExample(t *testing.T) {
 
 // A client may send a shelf without words. The fiber could not write to it, so the librarian of the documents
 // refuses it, and continues. It does not read a book again.
-func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
+func TestExampleLibrarianReadsEachBookOnce(t *testing.T) {
 	read := func(_ context.Context, _ string, page int) (int, error) { return max(0, 3-page), nil }
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{librarian(read)}}, func(t *testing.T, h *dohosttest.Host) {
 		id := Librarians.Get(h, "a").ID()
@@ -280,7 +280,7 @@ func TestTheLibrarianReadsOnAndOnce(t *testing.T) {
 }
 
 // The table lists the running work that keeps its agent in memory.
-func TestWhatRunsKeepsItsAgentInMemory(t *testing.T) {
+func TestEvictionSparesAgentsWithRunningWork(t *testing.T) {
 	hour := func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) }
 	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil },
 		agent.OnFiber(trek, func(_ *hiker, ctx context.Context, _ *agent.Fiber[string]) error { return hour(ctx) }, nil),

@@ -205,7 +205,7 @@ func greeting(name, state string) []string {
 	}
 }
 
-func TestStateGoesBothWays(t *testing.T) {
+func TestStateSyncsBothWays(t *testing.T) {
 	s := serve(t, roomClass())
 	a, b := s.dial(t, "/lobby?_pk=a"), s.dial(t, "/lobby?_pk=b")
 	a.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
@@ -269,8 +269,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotGetErrorTexts has errors of a method and of OnConnect that are not public.
-func TestClientsDoNotGetErrorTexts(t *testing.T) {
+// TestErrorTextsAreHiddenFromClients has errors of a method and of OnConnect that are not public.
+func TestErrorTextsAreHiddenFromClients(t *testing.T) {
 	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
 		if r.URL.Query().Has("broken") {
 			return errors.New("pq: no password for svc:Hunter2")
@@ -288,8 +288,8 @@ func TestClientsDoNotGetErrorTexts(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoFrameOfTheWireIsAMessage has frames that resemble frames of the protocol.
-func TestWhatIsNoFrameOfTheWireIsAMessage(t *testing.T) {
+// TestFrameOutsideTheProtocolIsAMessage has frames that resemble frames of the protocol.
+func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
 	s := serve(t, roomClass())
 	c := s.dial(t, "/r?silent")
 	for _, m := range []string{
@@ -345,7 +345,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 	silent.want("all but one")
 }
 
-func TestWhoMayConnect(t *testing.T) {
+func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
 	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
 		switch q := r.URL.Query(); {
 		case q.Has("broken"):
@@ -389,7 +389,7 @@ func TestWhoMayConnect(t *testing.T) {
 }
 
 // Results of methods about an agent's work have JavaScript names for clients.
-func TestClientsReadNamesInLowerCase(t *testing.T) {
+func TestMethodResultsHaveJavaScriptNames(t *testing.T) {
 	for _, v := range []any{
 		agent.Started{}, agent.FiberInfo{}, agent.ScheduleInfo{Every: 1, Cron: "x", Zone: "x"}, agent.QueueInfo{},
 		agent.DeadLetter{}, agent.SubInfo{},
@@ -410,9 +410,9 @@ func TestClientsReadNamesInLowerCase(t *testing.T) {
 	}
 }
 
-// TestRequestForAWebSocketAmongOtherUpgrades has a request that [dohost.Authorize] functions see as one for a WebSocket: the
+// TestConnectionRequestAmongOtherUpgrades has a request that [dohost.Authorize] functions see as one for a WebSocket: the
 // agent must not answer it over HTTP.
-func TestRequestForAWebSocketAmongOtherUpgrades(t *testing.T) {
+func TestConnectionRequestAmongOtherUpgrades(t *testing.T) {
 	s := serve(t, roomClass(agent.OnRequest(func(_ *room, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") })))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/r", nil)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestWaitingDeliveriesMakeRoom lets deliveries wait, up to their own bound, and ends all of them: then as many
+// TestDeliveryThatWaitsFreesItsPlace lets deliveries wait, up to their own bound, and ends all of them: then as many
 // deliveries as before may be out.
-func TestWaitingDeliveriesMakeRoom(t *testing.T) {
+func TestDeliveryThatWaitsFreesItsPlace(t *testing.T) {
 	for _, atBoot := range []bool{false, true} {
 		t.Run(fmt.Sprint("at boot ", atBoot), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestWaitingDeliveriesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestAllThatAreOutAreBounded lets all deliveries wait concurrently.
-func TestAllThatAreOutAreBounded(t *testing.T) {
+// TestDeliveriesInProgressAreBounded lets all deliveries wait concurrently.
+func TestDeliveriesInProgressAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		for i := range 200 {

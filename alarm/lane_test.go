@@ -12,9 +12,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestOneClassDoesNotFillTheMemoryOfAnother has a class with very many overdue alarms and handlers that never return,
+// TestSchedulerMemoryIsBoundedPerClass has a class with very many overdue alarms and handlers that never return,
 // and another class with a few alarms that become due one by one.
-func TestOneClassDoesNotFillTheMemoryOfAnother(t *testing.T) {
+func TestSchedulerMemoryIsBoundedPerClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		for i := range 10_000 {
@@ -52,8 +52,8 @@ func TestOneClassDoesNotFillTheMemoryOfAnother(t *testing.T) {
 	})
 }
 
-// TestEachClassHasPlacesOfItsOwn fills the places of the host with classes that have handlers that never return.
-func TestEachClassHasPlacesOfItsOwn(t *testing.T) {
+// TestSchedulerReservesDeliveriesForEachClass fills the places of the host with classes that have handlers that never return.
+func TestSchedulerReservesDeliveriesForEachClass(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			x := newIndex()

@@ -13,7 +13,7 @@ import (
 
 // Random sets, clears and cut-offs over few objects with a tiny memory. Every alarm
 // that stays set is delivered, none early, one of an object at a time.
-func TestRandomModel(t *testing.T) {
+func TestSchedulerRandomModel(t *testing.T) {
 	bad := map[string]int{}
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestRandomModel(t *testing.T) {
 // onlyC lists the class of all alarms.
 func onlyC(context.Context) ([]string, error) { return []string{"c"}, nil }
 
-func TestHundredThousandAtOnce(t *testing.T) {
+func TestSchedulerDeliversManyOverdueAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		due := time.Now().Add(-time.Second).Truncate(time.Millisecond)
@@ -128,9 +128,9 @@ func TestHundredThousandAtOnce(t *testing.T) {
 	})
 }
 
-// TestAMillionStoredAlarmsCostNothing has one alarm due each second, from an hour on. The number of alarms changes
+// TestSchedulerCostIsIndependentOfStoredAlarms has one alarm due each second, from an hour on. The number of alarms changes
 // neither the reads at the start nor the alarms in memory.
-func TestAMillionStoredAlarmsCostNothing(t *testing.T) {
+func TestSchedulerCostIsIndependentOfStoredAlarms(t *testing.T) {
 	for _, stored := range []int{10_000, 1_000_000} {
 		synctest.Test(t, func(t *testing.T) {
 			first := time.Now().Add(time.Hour).Truncate(time.Millisecond)

@@ -214,7 +214,7 @@ func TestSuspectsAreNotStarvedByABusyHost(t *testing.T) {
 
 // A first-pass delivery that was cut off waits in memory; the second pass must not deliver the alarm a second time,
 // nor count the cut-off run as one of the seven.
-func TestCutOffDeliveryIsNotTakenForASuspect(t *testing.T) {
+func TestDeliveryCutOffIsNotCountedAsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		start := time.Now()
@@ -257,7 +257,7 @@ func TestCutOffDeliveryIsNotTakenForASuspect(t *testing.T) {
 }
 
 // A boot alarm that is changed while it waits must not stop the boot pass.
-func TestBootPassGoesOnAfterAChange(t *testing.T) {
+func TestBootPassContinuesAfterAlarmChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		start := time.Now()
@@ -285,7 +285,7 @@ func TestBootPassGoesOnAfterAChange(t *testing.T) {
 }
 
 // A clock set back must not delay an entry that waits for milliseconds.
-func TestClockSetBackDoesNotHoldUpACutOffDelivery(t *testing.T) {
+func TestDeliveryCutOffIsRetriedAfterClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		var mu sync.Mutex
@@ -318,7 +318,7 @@ func TestClockSetBackDoesNotHoldUpACutOffDelivery(t *testing.T) {
 }
 
 // An alarm that is set while the boot pass runs is not one that the host found.
-func TestBootPassLeavesNewAlarmsAlone(t *testing.T) {
+func TestBootPassSkipsNewAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
 		boot := func(s *objectstore.Slot) { s.AtBoot = true }
@@ -339,7 +339,7 @@ func TestBootPassLeavesNewAlarmsAlone(t *testing.T) {
 	})
 }
 
-func TestChangesAfterStopAreNotKept(t *testing.T) {
+func TestSchedulerDropsChangesAfterStop(t *testing.T) {
 	x := newIndex()
 	s := x.start(Config{})
 	s.Start()

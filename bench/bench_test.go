@@ -41,9 +41,9 @@ func small(t *testing.T) *bench {
 	}
 }
 
-// TestEveryExperimentDoesItsWork runs the experiments that do not wait for the clock. Each verifies its counted
+// TestExperimentsAllRunAndVerify runs the experiments that do not wait for the clock. Each verifies its counted
 // operations.
-func TestEveryExperimentDoesItsWork(t *testing.T) {
+func TestExperimentsAllRunAndVerify(t *testing.T) {
 	waits := map[string]bool{"P9": true, "P10": true}
 	b := small(t)
 	for _, e := range experiments {
@@ -95,7 +95,7 @@ func (l *liar) syncs() int64 { return 0 }
 func (l *liar) close() error { return nil }
 
 // A side that lost operations has no figure.
-func TestASideThatLosesHasNoFigure(t *testing.T) {
+func TestSideWithLostOperationsHasNoFigure(t *testing.T) {
 	fs, err := small(t).compare(t.Context(), named{"liar", &liar{}})
 	if err == nil || err.Error() != "liar has no figure: nothing is there" {
 		t.Errorf("%v, %v", fs, err)
@@ -165,7 +165,7 @@ func TestVerifyNoticesOneCall(t *testing.T) {
 }
 
 // The limit of increments stores one number for each object: the last.
-func TestTheLimitNoticesAnOldNumber(t *testing.T) {
+func TestVerifyNoticesOldNumberInTheLimit(t *testing.T) {
 	b := small(t)
 	for name, r := range map[string]*raw{"callers": {objects: 10, callers: 4}, "pipeline": {objects: 1, depth: 8}} {
 		if err := r.open(b); err != nil {
@@ -191,7 +191,7 @@ func TestTheLimitNoticesAnOldNumber(t *testing.T) {
 }
 
 // A cold wake visits each object once before it visits one again.
-func TestWalkGoesRoundAllObjects(t *testing.T) {
+func TestColdWakeVisitsAllObjectsInTurn(t *testing.T) {
 	w := newWalk(1, 10)
 	var seen []int
 	for range 20 {
@@ -227,7 +227,7 @@ func TestStoredAlarmsAreCounted(t *testing.T) {
 }
 
 // The notes name only the operations that were verified.
-func TestNotesNameWhatWasChecked(t *testing.T) {
+func TestResultNotesListCheckedOperations(t *testing.T) {
 	r := Results{Rows: []Row{
 		{ID: "X1", Notes: []string{"a note"}, Sides: []Figure{{Side: ours, Checked: 7}, {Side: limit}}},
 		{ID: "X2", Sides: []Figure{{Side: ours}}},
@@ -276,7 +276,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestBadFlags(t *testing.T) {
+func TestFlagsAreValidated(t *testing.T) {
 	for args, want := range map[string]string{
 		"-run P99":     `-run "P99": want some of R, P1`,
 		"-run (":       "-run: error parsing regexp",

@@ -7,8 +7,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestABreakdownLeavesNothingOut has an operation that passes two places.
-func TestABreakdownLeavesNothingOut(t *testing.T) {
+// TestBreakdownPartsAddUpToTheWhole has an operation that passes two places.
+func TestBreakdownPartsAddUpToTheWhole(t *testing.T) {
 	var watch stopwatch
 	nothing := func() error { return nil }
 	op := func() error {

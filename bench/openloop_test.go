@@ -27,7 +27,7 @@ func slowLoop(due []time.Duration, callers int) *openLoop {
 }
 
 // A call that waits because its target is slow counts from its due time.
-func TestOpenLoopCountsFromWhenACallWasDue(t *testing.T) {
+func TestOpenLoopMeasuresFromTheDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meter{}
 		if err := slowLoop(everyMS(4), 1).run(t.Context(), m); err != nil {
@@ -58,7 +58,7 @@ func TestOpenLoopDoesNotWaitForAnswers(t *testing.T) {
 	})
 }
 
-func TestArrivalsComeAtTheRate(t *testing.T) {
+func TestOpenLoopArrivalsMatchTheRate(t *testing.T) {
 	due := arrivals(1, 1000, 10*time.Second)
 	if n := len(due); n < 9700 || n > 10_300 || !slices.IsSorted(due) || due[n-1] >= 10*time.Second {
 		t.Errorf("%d arrivals, the last at %v", n, due[n-1])
@@ -69,7 +69,7 @@ func TestArrivalsComeAtTheRate(t *testing.T) {
 }
 
 // Calls beyond an object's limit are refused, and did not run.
-func TestRefusedCallsDidNotRun(t *testing.T) {
+func TestOverloadRefusedCallsDidNotRun(t *testing.T) {
 	b := small(t)
 	h, err := b.open(dohost.Options{MaxEvents: 2}, nil)
 	if err != nil {

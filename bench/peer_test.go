@@ -26,7 +26,7 @@ func TestPeerNeedsNodeAndACheckout(t *testing.T) {
 	refused("is in no checkout of dohost")
 }
 
-func TestCountedCalls(t *testing.T) {
+func TestStraceCallsAreCounted(t *testing.T) {
 	const table = `% time     seconds  usecs/call     calls    errors syscall
 ------ ----------- ----------- --------- --------- ----------------
  90.00    0.012433          13       942           fsync

@@ -8,7 +8,7 @@ import (
 )
 
 // results.md cannot be edited by hand.
-func TestResultsAreMadeOfTheirFigures(t *testing.T) {
+func TestResultsMarkdownMatchesJSON(t *testing.T) {
 	r, err := load("results.json")
 	if err != nil {
 		t.Fatal(err)
@@ -29,8 +29,8 @@ func TestResultsAreMadeOfTheirFigures(t *testing.T) {
 // figures matches the figures of speed and memory in the documents.
 var figures = regexp.MustCompile(`\d[\d,.]*\d? (?:ns|µs|ms|B|calls/s|alarms/s|%)|\b\d\.\d\d\b`)
 
-// TestFiguresInTheDocumentsStandInTheResults finds each of them in results.md.
-func TestFiguresInTheDocumentsStandInTheResults(t *testing.T) {
+// TestDocsFiguresAreInTheResults finds each of them in results.md.
+func TestDocsFiguresAreInTheResults(t *testing.T) {
 	results, err := os.ReadFile("results.md")
 	if err != nil {
 		t.Fatal(err)

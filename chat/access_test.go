@@ -94,8 +94,8 @@ func TestReadOnlyClientsCannotChangeAConversation(t *testing.T) {
 	})
 }
 
-// TestMethodsDoNotChangeAConversationForReadOnlyClients calls methods over a connection and over HTTP during a reply.
-func TestMethodsDoNotChangeAConversationForReadOnlyClients(t *testing.T) {
+// TestReadOnlyMethodsDoNotChangeAConversation calls methods over a connection and over HTTP during a reply.
+func TestReadOnlyMethodsDoNotChangeAConversation(t *testing.T) {
 	call := func(ctx context.Context, h *dohosttest.Host, query, method string) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/"+query, nil)
 		ctx, err := h.Host().AuthorizeCall(r, polly, "change")

@@ -62,8 +62,8 @@ func sameJSON(t failer, what, got, want string) {
 	}
 }
 
-// TestChunksMakeParts builds parts from a stream of each kind, complete and interrupted.
-func TestChunksMakeParts(t *testing.T) {
+// TestChunksBuildParts builds parts from a stream of each kind, complete and interrupted.
+func TestChunksBuildParts(t *testing.T) {
 	for name, c := range map[string]struct{ chunks, want string }{
 		"text": {`
 			{"type":"start","messageId":"x"}
@@ -163,8 +163,8 @@ func TestChunksMakeParts(t *testing.T) {
 	}
 }
 
-// TestChunksGoOnWithAMessage adds chunks to a copy of a message, and checks its parts and metadata.
-func TestChunksGoOnWithAMessage(t *testing.T) {
+// TestChunksContinueAMessage adds chunks to a copy of a message, and checks its parts and metadata.
+func TestChunksContinueAMessage(t *testing.T) {
 	var m Message
 	if err := json.Unmarshal([]byte(`{"id":"a","role":"assistant","parts":[{"type":"text","text":"x","color":"red"},
 		{"type":"tool-f","toolCallId":"1","state":"input-available","input":{}}],
@@ -198,9 +198,9 @@ func TestChunksGoOnWithAMessage(t *testing.T) {
 	}
 }
 
-// TestAPrefixOfAStreamIsAPrefixOfItsText reads a message between chunks. Reading must not change the message, and its
+// TestStreamPrefixIsAPrefixOfItsText reads a message between chunks. Reading must not change the message, and its
 // texts must only grow.
-func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
+func TestStreamPrefixIsAPrefixOfItsText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newAccumulator(Message{ID: "m", Role: RoleAssistant})
 		var cs []Chunk
@@ -248,9 +248,9 @@ func TestAPrefixOfAStreamIsAPrefixOfItsText(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoMessage checks the errors for invalid messages.
+// TestMessageUnmarshalErrors checks the errors for invalid messages.
 // A stored message with an id out of the present bounds can be read.
-func TestStoredMessagesDoNotDependOnTheBoundsOfIDs(t *testing.T) {
+func TestMessageStoredWithOutOfBoundsIDIsReadable(t *testing.T) {
 	for _, id := range []string{"a\x1b]0;b", strings.Repeat("a", maxID+1)} {
 		m := Text(id, RoleUser, "hi")
 		raw, err := encode(m)
@@ -264,7 +264,7 @@ func TestStoredMessagesDoNotDependOnTheBoundsOfIDs(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMessage(t *testing.T) {
+func TestMessageUnmarshalErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`7`:                                     "a message is an object",
 		`{"role":"user","parts":[]}`:            "a message has no id",

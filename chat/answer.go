@@ -1,304 +1,318 @@
 package chat
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
-	"time"
-
-	"github.com/oklog/ulid/v2"
-
-	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/agent"
 )
 
-// answerFrame is a client's answer to a tool call: a result, or an approval.
-type answerFrame struct {
-	CallID       string          `json:"toolCallId"`
-	Output       json.RawMessage `json:"output"`
-	State        string          `json:"state"`
-	ErrorText    string          `json:"errorText"`
-	Approved     *bool           `json:"approved"`
-	AutoContinue bool            `json:"autoContinue"`
-	Tools        json.RawMessage `json:"clientTools"`
+// Model produces the assistant's messages.
+type Model interface {
+	// Stream continues a conversation: it yields chunks, and at most one error, as the last. The chunks of a tool call
+	// end with tool-input-available; its id is unique in the message. Stream is called on a goroutine of its own, without
+	// the turn. It must stop when ctx ends or yield returns false. If it panics, or calls runtime.Goexit, the reply fails
+	// with a [*ModelPanic].
+	Stream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// answerOf returns the answer in a client's copy of a call, if there is one.
-func answerOf(p Part) (f answerFrame, ok bool) {
-	f.CallID = p.Text("toolCallId")
-	switch f.State = p.Text("state"); f.State {
-	case approvalResponded:
-		var approval struct {
-			Approved *bool `json:"approved"`
-		}
-		_ = json.Unmarshal(orNull(p.Member("approval")), &approval) // a copy without an approval has no answer
-		f.Approved = approval.Approved
-		return f, f.Approved != nil
-	case outputDenied:
-		f.Approved = new(bool)
-	case outputAvailable:
-		f.Output = p.Member("output")
-		return f, !p.is("preliminary")
-	case outputError:
-		f.ErrorText = p.Text("errorText")
-	default:
-		return f, false
-	}
-	return f, true
+// ResumableModel is a Model of a provider that stores its answers. [Answer] resumes an interrupted answer with ResumeStream
+// before it asks for a new one.
+type ResumableModel interface {
+	Model
+	// ResumeStream resumes the answer that the prompt's Partial begins: it yields the rest of that answer. It may yield tool
+	// calls of Partial again, with their ids.
+	//
+	// Errors: [ErrNotResumable] if the answer is not available, and those of Stream.
+	ResumeStream(ctx context.Context, p *Prompt) iter.Seq2[Chunk, error]
 }
 
-// effect is the effect of an answer on a call.
-type effect int
+// ErrNotResumable is the error of a provider that does not have the answer, or has a different one.
+var ErrNotResumable = errors.New("chat: the provider does not have the answer")
 
-const (
-	refused  effect = iota // the call does not wait for such an answer
-	repeated               // the call has its result, or its approval
-	applied
-)
-
-// on returns the effect of an answer on a call. A call that waits for an approval accepts one, or an error, which
-// refuses the call. A call that a client runs accepts a result; a call that the server runs never accepts a result
-// from a client. The first answer counts.
-func (f *answerFrame) on(p Part, server bool) effect {
-	state := p.Text("state")
-	switch rank := toolRank(p); {
-	case settled(p), f.Approved != nil && rank >= 4:
-		return repeated
-	case p.is("providerExecuted"), rank < 2 || rank > 5:
-		return refused
-	case f.Approved != nil, server:
-		if state != approvalRequested || f.Approved == nil && f.State != outputError {
-			return refused
-		}
-	}
-	return applied
+// Prompt is the input of a model.
+type Prompt struct {
+	// System is the system prompt.
+	System string
+	// Messages are the messages before the reply, the oldest first.
+	Messages []Message
+	// Partial is the assistant's message so far, with the results of its tool calls; without parts at first. The model
+	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without a
+	// result, which have not run.
+	Partial Message
+	// Cut reports that Partial was interrupted before the end of a step.
+	Cut bool
+	// Tools are the tools that the model may call: the server's and the client's.
+	Tools []ToolSpec
+	// Keep saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id of the
+	// answer. It replaces the value of [Reply.Stash]. When Keep returns, the value and all chunks yielded before are
+	// durable. Only the goroutine of Stream may call it.
+	Keep func(ctx context.Context, v any) error
+	// Kept decodes the saved value into v, and reports whether there is one.
+	Kept func(v any) (bool, error)
 }
 
-// apply changes a call according to the answer.
-func (f *answerFrame) apply(p Part) {
-	switch {
-	case f.Approved != nil:
-		consent(p, f.CallID, *f.Approved)
-	case f.State == outputError:
-		p.set("state", outputError)
-		p.set("errorText", cmp.Or(f.ErrorText, deniedText))
-	default:
-		p.set("state", outputAvailable)
-		p.set("output", orNull(f.Output))
-	}
+// ToolSpec describes a tool to a model.
+type ToolSpec struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"` // a JSON schema
 }
 
-// deniedText is the error text of a call if a client's error has no text.
-const deniedText = "Tool execution denied by user"
-
-// consent records an approval or refusal in a call.
-func consent(p Part, call string, approved bool) {
-	var approval map[string]json.RawMessage
-	if json.Unmarshal(orNull(p.Member("approval")), &approval) != nil || approval == nil {
-		approval = map[string]json.RawMessage{}
-	}
-	if _, ok := approval["id"]; !ok {
-		approval["id"] = mustEncode(call)
-	}
-	approval["approved"] = mustEncode(approved)
-	p.set("approval", mustEncode(approval))
-	state := outputDenied
-	if approved {
-		state = approvalResponded
-	}
-	p.set("state", state)
+// Tool is a tool that runs on the server.
+type Tool struct {
+	ToolSpec
+	// Run runs a call, with the turn. Its result is encoded as JSON; the model receives the text of its error. An
+	// interrupted call does not run again: its result is an error saying that its effect is unknown. Nil means that a
+	// client runs the tool.
+	Run func(ctx context.Context, input json.RawMessage) (any, error)
+	// Approve makes each call wait until a client approves it. Then the call runs, or is sent to the clients if Run is
+	// nil.
+	Approve bool
 }
 
-// chunk returns the chunk for an answer, or the zero Chunk for an approval, which has none.
-func (f *answerFrame) chunk() Chunk {
-	switch {
-	case f.Approved != nil && *f.Approved:
-		return Chunk{}
-	case f.Approved != nil:
-		return newChunk("tool-output-denied").with("toolCallId", f.CallID)
-	case f.State == outputError:
-		return newChunk("tool-output-error").with("toolCallId", f.CallID).with("errorText", cmp.Or(f.ErrorText, deniedText))
-	}
-	c := newChunk("tool-output-available").with("toolCallId", f.CallID)
-	c.set("output", orNull(f.Output))
-	return c
+// AnswerOptions tunes Answer. A nil *AnswerOptions, and the zero AnswerOptions, mean the defaults.
+type AnswerOptions struct {
+	// System is the system prompt of the model.
+	System string
+	// Tools are the tools of the server.
+	Tools []Tool
+	// MaxSteps bounds the model's answers for one message. Zero means 20.
+	MaxSteps int
+	// MaxMessages bounds the messages in the prompt, the newest. Zero means all.
+	MaxMessages int
 }
 
-// toolAnswered applies a client's answer to a call, and requests a continuation of the message if the client asks for
-// that.
-func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
-	var f answerFrame
-	if err := json.Unmarshal(data, &f); err != nil {
-		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
+// Answer makes a model answer. It asks the model, runs the server's tools that the model calls, and asks again with
+// their results, until the model calls no tool, or calls one that waits for a client. It resumes an interrupted reply
+// from its chunks: no tool runs twice. A call runs after the end of the answer that made it, so a call of an
+// interrupted answer has not run. It runs when a [ResumableModel] has resumed the answer, or else immediately, if its input
+// is complete.
+//
+// Errors: those of the model and of [Reply.Send].
+func Answer(ctx context.Context, r *Reply, m Model, o *AnswerOptions) error {
+	if o == nil {
+		o = &AnswerOptions{}
 	}
-	switch {
-	case nesting(f.Output) >= maxChunkNesting:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the result of the call %q: %w", f.CallID, errNesting))
-	case len(f.Tools) > maxRequest:
-		return k.refuse(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
+	most := o.MaxSteps
+	if most == 0 {
+		most = 20
 	}
-	of, how, err := k.applyAnswer(ctx, &f)
-	switch {
-	case err != nil:
-		return err
-	case of == "":
-		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool was called as %q", f.CallID))
-	case how == refused:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the call %q does not wait for this answer", f.CallID))
-	case !f.AutoContinue:
-		return nil
-	}
-	note, err := k.note(ctx, requestNote)
+	before, err := r.Messages(ctx, o.MaxMessages)
 	if err != nil {
 		return err
 	}
-	if f.Tools != nil {
-		note.Tools = f.Tools
+	a := &answering{r: r, model: m, o: o, before: before}
+	for range most {
+		if !r.l.acc.inStep { // an interrupted step is ended first
+			waits, ran, err := a.runCalls(ctx)
+			if err != nil || waits {
+				return err
+			}
+			if a.asked && !ran && !a.erred {
+				return nil
+			}
+		}
+		if err := a.step(ctx); err != nil {
+			return err
+		}
 	}
-	open, err := k.goOnLater(ctx, conn.ID(), of, note)
-	if err == nil && open && conn.Protocol() { // as if the client had asked for the continuation
-		k.waiting = append(without(k.waiting, conn), conn)
-	}
+	_, _, err = a.runCalls(ctx)
 	return err
 }
 
-// refuse sends a client the reason why its frame was refused, if the frame is not a request.
-func (k *conversation) refuse(ctx context.Context, conn *agent.Conn, why error) error {
-	return k.send(ctx, conn, map[string]string{"error": why.Error()})
+// answering is the state of one call of Answer.
+type answering struct {
+	r      *Reply
+	model  Model
+	o      *AnswerOptions
+	before []Message
+	asked  bool
+	erred  bool // the step has a call with invalid input; the next step reports the error to the model
 }
 
-// applyAnswer applies an answer to its call, in the running reply or in the message that has the call, and returns the
-// id of that message, or "" if there is none.
-func (k *conversation) applyAnswer(ctx context.Context, f *answerFrame) (message string, how effect, err error) {
-	row, ok, err := k.running(ctx)
-	if err != nil {
-		return "", refused, err
-	}
-	if ok {
-		l, err := k.liveOf(ctx, row)
-		if err != nil {
-			return "", refused, err
-		}
-		if p, ok := l.acc.call(f.CallID); ok {
-			how := f.on(p, l.serverRuns(f.CallID))
-			if how == applied {
-				err = l.answer(ctx, f, p)
-			}
-			return row.Message, how, err
+func (a *answering) tool(name string) (Tool, bool) {
+	for _, t := range a.o.Tools {
+		if t.Name == name {
+			return t, true
 		}
 	}
-	r, m, ok, err := k.messageOf(ctx, f.CallID)
-	if err != nil || !ok {
-		return "", refused, err
-	}
-	p, _ := m.call(f.CallID)
-	record, _ := r.record(f.CallID)
-	if how := f.on(p, record.Server); how != applied {
-		return m.ID, how, nil
-	}
-	f.apply(p)
-	if _, err := k.putOver(ctx, r, m, 0, nil); err != nil {
-		return m.ID, applied, err
-	}
-	return m.ID, applied, k.tellAll(ctx, updatedFrame{frameUpdated, m}, nil)
+	return Tool{}, false
 }
 
-// repeats is how many of the newest messages are searched for a call that already has its result.
-const repeats = 100
-
-// messageOf returns the newest message with a waiting call of that id, or one of the newest messages with the call.
-func (k *conversation) messageOf(ctx context.Context, call string) (row messageRow, m Message, ok bool, err error) {
-	id, err := encode(call)
-	if err != nil || call == "" {
-		return row, m, false, err
-	}
-	for _, q := range []dohost.Query[messageRow]{{Index: "calls", Reverse: true}, {Reverse: true, Limit: repeats}} {
-		for r, err := range messages.All(ctx, k.store(), &q) {
-			if err != nil {
-				return row, m, false, err
-			}
-			_, waits := r.Value.record(call)
-			if q.Index != "" && !waits || q.Index == "" && !bytes.Contains(r.Value.JSON, id) {
-				continue
-			}
-			if m, err = r.Value.message(); err != nil {
-				return row, m, false, err
-			}
-			if _, ok := m.call(call); ok {
-				return r.Value, m, true, nil
-			}
-		}
-	}
-	return row, m, false, nil
-}
-
-// answer applies an answer to a call of the reply.
-func (l *live) answer(ctx context.Context, f *answerFrame, p Part) error {
-	if c := f.chunk(); c.object != nil {
-		if err := l.stitch(ctx, c); err != nil {
-			return err
-		}
-	} else {
-		row := l.row
-		row.Allowed = append(slices.Clone(row.Allowed), f.CallID)
-		if err := replies.Put(ctx, l.k.store(), row); err != nil {
-			return err
-		}
-		l.row = row
-		f.apply(p)
-	}
-	return l.k.tellAll(ctx, updatedFrame{frameUpdated, l.acc.message()}, nil)
-}
-
-// liveOf returns the running reply, even before its fiber has begun.
-func (k *conversation) liveOf(ctx context.Context, row replyRow) (*live, error) {
-	if k.live != nil && k.live.row.ID == row.ID && !k.live.over {
-		return k.live, nil
-	}
-	return k.load(ctx, row)
-}
-
-// goOnLater queues a continuation of a message, unless one is queued, and reports whether one is queued or running.
-func (k *conversation) goOnLater(ctx context.Context, conn, message string, note noteRow) (open bool, err error) {
-	rows, err := replies.List(ctx, k.store(), &dohost.Query[replyRow]{Index: "open"})
-	if err != nil {
-		return false, err
-	}
-	for _, r := range rows {
-		if r.Value.Status == StatusQueued && r.Value.Continues && r.Value.Message == message {
-			return true, nil
-		}
-	}
-	row := replyRow{
-		ID: "cont_" + ulid.Make().String(), Status: StatusQueued, Continues: true, Answers: true, Conn: conn, Message: message,
-		Body: note.Body, Tools: note.Tools, Created: time.Now().UnixMilli(),
-	}
-	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
-		if row.Number, err = k.nextNumber(ctx); err != nil {
-			return err
-		}
-		if err := replies.Insert(ctx, k.store(), row); err != nil {
-			return err
-		}
-		if err := k.beginNext(ctx); err != nil {
-			return err
-		}
-		now, _, err := replies.Get(ctx, k.store(), row.ID)
-		open = !now.Value.Status.final()
-		return err
-	})
-	return open, err
-}
-
-// awaits reports whether a message has calls that wait for a client.
-func awaits(m *Message) bool {
+// runCalls runs the server's tools that were called and may run. waits reports that other calls wait for clients.
+func (a *answering) runCalls(ctx context.Context) (waits, ran bool, err error) {
+	m := a.r.Partial()
 	for _, p := range m.Parts {
-		if isTool(p) && !settled(p) && p.Text("state") != approvalResponded {
+		if !waiting(p) {
+			continue
+		}
+		if now, ok := a.r.l.acc.call(p.Text("toolCallId")); ok {
+			p = now.clone() // a client may have answered the call while another one ran
+		}
+		if !waiting(p) {
+			continue
+		}
+		t, ours := a.tool(toolName(p))
+		switch state := p.Text("state"); {
+		case ours && t.Run == nil && state == approvalResponded:
+			waits = true
+			if err := a.handToClient(ctx, t, p); err != nil {
+				return false, false, err
+			}
+			continue
+		case state == approvalRequested, !ours && a.r.l.clientRuns(p), ours && t.Run == nil && (!t.Approve || approved(p)):
+			waits = true
+			continue
+		case !ours:
+			err = a.settle(ctx, p, nil, fmt.Errorf("there is no tool %q", toolName(p)))
+		case t.Run != nil && !a.r.l.made(p):
+			err = a.settle(ctx, p, nil, errNotMade)
+		case t.Approve && state == inputAvailable:
+			waits = true
+			err = a.r.Send(ctx, newChunk("tool-approval-request").with("toolCallId", p.Text("toolCallId")).
+				with("approvalId", "approve_"+p.Text("toolCallId")))
+			if err != nil {
+				return false, false, err
+			}
+			continue
+		default:
+			err = a.run(ctx, t, p)
+		}
+		if err != nil {
+			return false, false, err
+		}
+		ran = true
+	}
+	return waits, ran, nil
+}
+
+// run runs a call. Its start is durable before the tool runs: from then on an interruption leaves its effect unknown.
+func (a *answering) run(ctx context.Context, t Tool, p Part) error {
+	l, id := a.r.l, p.Text("toolCallId")
+	if err := l.note(ctx, func(row *replyRow) { row.Begun = with(row.Begun, id) }); err != nil {
+		return err
+	}
+	if err := l.k.store().Sync(ctx); err != nil {
+		return err
+	}
+	if now, ok := l.acc.call(id); !ok || settled(now) {
+		return nil // the call got its result while run waited for disk space
+	}
+	if l.watch != nil {
+		l.watch.Stop() // a tool may take any time: the next chunk starts the timer again
+	}
+	out, failed := t.Run(ctx, orNull(p.Member("input")))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return a.settle(ctx, p, out, failed)
+}
+
+// settle sends the result of a call.
+func (a *answering) settle(ctx context.Context, p Part, out any, failed error) error {
+	c := newChunk("tool-output-available").with("toolCallId", p.Text("toolCallId"))
+	raw, err := encode(out)
+	if err == nil && nesting(raw) >= maxChunkNesting {
+		err = errNesting
+	}
+	if err == nil {
+		c.set("output", raw)
+		err = failed
+	}
+	if err != nil {
+		c = newChunk("tool-output-error").with("toolCallId", p.Text("toolCallId")).with("errorText", err.Error())
+	}
+	return a.r.Send(ctx, c)
+}
+
+// step asks the model once, or resumes an interrupted step.
+func (a *answering) step(ctx context.Context) error {
+	a.asked, a.erred = true, false
+	if a.r.l.acc.inStep {
+		if over, err := a.goOn(ctx); over || err != nil {
+			return err
+		}
+		a.erred = false // the model is about to receive the error
+	}
+	p := a.prompt()
+	if err := a.r.Send(ctx, newChunk("start-step")); err != nil {
+		return err
+	}
+	if err := a.stream(ctx, p, a.model.Stream); err != nil {
+		return err
+	}
+	return a.endStep(ctx)
+}
+
+// goOn resumes an interrupted step without a new answer, if possible: with the rest of the interrupted answer, if the
+// provider has it, or else with the calls of that answer. over reports whether that completed the step. If not, the
+// model continues in this step, or in the next one if this one has calls, which have results by then.
+func (a *answering) goOn(ctx context.Context) (over bool, err error) {
+	l := a.r.l
+	if m, ok := a.model.(ResumableModel); ok {
+		switch err := a.stream(ctx, a.prompt(), m.ResumeStream); {
+		case err == nil:
+			return true, a.endStep(ctx)
+		case !errors.Is(err, ErrNotResumable):
+			return false, err
+		}
+	}
+	if !callsInLastStep(&l.acc.msg) {
+		return false, nil
+	}
+	held := len(l.held()) > 0
+	return held, a.endStep(ctx)
+}
+
+// endStep ends a step after the model's last chunk. Incomplete calls of the step fail.
+func (a *answering) endStep(ctx context.Context) error {
+	unrun, _ := a.r.l.repairs(false)
+	for _, c := range unrun {
+		if c.Type() != "tool-input-error" {
+			continue
+		}
+		if err := a.r.Send(ctx, c); err != nil {
+			return err
+		}
+		a.erred = true
+	}
+	return a.r.Send(ctx, newChunk("finish-step"))
+}
+
+// prompt returns the prompt of the next answer.
+func (a *answering) prompt() *Prompt {
+	return &Prompt{
+		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Cut: a.r.l.acc.inStep, Tools: a.specs(), Kept: a.r.Stashed,
+	}
+}
+
+// callsInLastStep reports whether the last step of a message has calls.
+func callsInLastStep(m *Message) bool {
+	for _, p := range slices.Backward(m.Parts) {
+		if isTool(p) {
 			return true
+		}
+		if p.Type() == "step-start" {
+			return false
 		}
 	}
 	return false
+}
+
+func (a *answering) specs() (specs []ToolSpec) {
+	for _, t := range a.o.Tools {
+		specs = append(specs, t.ToolSpec)
+	}
+	var clients []ToolSpec
+	if raw := a.r.Tools(); raw != nil && json.Unmarshal(raw, &clients) == nil {
+		for _, t := range clients {
+			if _, ours := a.tool(t.Name); !ours { // providers refuse duplicate tools
+				specs = append(specs, t)
+			}
+		}
+	}
+	return specs
 }

@@ -46,7 +46,7 @@ func TestCheckFrame(t *testing.T) {
 }
 
 // JSON inside a string has its own nesting: a message with it can be stored, however deep it is.
-func TestInputOfDeepText(t *testing.T) {
+func TestToolInputWithDeepTextIsStored(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 9_990) + "1" + strings.Repeat("}", 9_990)
 	p := newPart("tool-f").with("toolCallId", "1").with("state", inputAvailable).with("input", deep)
 	raw, err := guard(sanitize(Message{ID: "m", Role: RoleAssistant, Parts: []Part{p}}))
@@ -55,7 +55,7 @@ func TestInputOfDeepText(t *testing.T) {
 	}
 }
 
-func TestGuardOfDeepMessage(t *testing.T) {
+func TestGuardRefusesDeepMessage(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
 	if _, err := guard(Message{ID: "m", Role: RoleUser, Parts: []Part{newPart("data-x").with("data", deep)}}); err == nil {
 		t.Error("it is encoded")
@@ -63,7 +63,7 @@ func TestGuardOfDeepMessage(t *testing.T) {
 }
 
 // The nesting of each chunk of each reply is checked.
-func TestNestingNeedsNoMemory(t *testing.T) {
+func TestNestingAllocatesNothing(t *testing.T) {
 	chunk := []byte(`{"type":"text-delta","id":"0","delta":"a \"quoted\" word","m":{"a":[{"b":[1,2,{"c":"}]"}]}]}}`)
 	if got := nesting(chunk); got != 6 {
 		t.Errorf("the nesting is %d, want 6", got)

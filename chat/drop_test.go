@@ -127,7 +127,7 @@ func TestDropAtEveryPoint(t *testing.T) {
 }
 
 // Dropped text disappears, and the reply ends.
-func TestDropAllAtEveryPoint(t *testing.T) {
+func TestDropAndStopAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true, Stop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
 		if end := asker.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {

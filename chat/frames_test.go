@@ -112,7 +112,7 @@ func (fs frames) play(t *testing.T) {
 	})
 }
 
-func TestFramesTakeNoMoreThanTheirSize(t *testing.T) {
+func TestFrameWorkIsBoundedByItsSize(t *testing.T) {
 	for name, fs := range scripts() {
 		t.Run(name, fs.play)
 	}

@@ -154,7 +154,7 @@ func byID(stored, put []Message) string {
 }
 
 // A client sends all messages that it has: unchanged messages need no work.
-func TestDiffering(t *testing.T) {
+func TestReconcileFindsDifferingMessages(t *testing.T) {
 	long := "user u1 " + hello + "\nassistant a1 " + sure + "\nuser u2 " + hello + "\nassistant a2 " + callDone
 	for sent, want := range map[string]string{
 		long:                             "0 0",
@@ -171,8 +171,8 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
-// TestDeletes checks lists that lack stored messages.
-func TestDeletes(t *testing.T) {
+// TestReconcileDeletes checks lists that lack stored messages.
+func TestReconcileDeletes(t *testing.T) {
 	stored := rowsOf(listOf(t, "user u1 "+hello+"\nassistant a1 "+sure+"\nuser u2 "+hello+"\nassistant a2 "+sure))
 	for ids, want := range map[string]string{
 		"u1 a1 u2 a2": "",

@@ -37,7 +37,7 @@ func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 }
 
 // The rules of Recovery, for replies that are interrupted repeatedly.
-func TestRulesOfRecovery(t *testing.T) {
+func TestRecoveryRules(t *testing.T) {
 	const sorry = "The assistant was interrupted and could not recover. Please try again."
 	cases := map[string]struct {
 		rules chat.Recovery
@@ -96,7 +96,7 @@ func TestRulesOfRecovery(t *testing.T) {
 }
 
 // A reply without chunks is tried six times, however its incarnations end.
-func TestRepliesThatEndTheirIncarnation(t *testing.T) {
+func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
 	c := &cage{words: 1}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
 	talk(t, parrotClass(c, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -117,7 +117,7 @@ func TestRepliesThatEndTheirIncarnation(t *testing.T) {
 }
 
 // OnRecovery gets the reply so far and the stashed value, and decides.
-func TestDecisionsOfTheHook(t *testing.T) {
+func TestRecoveryHookDecisions(t *testing.T) {
 	cases := map[string]struct {
 		d    chat.Decision
 		err  error
@@ -191,7 +191,7 @@ func TestStall(t *testing.T) {
 }
 
 // A program sends a request, waits for the answer, and requests a continuation.
-func TestProgram(t *testing.T) {
+func TestAskWaitAndContinue(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
@@ -267,7 +267,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // A client that waits for a queued reply is notified when the reply is stopped before it begins.
-func TestWhoWaitsInVain(t *testing.T) {
+func TestQueuedReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
@@ -297,7 +297,7 @@ func TestMaxMessages(t *testing.T) {
 }
 
 // Open returns the errors in a class, before the first reply.
-func TestMistakes(t *testing.T) {
+func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 	reply := (*parrot).reply
 	for want, class := range map[string]dohost.Class{
 		"without a Reply":         parrotClassOf(&cage{}, chat.Handlers[parrot]{}, nil),

@@ -14,7 +14,7 @@ import (
 )
 
 // A replay includes the provider's signatures: the client sends them back.
-func TestSignaturesAreReplayed(t *testing.T) {
+func TestReplayIncludesSignatures(t *testing.T) {
 	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		signed := json.RawMessage(`{"p":{"signature":"s"}}`)
 		for _, c := range []chat.Chunk{
@@ -63,7 +63,7 @@ func (m *askedOf) Stream(_ context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 }
 
 // If the server and a client have tools with one name, the server's tool is used.
-func TestToolsOfOneNameAreOne(t *testing.T) {
+func TestServerToolWinsOverClientToolOfSameName(t *testing.T) {
 	m, ran := new(askedOf), 0
 	ask := chat.Tool{
 		ToolSpec: chat.ToolSpec{Name: "ask", Description: "ours"},

@@ -13,7 +13,7 @@ import (
 
 // The body and the client tools of the last request survive the end of the process. They apply to a reply that resumes
 // afterwards, to a continuation after a tool result that arrives afterwards, and to requests of the program.
-func TestBodyAndToolsOutliveTheProcess(t *testing.T) {
+func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 	ends := map[string]func(*dohosttest.Host) error{
 		"restart":   func(h *dohosttest.Host) error { return h.Restart() },
 		"kill":      func(h *dohosttest.Host) error { h.Kill(); return nil },

@@ -85,8 +85,8 @@ func TestCutCountsAsJavaScriptDoes(t *testing.T) {
 	}
 }
 
-// TestAGuardedMessageFits guards messages that are too large in each way.
-func TestAGuardedMessageFits(t *testing.T) {
+// TestGuardedMessageFits guards messages that are too large in each way.
+func TestGuardedMessageFits(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("é<", maxMessage/3) // three bytes, two units
 	output := func(id, json string) string {
@@ -160,8 +160,8 @@ func guarded(t failer, m Message) (_ Message, ok bool) {
 	return messageOf(t, string(raw)), true
 }
 
-// TestWhatIsShrunkSaysSo checks the shortened forms of outputs.
-func TestWhatIsShrunkSaysSo(t *testing.T) {
+// TestShrunkOutputsAreMarked checks the shortened forms of outputs.
+func TestShrunkOutputsAreMarked(t *testing.T) {
 	for in, want := range map[string]string{
 		`"0123456789012345678901234567890123456789"`:                       `"012345678... [truncated 31 chars]"`,
 		`[1,2,"0123456789012345678901234567890123456789","x"]`:             `[1,2,"01234... [truncated 35 chars]","x"]`,
@@ -177,7 +177,7 @@ func TestWhatIsShrunkSaysSo(t *testing.T) {
 }
 
 // Many texts are shortened in one pass. Each once needed a pass over the whole message.
-func TestAGuardedMessageOfManyTexts(t *testing.T) {
+func TestGuardedMessageOfManyTexts(t *testing.T) {
 	var parts strings.Builder
 	for range 6000 {
 		parts.WriteString(`,{"type":"text","text":"` + strings.Repeat("x", 1001) + `"}`)
@@ -188,7 +188,7 @@ func TestAGuardedMessageOfManyTexts(t *testing.T) {
 	}
 }
 
-func TestWhatMergeTakes(t *testing.T) {
+func TestPolicyMergeAdmission(t *testing.T) {
 	open := []replyRow{
 		{ID: "one", Status: StatusRunning, Submits: true, Users: []string{"u1"}},
 		{ID: "two", Status: StatusQueued, Submits: true, Users: []string{"u1", "u2"}},

@@ -227,7 +227,7 @@ func TestStitchedTextsGrow(t *testing.T) {
 	})
 }
 
-func TestRepairs(t *testing.T) {
+func TestToolCallRepairs(t *testing.T) {
 	part := func(state, name string) Part {
 		p := newPart("tool-"+name).with("toolCallId", name).with("state", state)
 		return p

@@ -230,7 +230,7 @@ func TestApprovalOfClientTool(t *testing.T) {
 
 // A client that sends a result and no other frame receives the continuation like one that probes: first the resuming
 // frame, and chunks after it has acknowledged that. The other clients get the chunks live.
-func TestAnsweringClientIsSentTheContinuation(t *testing.T) {
+func TestContinuationIsSentToAnsweringClient(t *testing.T) {
 	for name, tools := range map[string]string{"result": "ask", "approval": "stamp"} {
 		t.Run(name, func(t *testing.T) {
 			m := &clerk{cage: &cage{words: 2}, tool: tools, runs: map[string]int{}}

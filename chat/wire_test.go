@@ -149,7 +149,7 @@ func TestRegenerate(t *testing.T) {
 }
 
 // The sender of an invalid request receives the error.
-func TestBadRequests(t *testing.T) {
+func TestRequestErrorIsSentToItsSender(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		for id, bad := range map[string]map[string]any{
@@ -189,7 +189,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 // A client that was disconnected at the end of a reply sees the end when it reconnects.
-func TestComesBackAfterTheEnd(t *testing.T) {
+func TestReconnectAfterTheEndOfReply(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
@@ -212,7 +212,7 @@ func TestComesBackAfterTheEnd(t *testing.T) {
 
 // A client that connects during a reply receives the replay, then the live chunks. Before it asks for the replay it
 // receives no chunks.
-func TestComesInTheMiddle(t *testing.T) {
+func TestReplayToClientThatConnectsDuringReply(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 4}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
@@ -238,7 +238,7 @@ func TestComesInTheMiddle(t *testing.T) {
 }
 
 // A client's copy of the running reply is shorter than the server's.
-func TestPartialOfAClient(t *testing.T) {
+func TestRequestWithShorterCopyOfRunningReply(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
@@ -260,7 +260,7 @@ func TestPartialOfAClient(t *testing.T) {
 
 // A reply is replayed once per connection, however often the client asks, and the answer about an ended reply does not
 // affect the running one.
-func TestAsksTwiceForWhatWasSaid(t *testing.T) {
+func TestReplayIsSentOncePerConnection(t *testing.T) {
 	talk(t, parrotClass(&cage{words: 6}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "zero", "count", nil)
@@ -310,8 +310,8 @@ func TestGetMessages(t *testing.T) {
 	})
 }
 
-// TestClientsDoNotGetTextsOfFailures checks replies that fail with texts for the program, and not for clients.
-func TestClientsDoNotGetTextsOfFailures(t *testing.T) {
+// TestFailureTextsAreHiddenFromClients checks replies that fail with texts for the program, and not for clients.
+func TestFailureTextsAreHiddenFromClients(t *testing.T) {
 	failures := []error{
 		errors.New("dial 10.0.0.5: Hunter2"),
 		&chat.ModelError{Provider: "openai", Status: 429, Message: "org-Hunter2 is over its quota", RetryAfter: time.Second},
@@ -346,7 +346,7 @@ func TestClientsDoNotGetTextsOfFailures(t *testing.T) {
 }
 
 // A handler that fails ends its reply. Clients that ask later get the failure, until there is another request.
-func TestReplyThatFails(t *testing.T) {
+func TestReplyThatFailsIsReportedToLaterClients(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(_ *parrot, _ context.Context, _ *chat.Reply, i int) error {
 		if i == 2 && c.calls.Load() == 1 {

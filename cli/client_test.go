@@ -18,7 +18,7 @@ func command(t *testing.T, args ...string) (said string, status int) {
 }
 
 // The error of a request to a wrong server names the server.
-func TestServersThatAreNoAdminListener(t *testing.T) {
+func TestClientReportsServerThatIsNoAdminListener(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	answer := func(media string, status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -48,7 +48,7 @@ func TestServersThatAreNoAdminListener(t *testing.T) {
 	}
 }
 
-func TestServersThatDoNotSpeakHTTP(t *testing.T) {
+func TestClientReportsServerWithoutHTTP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

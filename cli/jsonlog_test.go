@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-func TestLogsHaveNoRawControlCharacters(t *testing.T) {
+func TestLogEscapesControlCharacters(t *testing.T) {
 	const path = "/a\u009b31m\u202eb\x7f\x1b[2J\u2028ö漢\U000e0001 \"q\" \\"
 	for _, format := range []string{"text", "json"} {
 		var b bytes.Buffer

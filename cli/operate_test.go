@@ -34,8 +34,8 @@ func newClerk() dohost.Class {
 		}, nil))
 }
 
-// TestOperatorsWorkOnWhatAnAgentHas runs the commands of an operator.
-func TestOperatorsWorkOnWhatAnAgentHas(t *testing.T) {
+// TestOperateCommandsOnFibersAndDeadLetters runs the commands of an operator.
+func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	h, err := dohost.Open(t.TempDir(), nil, newClerk())
 	if err != nil {

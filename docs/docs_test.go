@@ -11,7 +11,7 @@ import (
 )
 
 // The table of client versions in recovery.md has the versions that the browser tests install.
-func TestRecoveryNamesTheClientVersionsOfTheBrowserTests(t *testing.T) {
+func TestRecoveryTableMatchesClientVersions(t *testing.T) {
 	raw, err := os.ReadFile("../e2e/package.json")
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 	"github.com/dohost/dohost/dohosttest"
 )
 
-// howHistories selects the test that a child of TestHistoryLineReplays runs.
+// howHistories selects the test that a child of TestReplayLineRepeatsHistory runs.
 const howHistories = "histories"
 
-// TestTornPurseHistories fails in the child of TestHistoryLineReplays, and is empty
+// TestReplayChildLinearizable fails in the child of TestReplayLineRepeatsHistory, and is empty
 // elsewhere.
-func TestTornPurseHistories(t *testing.T) {
+func TestReplayChildLinearizable(t *testing.T) {
 	if os.Getenv(childEnv) != howHistories {
 		return
 	}
@@ -42,9 +42,9 @@ func TestTornPurseHistories(t *testing.T) {
 	})
 }
 
-// TestHistoryLineReplays runs the line from a failure, which must repeat the history.
-func TestHistoryLineReplays(t *testing.T) {
-	const run = "-test.run=^TestTornPurseHistories$"
+// TestReplayLineRepeatsHistory runs the line from a failure, which must repeat the history.
+func TestReplayLineRepeatsHistory(t *testing.T) {
+	const run = "-test.run=^TestReplayChildLinearizable$"
 	history := regexp.MustCompile(`(?s)seed \d+: no order.*?picture: `)
 	out := child(t, howHistories, run)
 	m := replayLine.FindStringSubmatch(out)
@@ -62,7 +62,7 @@ func TestHistoryLineReplays(t *testing.T) {
 	if got := child(t, howHistories, run, m[2]+"purse/a:9:fence"); !strings.Contains(got, `"purse/a:9:fence": want seed:number first`) {
 		t.Errorf("a plan of EveryPoint:\n%s", got)
 	}
-	if got := child(t, "each", "-test.run=^TestTornPurse$", m[2]+"seed:0"); !strings.Contains(got, "want class/name:point:way") {
+	if got := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", m[2]+"seed:0"); !strings.Contains(got, "want class/name:point:way") {
 		t.Errorf("a seed for EveryPoint:\n%s", got)
 	}
 }

@@ -122,15 +122,15 @@ func searching[S, In, Out any](t *testing.T, w *Workload[S, In, Out]) (*verdict,
 	return v, text
 }
 
-func TestSumsAreLinearizable(t *testing.T) {
+func TestLinearizablePassesCorrectObject(t *testing.T) {
 	Linearizable(t, *counting(atOnce))
 }
 
-func TestSumsThatSleepAreLinearizable(t *testing.T) {
+func TestLinearizablePassesExclusiveObject(t *testing.T) {
 	Linearizable(t, *counting(exclusive))
 }
 
-func TestBrokenSumsAreFound(t *testing.T) {
+func TestLinearizableFindsBrokenObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		m       manner
 		calls   int  // at most, of the shortest history
@@ -178,7 +178,7 @@ func TestBrokenSumsAreFound(t *testing.T) {
 }
 
 // Workloads that would pass by accident, or cannot be judged, fail with a reason.
-func TestNoAccident(t *testing.T) {
+func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 	noise := 0
 	for name, c := range map[string]struct {
 		spoil func(w *Workload[int, add, int])
@@ -232,7 +232,7 @@ func noSums() []dohost.Class {
 }
 
 // A history without a valid order is reported unshortened if it cannot be repeated.
-func TestBrokenAndNotDeterministic(t *testing.T) {
+func TestLinearizableReportsUnrepeatableFailure(t *testing.T) {
 	w := counting(sharing)
 	w.Reset = nil
 	v, text := searching(t, w)
@@ -241,7 +241,7 @@ func TestBrokenAndNotDeterministic(t *testing.T) {
 	}
 }
 
-func TestModelMayNotChangeItsState(t *testing.T) {
+func TestModelStepMustNotChangeItsState(t *testing.T) {
 	w := &Workload[map[string]int, add, int]{
 		Classes: counting(atOnce).Classes, Draw: counting(atOnce).Draw, Do: counting(atOnce).Do,
 		Model: Model[map[string]int, add, int]{
@@ -257,7 +257,7 @@ func TestModelMayNotChangeItsState(t *testing.T) {
 	}
 }
 
-func TestWorkloadIsWhole(t *testing.T) {
+func TestWorkloadIsChecked(t *testing.T) {
 	type w = Workload[int, add, int]
 	for want, spoil := range map[string]func(*w){
 		"no Classes, Do":       func(w *w) { w.Classes, w.Do = nil, nil },
@@ -282,7 +282,7 @@ func TestWorkloadIsWhole(t *testing.T) {
 }
 
 // Same seed, same history, on one core or on many.
-func TestSameSeedSameHistory(t *testing.T) {
+func TestLinearizableSameSeedSameHistory(t *testing.T) {
 	for _, m := range []manner{atOnce, exclusive, careless} {
 		for seed := range uint64(10) {
 			x := counting(m).untyped()
@@ -305,7 +305,7 @@ func TestSameSeedSameHistory(t *testing.T) {
 }
 
 // The last client gets new incarnations, and no more endings.
-func TestLastClientIsAlone(t *testing.T) {
+func TestLinearizableLastClientIsUndisturbed(t *testing.T) {
 	x := counting(atOnce).untyped()
 	x.chance = 1e-9
 	h := x.try(t, x.whole(1))
@@ -325,7 +325,7 @@ func TestLastClientIsAlone(t *testing.T) {
 }
 
 // Shrinking omits the calls and endings that a history does not need.
-func TestShrink(t *testing.T) {
+func TestHistoryShrinks(t *testing.T) {
 	x := counting(careless).untyped()
 	x.chance = 0.03
 	try := func(p part) *history { return x.try(t, p) }
@@ -345,7 +345,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-func TestFateOf(t *testing.T) {
+func TestCallFateOfErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want fate
@@ -366,7 +366,7 @@ func TestFateOf(t *testing.T) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestHistoryPartIsParsed(t *testing.T) {
 	x := counting(atOnce).untyped()
 	if p, err := x.parsePart("seed:7"); err != nil || p.String() != "seed:7,clients:4,calls:8" {
 		t.Errorf("%v, %v", p, err)

@@ -59,8 +59,8 @@ func tornPurse() dohosttest.Scenario {
 	}
 }
 
-// TestTornPurse fails in the child of TestReplayLineReplays, and is empty elsewhere.
-func TestTornPurse(t *testing.T) {
+// TestReplayChildEveryPoint fails in the child of TestReplayLineRepeatsFailure, and is empty elsewhere.
+func TestReplayChildEveryPoint(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
 		s := tornPurse()
 		s.Batched = os.Getenv(childEnv) == "batched"
@@ -73,11 +73,11 @@ var (
 	headline   = regexp.MustCompile(`(?s)after a .*?replay: [^\n]*`)
 )
 
-// TestReplayLineReplays runs the lines from failures, each alone, which must repeat the
+// TestReplayLineRepeatsFailure runs the lines from failures, each alone, which must repeat the
 // same failure, to the letter.
-func TestReplayLineReplays(t *testing.T) {
+func TestReplayLineRepeatsFailure(t *testing.T) {
 	for _, how := range []string{"each", "batched"} {
-		out := child(t, how, "-test.run=^TestTornPurse$")
+		out := child(t, how, "-test.run=^TestReplayChildEveryPoint$")
 		failures := headline.FindAllString(out, -1)
 		if len(failures) != 3 || !strings.Contains(out, "more failures: ") {
 			t.Fatalf("%d failures in full:\n%s", len(failures), out)
@@ -99,8 +99,8 @@ func TestReplayLineReplays(t *testing.T) {
 		}
 	}
 	slow := regexp.MustCompile(`await 1\n +0s  purse/a: life 1, event 1 record, sync 1\n`)
-	each := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay=purse/a:14:fence")
-	batched := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay=batched,purse/a:14:fence")
+	each := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=purse/a:14:fence")
+	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,purse/a:14:fence")
 	if slow.MatchString(each) || !slow.MatchString(batched) {
 		t.Errorf("the disk was not slow; at once:\n%s\nslow:\n%s", each, batched)
 	}
@@ -110,7 +110,7 @@ func TestReplayLineReplays(t *testing.T) {
 		"purse/a:9:fence@lunch": `(life 1, event 1 record, durable 1) is not the place "lunch" any more`,
 		"purse/a:9:lunch":       `way "lunch": want one of fence, crash, power-cut, kill`,
 	} {
-		if out := child(t, "each", "-test.run=^TestTornPurse$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
+		if out := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay="+line); !strings.Contains(out, want) {
 			t.Errorf("%s: want %q in:\n%s", line, want, out)
 		}
 	}

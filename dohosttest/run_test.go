@@ -57,7 +57,7 @@ func bump(t *testing.T, h *dohosttest.Host, after time.Duration, want int) {
 	}
 }
 
-func TestRunHasAllThatCanHappenToAHost(t *testing.T) {
+func TestRunSupportsEveryHostFailure(t *testing.T) {
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clockClass(10)}}, func(t *testing.T, h *dohosttest.Host) {
 		begun := time.Now()
 		stub := clocks.Get(h, "a") // valid in every process

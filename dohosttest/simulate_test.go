@@ -156,9 +156,9 @@ func TestSimulate(t *testing.T) {
 	Simulate(t, s)
 }
 
-// TestSimulateFindsABugAndMakesItShort has an object that accepts money twice when its
+// TestSimulateFindsAndShrinksABug has an object that accepts money twice when its
 // answer is lost.
-func TestSimulateFindsABugAndMakesItShort(t *testing.T) {
+func TestSimulateFindsAndShrinksABug(t *testing.T) {
 	s := bank(true)
 	for seed := range uint64(rounds(60)) {
 		drawn := s.draw(seed)
@@ -182,8 +182,8 @@ func TestSimulateFindsABugAndMakesItShort(t *testing.T) {
 	t.Error("not found")
 }
 
-// TestASimulationCannotPassByAccident has simulations that must not count as a pass.
-func TestASimulationCannotPassByAccident(t *testing.T) {
+// TestSimulateRejectsVacuousSimulations has simulations that must not count as a pass.
+func TestSimulateRejectsVacuousSimulations(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Simulation)
 		want   string
@@ -210,9 +210,9 @@ func TestASimulationCannotPassByAccident(t *testing.T) {
 	}
 }
 
-// TestShrinkKeepsTheFailure has a simulation that fails in one way with an operation and an
+// TestSimulateShrinkKeepsTheFailure has a simulation that fails in one way with an operation and an
 // ending, and in another with the operation alone.
-func TestShrinkKeepsTheFailure(t *testing.T) {
+func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 	s := bank(false)
 	s.Check = func(_ context.Context, h *Host) error {
 		var n int
@@ -239,8 +239,8 @@ func TestShrinkKeepsTheFailure(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameRun compares two runs of a seed in every detail, also on one core.
-func TestSameSeedSameRun(t *testing.T) {
+// TestSimulateSameSeedSameRun compares two runs of a seed in every detail, also on one core.
+func TestSimulateSameSeedSameRun(t *testing.T) {
 	s := bank(false)
 	different := map[string]bool{}
 	runs := rounds(30)
@@ -288,9 +288,9 @@ func transcript(tr *trial) string {
 	return b.String()
 }
 
-// TestIdsOfLogsAreDrawnFromTheSeed makes a log before the process ends, and another after
+// TestFeedLogIDsAreDrawnFromTheSeed makes a log before the process ends, and another after
 // it, with different ids.
-func TestIdsOfLogsAreDrawnFromTheSeed(t *testing.T) {
+func TestFeedLogIDsAreDrawnFromTheSeed(t *testing.T) {
 	log := dohost.Feed{Name: "log"}
 	words := dohost.Collection[string]{Name: "words", Key: func(s string) string { return s }, Feed: &log}
 	var ids []string

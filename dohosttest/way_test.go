@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// TestWhatEachEndingLeaves ends a run of one write at each stage of the write, in each way,
+// TestWaysKeepOrLoseWritesAtEachStage ends a run of one write at each stage of the write, in each way,
 // and then reads the write.
-func TestWhatEachEndingLeaves(t *testing.T) {
+func TestWaysKeepOrLoseWritesAtEachStage(t *testing.T) {
 	found := false
 	s := doing(put)
 	s.Check = func(ctx context.Context, h *Host) error {

@@ -15,9 +15,9 @@ import (
 // casesOfChat is the number of cases of a conversation, so that a missing one is noticed.
 const casesOfChat = 11
 
-// TestPublishedChat runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and compares the
+// TestPublishedChatClients runs the cases of useAgentChat, with the AI SDK of each generation, in a browser, and compares the
 // clients' frames with the recordings.
-func TestPublishedChat(t *testing.T) {
+func TestPublishedChatClients(t *testing.T) {
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
 	install(t)
 	bin := buildServer(t)

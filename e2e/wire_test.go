@@ -11,9 +11,9 @@ import (
 // examples is the number of examples in docs/wire.md, so that a missing one is noticed.
 const examples = 23
 
-// TestExamplesOfTheWireWereRecorded finds each example of docs/wire.md, an indented block, in
+// TestWireExamplesWereRecorded finds each example of docs/wire.md, an indented block, in
 // one recorded exchange: the request with its status, and its frames in their order.
-func TestExamplesOfTheWireWereRecorded(t *testing.T) {
+func TestWireExamplesWereRecorded(t *testing.T) {
 	text, err := os.ReadFile("../docs/wire.md")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ func point(n uint64) Point {
 	return Point{Class: "counter", Name: "a", Life: 1, Event: 1, Place: Storage, N: n}
 }
 
-func TestASeedMeansTheSameForEver(t *testing.T) {
+func TestChaosSeedGivesFixedDecisions(t *testing.T) {
 	c := Chaos{Seed: 42, Rate: 0.1}
 	var hits []uint64
 	for n := uint64(1); n <= 60; n++ {
@@ -32,7 +32,7 @@ func TestASeedMeansTheSameForEver(t *testing.T) {
 
 // A draw that ignores the incarnation would end the same call in every incarnation, and the object would never
 // complete it.
-func TestEveryPartOfAPointCounts(t *testing.T) {
+func TestChaosDependsOnEveryPointField(t *testing.T) {
 	c := Chaos{Seed: 1, Rate: 0.5}
 	vary := map[string]func(*Point, uint64){
 		"name":  func(p *Point, i uint64) { p.Name = strings.Repeat("a", int(i%200)) },
@@ -54,7 +54,7 @@ func TestEveryPartOfAPointCounts(t *testing.T) {
 	}
 }
 
-func TestRateIsTheShareOfVisitsThatEnd(t *testing.T) {
+func TestChaosRateIsShareOfEndedVisits(t *testing.T) {
 	const visits = 100_000
 	for _, rate := range []float64{0.01, 0.2, 1} {
 		c := Chaos{Seed: 7, Rate: rate}
@@ -72,7 +72,7 @@ func TestRateIsTheShareOfVisitsThatEnd(t *testing.T) {
 	}
 }
 
-func TestMeanIsTheMeanAge(t *testing.T) {
+func TestChaosMeanIsMeanAge(t *testing.T) {
 	c := Chaos{Seed: 7, Mean: time.Second}
 	var sum time.Duration
 	const lives = 2000
@@ -89,7 +89,7 @@ func TestMeanIsTheMeanAge(t *testing.T) {
 	}
 }
 
-func TestOnlyNamedPlacesEnd(t *testing.T) {
+func TestChaosEndsOnlyAtNamedPlaces(t *testing.T) {
 	c := Chaos{Rate: 1, Places: []Place{Await}, Style: Crash}
 	for _, place := range Places() {
 		p := point(1)
@@ -172,7 +172,7 @@ func TestParseChaos(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestChaosValidate(t *testing.T) {
 	for _, c := range []struct {
 		chaos Chaos
 		names string // the name in the error; empty for none
@@ -195,7 +195,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestUnknownStyleHasAName(t *testing.T) {
+func TestStyleNamesUnknownValues(t *testing.T) {
 	if got := Style(9).String(); got != "style 9" {
 		t.Errorf("Style(9) is %q", got)
 	}

@@ -25,9 +25,9 @@ func (s *Segment) memory() uintptr {
 		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
 }
 
-// TestBusyObjectKeepsLittle writes large values among small ones, many rows, and many outputs, and checks the memory
+// TestObjectMemoryBetweenEventsIsBounded writes large values among small ones, many rows, and many outputs, and checks the memory
 // that each object keeps.
-func TestBusyObjectKeepsLittle(t *testing.T) {
+func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	os := make([]live, 100)
 	for i := range os {
@@ -78,9 +78,9 @@ func TestBusyObjectKeepsLittle(t *testing.T) {
 	}
 }
 
-// TestOverwrittenValuesAreForgotten lets a value grow again and again, with a small row after each, which would keep
+// TestArenaFreesOverwrittenValues lets a value grow again and again, with a small row after each, which would keep
 // the arena of that value.
-func TestOverwrittenValuesAreForgotten(t *testing.T) {
+func TestArenaFreesOverwrittenValues(t *testing.T) {
 	s := open(t, NewMemFS(), Options{ReserveBytes: -1})
 	o := s.live("c", "a")
 	want := func(g *generation) {

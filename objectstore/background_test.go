@@ -42,7 +42,7 @@ func onTables(err error, ops ...string) func(op, path string, n int64) error {
 	}
 }
 
-func TestOpenEndsWhenItCannotFlush(t *testing.T) {
+func TestOpenFailsWhenFlushFails(t *testing.T) {
 	for _, c := range []struct {
 		op  string
 		err error
@@ -84,7 +84,7 @@ func TestOpenEndsWhenItCannotFlush(t *testing.T) {
 	}
 }
 
-func TestOpenEndsOnAFolderThatMayNotBeWritten(t *testing.T) {
+func TestOpenFailsWithoutWritePermission(t *testing.T) {
 	disk := filled(t)
 	disk.FailWrites(fs.ErrPermission)
 	if s, err := Open(dir, &Options{FS: disk}); s != nil || !errors.Is(err, fs.ErrPermission) {
@@ -106,7 +106,7 @@ func (u *unreadable) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
 	return u.FS.Open(name, o...)
 }
 
-func TestOpenEndsOnTablesThatMayNotBeRead(t *testing.T) {
+func TestOpenFailsOnUnreadableTables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, false)
 		u := &unreadable{FS: disk.base}
@@ -120,7 +120,7 @@ func TestOpenEndsOnTablesThatMayNotBeRead(t *testing.T) {
 	})
 }
 
-func TestFlushThatFailsIsRepeatedWithPauses(t *testing.T) {
+func TestFlushFailureIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := NewMemFS()
 		var log bytes.Buffer
@@ -174,7 +174,7 @@ func TestFlushThatFailsIsRepeatedWithPauses(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWhileAFlushFails(t *testing.T) {
+func TestCloseReturnsWhileFlushFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := NewMemFS()
 		s := open(t, disk, Options{MemTable: 256 << 10, ReserveBytes: -1})
@@ -195,7 +195,7 @@ func TestCloseEndsWhileAFlushFails(t *testing.T) {
 	})
 }
 
-func TestCompactionThatMeetsDamageIsRepeatedWithPauses(t *testing.T) {
+func TestCompactionOfDamagedBlockRetriesWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, false)
 		flip(t, disk, third)
@@ -226,7 +226,7 @@ func TestCompactionThatMeetsDamageIsRepeatedWithPauses(t *testing.T) {
 }
 
 // The engine reads the properties of each table after Open, and repeats that.
-func TestTableWhosePropertiesAreDamagedIsReadWithPauses(t *testing.T) {
+func TestTablePropertiesDamageIsRetriedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := NewMemFS()
 		s := open(t, disk, Options{})
@@ -267,7 +267,7 @@ func TestTableWhosePropertiesAreDamagedIsReadWithPauses(t *testing.T) {
 }
 
 // The engine may report a failure with a lock held: only statistics pause where they are reported.
-func TestFailureOfUnknownWorkDoesNotPause(t *testing.T) {
+func TestEngineFailureReportDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := open(t, NewMemFS(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})

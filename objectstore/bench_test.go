@@ -34,9 +34,9 @@ func increment(b *testing.B, l live, key []byte, buf []byte) {
 	}
 }
 
-// BenchmarkHandOver increments one key, with 256 outstanding commits, and compares that with the same writes by the
+// BenchmarkCommit increments one key, with 256 outstanding commits, and compares that with the same writes by the
 // engine alone.
-func BenchmarkHandOver(b *testing.B) {
+func BenchmarkCommit(b *testing.B) {
 	for _, where := range []struct {
 		name string
 		dir  func(b *testing.B) (string, *FS)
@@ -111,8 +111,8 @@ func benchEngine(b *testing.B, d string, fs *FS) {
 	waiter.Wait()
 }
 
-// BenchmarkSpread increments 256 keys of as many objects in turn.
-func BenchmarkSpread(b *testing.B) {
+// BenchmarkCommitOfManyObjects increments 256 keys of as many objects in turn.
+func BenchmarkCommitOfManyObjects(b *testing.B) {
 	s, err := Open(b.TempDir(), nil)
 	if err != nil {
 		b.Fatal(err)

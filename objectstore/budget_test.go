@@ -30,9 +30,9 @@ func (l live) putSize(ctx context.Context, key string, size int) error {
 	return l.write(ctx, func() error { return l.Put(SpaceKV, []byte(key), make([]byte, size), false) })
 }
 
-// TestObjectLimitWaitsForItsCommits lets a write wait while too many bytes of its object are not durable. Writes of
+// TestBudgetOfObjectWaitsForItsCommits lets a write wait while too many bytes of its object are not durable. Writes of
 // other objects do not wait.
-func TestObjectLimitWaitsForItsCommits(t *testing.T) {
+func TestBudgetOfObjectWaitsForItsCommits(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		held(t, Options{MaxObjectBytes: 1000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 			release := fs.HoldSyncs()
@@ -72,9 +72,9 @@ func TestObjectLimitWaitsForItsCommits(t *testing.T) {
 	}
 }
 
-// TestHostLimitCountsSegmentsUnderWay lets objects write, one after the other, without a commit: they get the limit
+// TestBudgetOfHostCountsOpenBatches lets objects write, one after the other, without a commit: they get the limit
 // and no more. One of them may exceed it, and another one after that has ended and is durable.
-func TestHostLimitCountsSegmentsUnderWay(t *testing.T) {
+func TestBudgetOfHostCountsOpenBatches(t *testing.T) {
 	held(t, Options{MaxHostBytes: 10_000}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		size := rowSize([]byte("kn"), 968)
 		var os []live
@@ -122,9 +122,9 @@ func manyErrors(n int) (lines []string) {
 	return lines
 }
 
-// TestBudgetComesBackToZero counts rows, undos, alarms, outputs and deletions. Their bytes return to the budget when
+// TestBudgetReturnsToZero counts rows, undos, alarms, outputs and deletions. Their bytes return to the budget when
 // they are durable, discarded, rolled back, or dropped by a fence.
-func TestBudgetComesBackToZero(t *testing.T) {
+func TestBudgetReturnsToZero(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		wants := func(min int64) {
@@ -190,9 +190,9 @@ func TestBudgetComesBackToZero(t *testing.T) {
 	})
 }
 
-// TestBudgetAlwaysComesToAnEnd writes more in each event than there is memory for, with a tiny limit, in events that
+// TestBudgetNeverDeadlocks writes more in each event than there is memory for, with a tiny limit, in events that
 // commit, give up, roll back, or leave their code hanging.
-func TestBudgetAlwaysComesToAnEnd(t *testing.T) {
+func TestBudgetNeverDeadlocks(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for _, limit := range []int64{1, 1000, 20_000} {
@@ -256,8 +256,8 @@ func TestBudgetAlwaysComesToAnEnd(t *testing.T) {
 	}
 }
 
-// TestWaitForMemoryEndsWithTheStore lets writes wait while the store closes.
-func TestWaitForMemoryEndsWithTheStore(t *testing.T) {
+// TestBudgetWaitEndsWithTheStore lets writes wait while the store closes.
+func TestBudgetWaitEndsWithTheStore(t *testing.T) {
 	held(t, Options{MaxHostBytes: 1000}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		stuck := s.live("c", "stuck")
 		stuck.put(t, "n", strings.Repeat("x", 900))

@@ -88,8 +88,8 @@ func TestRefusedRowWritesNothing(t *testing.T) {
 	}
 }
 
-// TestQueryReadsWhatItReturns counts the reads of queries in a collection of a thousand rows.
-func TestQueryReadsWhatItReturns(t *testing.T) {
+// TestQueryReadsOnlyReturnedRows counts the reads of queries in a collection of a thousand rows.
+func TestQueryReadsOnlyReturnedRows(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	for i := range 1000 {
 		o.putRow(t, orders, fmt.Sprintf("%04d", i), "v", fmt.Sprintf("tenth=%d", i%10))
@@ -122,7 +122,7 @@ func TestQueryReadsWhatItReturns(t *testing.T) {
 	}
 }
 
-func TestQueryRefusesWhatItCannotMean(t *testing.T) {
+func TestQueryRefusesContradictoryBounds(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	for _, q := range []RowQuery{
 		{Limit: -1},
@@ -137,8 +137,8 @@ func TestQueryRefusesWhatItCannotMean(t *testing.T) {
 	}
 }
 
-// TestQueryWhoseLoopWrites moves and deletes rows ahead of the iterator.
-func TestQueryWhoseLoopWrites(t *testing.T) {
+// TestQueryAllowsWritesDuringIteration moves and deletes rows ahead of the iterator.
+func TestQueryAllowsWritesDuringIteration(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	for _, key := range []string{"a", "b", "c", "d"} {
 		o.putRow(t, orders, key, "old", "status=open")
@@ -163,7 +163,7 @@ func TestQueryWhoseLoopWrites(t *testing.T) {
 	}
 }
 
-func TestUnknownFormatsAreRefused(t *testing.T) {
+func TestCollectionRefusesUnknownFormats(t *testing.T) {
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f"}}
 	for name, key := range map[string][]byte{
 		"row":        rowKey("orders", []byte("x")),

@@ -84,7 +84,7 @@ func TestFeedIsTrimmedByAge(t *testing.T) {
 	})
 }
 
-func TestReadersNoticeThatAFeedWasReset(t *testing.T) {
+func TestFeedResetIsReportedToReaders(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f"}}
 	o.putRow(t, logged, "x", "v")
@@ -108,8 +108,8 @@ func TestReadersNoticeThatAFeedWasReset(t *testing.T) {
 	}
 }
 
-// TestFeedCostsAnAppendOneRow counts the rows that an append writes, and its searches for the feed's end.
-func TestFeedCostsAnAppendOneRow(t *testing.T) {
+// TestFeedAppendWritesOneRow counts the rows that an append writes, and its searches for the feed's end.
+func TestFeedAppendWritesOneRow(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	logged := &Collection{Name: "orders", Feed: Feed{Name: "f"}}
 	o.putRow(t, logged, "0", "v")
@@ -129,7 +129,7 @@ func TestFeedCostsAnAppendOneRow(t *testing.T) {
 	}
 }
 
-func TestOnlyDurableEntriesAreReadByOtherSegments(t *testing.T) {
+func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
 		s := open(t, fs, Options{})

@@ -122,7 +122,7 @@ func readAll(t *testing.T, s *Store) (bad []error) {
 	return bad
 }
 
-func TestDamagedBlockIsAnErrorOfItsReads(t *testing.T) {
+func TestDamagedBlockFailsOnlyItsReads(t *testing.T) {
 	fs := damagedStore(t, false)
 	flip(t, fs, third)
 	var log bytes.Buffer
@@ -155,7 +155,7 @@ func TestDamagedBlockIsAnErrorOfItsReads(t *testing.T) {
 	o.commit(t)
 }
 
-func TestDamagedBlockIsAProblemOfCheck(t *testing.T) {
+func TestDamagedBlockIsReportedByCheck(t *testing.T) {
 	for _, alarms := range []bool{false, true} {
 		fs := damagedStore(t, alarms)
 		s := open(t, fs, Options{})
@@ -231,7 +231,7 @@ func TestDamageHidesNoOtherObject(t *testing.T) {
 	}
 }
 
-func TestDamageOfOneObjectLetsOthersBeExported(t *testing.T) {
+func TestDamageDoesNotBlockExportOfOtherObjects(t *testing.T) {
 	fs := damagedStore(t, false)
 	flip(t, fs, third)
 	s := open(t, fs, Options{ReadOnly: true})
@@ -280,7 +280,7 @@ func TestAlarmsAfterDamageAreRead(t *testing.T) {
 	}
 }
 
-func TestClassesWithAlarmsAfterDamageAreRead(t *testing.T) {
+func TestAlarmClassesAfterDamageAreRead(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	name := func(class string, i int) string {
@@ -364,7 +364,7 @@ func TestParkedAlarmsAfterDamageAreRead(t *testing.T) {
 	}
 }
 
-func TestAlarmEntryOfUnknownVersionHidesNone(t *testing.T) {
+func TestAlarmEntryOfUnknownVersionHidesNoAlarm(t *testing.T) {
 	var found []Damage
 	s := open(t, NewMemFS(), Options{OnDamage: func(d Damage) { found = append(found, d) }})
 	for i := range 3 {
@@ -422,7 +422,7 @@ func TestStoreOpensWithDamageAtTheFirstObjects(t *testing.T) {
 }
 
 // A mark of an import is known although the block before it is damaged.
-func TestMarkOfAnImportAfterDamageIsRead(t *testing.T) {
+func TestImportMarkAfterDamageIsRead(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	b := s.db.NewBatch()
@@ -451,7 +451,7 @@ func TestMarkOfAnImportAfterDamageIsRead(t *testing.T) {
 }
 
 // Damage in the properties of a table makes the whole table unreadable. This one has the host record.
-func TestCheckOfAStoreThatCannotBeServed(t *testing.T) {
+func TestCheckReportsDamageThatPreventsOpen(t *testing.T) {
 	fs := damagedStore(t, true)
 	s := open(t, fs, Options{})
 	if err := s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDiskIsPrivate looks at the modes of all that a store and a backup of it create, with any umask.
-func TestDiskIsPrivate(t *testing.T) {
+// TestStoreFilesArePrivate looks at the modes of all that a store and a backup of it create, with any umask.
+func TestStoreFilesArePrivate(t *testing.T) {
 	for name, fsys := range map[string]*FS{"disk": nil, "disk with counters": DiskFS()} {
 		dir := filepath.Join(t.TempDir(), "above", "data")
 		copied := filepath.Join(t.TempDir(), "backups", "today")

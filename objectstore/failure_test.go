@@ -131,7 +131,7 @@ func wantRefused(t *testing.T, a live, out Output) {
 
 func openAgain(t *testing.T, fs *FS) *Store { return open(t, fs, Options{}) }
 
-func TestFailedCleanMarkIsReported(t *testing.T) {
+func TestCloseReportsFailedCleanMark(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	fs.FailSyncs(errDisk)
@@ -144,7 +144,7 @@ func TestFailedCleanMarkIsReported(t *testing.T) {
 	}
 }
 
-func TestCloseDrains(t *testing.T) {
+func TestCloseDrainsCommits(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		first, err := s.Snapshot(t.Context())
@@ -185,9 +185,9 @@ func TestCloseDrains(t *testing.T) {
 	})
 }
 
-// TestEndUnderWriters ends a store during commits of several goroutines. Every output of a successful HandOver is
+// TestCloseAndAbandonDuringCommits ends a store during commits of several goroutines. Every output of a successful HandOver is
 // released, once.
-func TestEndUnderWriters(t *testing.T) {
+func TestCloseAndAbandonDuringCommits(t *testing.T) {
 	for _, end := range []func(*Store){
 		func(s *Store) { s.Close() },
 		(*Store).Abandon,
@@ -225,8 +225,8 @@ type counted struct{ n *atomic.Int64 }
 
 func (c *counted) Release(error) { c.n.Add(1) }
 
-// TestShutQueue checks the refusal of a HandOver that came too late to see that the store has ended.
-func TestShutQueue(t *testing.T) {
+// TestQueueRefusesCommitsAfterEnd checks the refusal of a HandOver that came too late to see that the store has ended.
+func TestQueueRefusesCommitsAfterEnd(t *testing.T) {
 	q := &queue{wake: make(chan struct{}, 1)}
 	r := new(Range)
 	if !q.add(r) {
@@ -250,7 +250,7 @@ func TestShutQueue(t *testing.T) {
 	}
 }
 
-func TestAbandonLetsNothingLeave(t *testing.T) {
+func TestAbandonFailsPendingOutputs(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -269,13 +269,13 @@ func TestAbandonLetsNothingLeave(t *testing.T) {
 	})
 }
 
-// childEnv marks the test binary as the child of TestDyingDisk: it has the directory, and the number of the write
+// childEnv marks the test binary as the child of TestDiskFailureKeepsAcknowledgedWrites: it has the directory, and the number of the write
 // that kills the disk.
 const childEnv = "OBJECTSTORE_TEST_CHILD"
 
-// TestDyingDisk fails every write from the k-th on, which may end a process. So it runs in a child, which prints the
+// TestDiskFailureKeepsAcknowledgedWrites fails every write from the k-th on, which may end a process. So it runs in a child, which prints the
 // acknowledged writes. With k = 0 only log files cannot be made, except the first.
-func TestDyingDisk(t *testing.T) {
+func TestDiskFailureKeepsAcknowledgedWrites(t *testing.T) {
 	if env := os.Getenv(childEnv); env != "" {
 		dyingDisk(t, env)
 		os.Exit(0) // Pebble leaks a goroutine when it fails to open
@@ -284,7 +284,7 @@ func TestDyingDisk(t *testing.T) {
 	for k := 0; k < 260; k += 23 {
 		d := t.TempDir()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDyingDisk$")
+		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDiskFailureKeepsAcknowledgedWrites$")
 		child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", childEnv, k, d))
 		var said strings.Builder
 		child.Stderr = &said

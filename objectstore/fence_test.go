@@ -22,7 +22,7 @@ func (l live) absent(t testing.TB, key string) {
 	}
 }
 
-func TestFenceRefusesLaterHandOvers(t *testing.T) {
+func TestFenceRefusesLaterCommits(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -51,7 +51,7 @@ func TestFenceRefusesLaterHandOvers(t *testing.T) {
 	})
 }
 
-func TestFenceDroppingTakesBackFillingOnly(t *testing.T) {
+func TestFenceDroppingKeepsBatchInFlight(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -87,7 +87,7 @@ func TestFenceDroppingTakesBackFillingOnly(t *testing.T) {
 	})
 }
 
-func TestForeignSegmentIsRefused(t *testing.T) {
+func TestCommitRefusesForeignBatch(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	a, b := s.live("c", "a"), s.live("c", "b")
 	b.put(t, "n", "1")

@@ -123,9 +123,9 @@ func TestOpenRefusesAnotherDatabase(t *testing.T) {
 	}
 }
 
-// TestHostRecordNamesTheStore gives a database the identity file of another store: the
+// TestHostRecordDetectsForeignStore gives a database the identity file of another store: the
 // host record still differs.
-func TestHostRecordNamesTheStore(t *testing.T) {
+func TestHostRecordDetectsForeignStore(t *testing.T) {
 	base := t.TempDir()
 	store, other := filepath.Join(base, "store"), filepath.Join(base, "other")
 	made(t, store, "")
@@ -252,8 +252,8 @@ func TestCrashWhileOpeningABackup(t *testing.T) {
 	}
 }
 
-// TestCopyByHandBecomesAFork marks a plain copy of a store as docs/operations.md says.
-func TestCopyByHandBecomesAFork(t *testing.T) {
+// TestCopyMarkedByHandGetsItsOwnFork marks a plain copy of a store as docs/operations.md says.
+func TestCopyMarkedByHandGetsItsOwnFork(t *testing.T) {
 	base := t.TempDir()
 	store, copied := filepath.Join(base, "store"), filepath.Join(base, "copied")
 	made(t, store, "")

@@ -94,7 +94,7 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-func TestImportWantsAnAbsentObject(t *testing.T) {
+func TestImportRequiresAbsentObject(t *testing.T) {
 	s, id, stream := exported(t, 3, 10)
 	if err := s.Import(t.Context(), id, bytes.NewReader(stream)); !errors.Is(err, ErrExists) {
 		t.Errorf("import over an object: %v", err)
@@ -130,8 +130,8 @@ func TestImportWantsAnAbsentObject(t *testing.T) {
 	}
 }
 
-// TestBrokenStream cuts the stream everywhere and flips a bit of every byte.
-func TestBrokenStream(t *testing.T) {
+// TestImportOfBrokenStreamLeavesNothing cuts the stream everywhere and flips a bit of every byte.
+func TestImportOfBrokenStreamLeavesNothing(t *testing.T) {
 	_, _, stream := exported(t, 3, 10)
 	s := open(t, NewMemFS(), Options{})
 	id := ID{"c", "to"}
@@ -162,8 +162,8 @@ func TestBrokenStream(t *testing.T) {
 	}
 }
 
-// TestBrokenLargeStream fails after rows have become durable.
-func TestBrokenLargeStream(t *testing.T) {
+// TestImportFailureRemovesDurableRows fails after rows have become durable.
+func TestImportFailureRemovesDurableRows(t *testing.T) {
 	_, _, stream := exported(t, 50, 50_000)
 	s := open(t, NewMemFS(), Options{})
 	id := ID{"c", "to"}

@@ -172,7 +172,7 @@ func wantGolden(t *testing.T, file, layout string) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestIDValidation(t *testing.T) {
 	for _, c := range []struct {
 		id   string
 		want string

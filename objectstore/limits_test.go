@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestLimits(t *testing.T) {
+func TestPutLimits(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	key, value := strings.Repeat("k", MaxKey), strings.Repeat("v", MaxValue)
@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 	o.want(t, key, value)
 }
 
-func TestNoSpace(t *testing.T) {
+func TestPutRefusedOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := NewMemFS()
 		var told []DiskSpace
@@ -113,7 +113,7 @@ func TestReserveFollowsTheMemTable(t *testing.T) {
 	}
 }
 
-func TestStalled(t *testing.T) {
+func TestStalledReportsSyncDuration(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		if d := s.Stalled(); d != 0 {
 			t.Errorf("stalled for %v at rest", d)
@@ -140,7 +140,7 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-func TestManyHandOversShareASync(t *testing.T) {
+func TestCommitsShareOneSync(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		release := fs.HoldSyncs()
 		before := fs.Syncs()
@@ -171,7 +171,7 @@ func TestManyHandOversShareASync(t *testing.T) {
 	})
 }
 
-func TestRecordsStopGrowing(t *testing.T) {
+func TestRecordSizeIsBounded(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		release := fs.HoldSyncs()
 		first := s.live("c", "first")
@@ -192,7 +192,7 @@ func TestRecordsStopGrowing(t *testing.T) {
 	})
 }
 
-func TestHook(t *testing.T) {
+func TestHookIsCalledAtEachStage(t *testing.T) {
 	j := new(journal)
 	note := func(s Stage, objects iter.Seq[ID]) {
 		for id := range objects {
@@ -212,8 +212,8 @@ func TestHook(t *testing.T) {
 	})
 }
 
-// TestOneObject commits several objects: each record has the writes of one.
-func TestOneObject(t *testing.T) {
+// TestOneObjectOptionSplitsRecords commits several objects: each record has the writes of one.
+func TestOneObjectOptionSplitsRecords(t *testing.T) {
 	held(t, Options{OneObject: true}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
 		release := fs.HoldSyncs()
 		defer release()

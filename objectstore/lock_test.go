@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestLockHoldsUnderOtherNames opens a store again in the same process, through
+// TestLockAppliesToSymlinkedPaths opens a store again in the same process, through
 // symbolic links to its directory and to its database.
-func TestLockHoldsUnderOtherNames(t *testing.T) {
+func TestLockAppliesToSymlinkedPaths(t *testing.T) {
 	base := t.TempDir()
 	first := filepath.Join(base, "first")
 	s, err := Open(first, nil)

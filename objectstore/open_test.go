@@ -21,7 +21,7 @@ func writeFile(t *testing.T, name, text string) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRefusesUnusableDirectories(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(t *testing.T, d string)
@@ -97,7 +97,7 @@ func listing(t *testing.T, d string) string {
 	return strings.Join(names, " ")
 }
 
-func TestOneHostAtATime(t *testing.T) {
+func TestLockAllowsOneHostAtATime(t *testing.T) {
 	d := t.TempDir()
 	t.Chdir(filepath.Dir(d))
 	s, err := Open(d, nil)
@@ -120,7 +120,7 @@ func TestOneHostAtATime(t *testing.T) {
 	s.Abandon()
 }
 
-func TestReadOnly(t *testing.T) {
+func TestReadOnlyStoreRefusesWrites(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	o := s.live("c", "a")
@@ -157,9 +157,9 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestCrashWhileCreating cuts the power before each write of the first Open. The next one must find a store or make
+// TestCrashWhileCreatingStore cuts the power before each write of the first Open. The next one must find a store or make
 // it.
-func TestCrashWhileCreating(t *testing.T) {
+func TestCrashWhileCreatingStore(t *testing.T) {
 	fs := NewMemFS()
 	var images []*FS
 	fs.OnWrite(func(_, _ string, k int64) error {

@@ -51,8 +51,8 @@ func scripted(t *testing.T, answers []error, f func(t *testing.T, s *Store, log 
 	})
 }
 
-// TestTheSameRecordComesAgain has a log that first returns errUnknown, and one that returns errUnavailable.
-func TestTheSameRecordComesAgain(t *testing.T) {
+// TestRecordAppendIsRetriedWithSameRecord has a log that first returns errUnknown, and one that returns errUnavailable.
+func TestRecordAppendIsRetriedWithSameRecord(t *testing.T) {
 	for _, answers := range [][]error{
 		{fmt.Errorf("%w: no answer", errUnknown), errUnknown},
 		{fmt.Errorf("%w: nobody there", errUnavailable), errUnavailable},
@@ -88,8 +88,8 @@ func TestTheSameRecordComesAgain(t *testing.T) {
 	}
 }
 
-// TestAnotherHostHasTakenOver has a log that refuses the host: its objects are fenced, and their commits are lost.
-func TestAnotherHostHasTakenOver(t *testing.T) {
+// TestRecordLogRefusalFencesStore has a log that refuses the host: its objects are fenced, and their commits are lost.
+func TestRecordLogRefusalFencesStore(t *testing.T) {
 	scripted(t, []error{errUnavailable, fmt.Errorf("%w: epoch 7 was seen", ErrFenced)},
 		func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
 			o := s.live("c", "a")
@@ -134,9 +134,9 @@ func TestAbandonDoesNotWaitForTheLog(t *testing.T) {
 	}
 }
 
-// TestNothingLeavesAHostWhoseLeaseIsOver has a log that another host may have taken over by now: rows that were read
+// TestOutputFailsWithoutValidLease has a log that another host may have taken over by now: rows that were read
 // from memory, even durable ones, must not leave.
-func TestNothingLeavesAHostWhoseLeaseIsOver(t *testing.T) {
+func TestOutputFailsWithoutValidLease(t *testing.T) {
 	scripted(t, nil, func(t *testing.T, s *Store, log *scriptedLog, j *journal) {
 		try := func(what string, o live, write bool, want error) {
 			t.Helper()

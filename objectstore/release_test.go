@@ -62,7 +62,7 @@ func held(t *testing.T, o Options, f func(t *testing.T, s *Store, fs *FS, j *jou
 	})
 }
 
-func TestOutputWaitsForAllHandedOver(t *testing.T) {
+func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -105,7 +105,7 @@ func TestOutputWaitsForAllHandedOver(t *testing.T) {
 	})
 }
 
-func TestLaterWritesDoNotDelay(t *testing.T) {
+func TestOutputIsNotDelayedByLaterWrites(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -129,7 +129,7 @@ func TestLaterWritesDoNotDelay(t *testing.T) {
 	})
 }
 
-func TestNoWait(t *testing.T) {
+func TestNoWaitWriteReleasesOutputImmediately(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -155,7 +155,7 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-func TestOutputsOfOneSegmentKeepTheirOrder(t *testing.T) {
+func TestOutputsOfOneBatchKeepTheirOrder(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()
@@ -257,9 +257,9 @@ func (s slow) Release(err error) {
 	s.entry.Release(err)
 }
 
-// TestOneGoroutineReleases commits while the previous output is being released, once by a committing goroutine and
+// TestReleaseRunsInOneGoroutineAtATime commits while the previous output is being released, once by a committing goroutine and
 // once by the committer.
-func TestOneGoroutineReleases(t *testing.T) {
+func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		for _, write := range []bool{false, true} {
@@ -315,9 +315,9 @@ func (m *meddler) Release(error) {
 	}
 }
 
-// TestLeadIsBounded has one range with endless outputs. It delays neither the goroutine that began it nor another
+// TestReleaseLoopIsBounded has one range with endless outputs. It delays neither the goroutine that began it nor another
 // range.
-func TestLeadIsBounded(t *testing.T) {
+func TestReleaseLoopIsBounded(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	m := &meddler{o: s.live("c", "busy"), done: make(chan struct{})}
 	m.o.Emit(m)

@@ -49,8 +49,8 @@ func TestScanIsASnapshot(t *testing.T) {
 	})
 }
 
-// TestReadsLookFromTheTop puts another value of each key in every layer.
-func TestReadsLookFromTheTop(t *testing.T) {
+// TestReadReturnsNewestLayer puts another value of each key in every layer.
+func TestReadReturnsNewestLayer(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		layers := []string{"durable", "in flight", "filling", "segment"}
@@ -118,8 +118,8 @@ func TestScanBounds(t *testing.T) {
 	}
 }
 
-// TestManyRows scans a write set beyond the linear one between writes.
-func TestManyRows(t *testing.T) {
+// TestScanOfManyRowsBetweenWrites scans a write set beyond the linear one between writes.
+func TestScanOfManyRowsBetweenWrites(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	var want []string
@@ -147,8 +147,8 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestOverlayCopiesNoMoreThanAsked checks the cost of a short scan over a large overlay.
-func TestOverlayCopiesNoMoreThanAsked(t *testing.T) {
+// TestOverlayCopiesOnlyRequestedRows checks the cost of a short scan over a large overlay.
+func TestOverlayCopiesOnlyRequestedRows(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	for i := range 1000 {
@@ -161,7 +161,7 @@ func TestOverlayCopiesNoMoreThanAsked(t *testing.T) {
 	}
 }
 
-func TestValuesAreCopies(t *testing.T) {
+func TestPutAndGetCopyValues(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	key, value := []byte("k"), []byte("value")
@@ -206,7 +206,7 @@ func kinds(t *testing.T, o live) map[pebble.InternalKeyKind]int {
 	}
 }
 
-func TestDeleteAllPointsOrRange(t *testing.T) {
+func TestDeleteAllDeletesByPointsOrRange(t *testing.T) {
 	for _, c := range []struct{ rows, points, ranges int }{
 		{0, 0, 0},
 		{3, 3, 0},
@@ -236,8 +236,8 @@ func TestDeleteAllPointsOrRange(t *testing.T) {
 	}
 }
 
-// TestSlotCostsTheSame checks that a record does not grow with earlier settings.
-func TestSlotCostsTheSame(t *testing.T) {
+// TestSlotCostIsIndependentOfEarlierSettings checks that a record does not grow with earlier settings.
+func TestSlotCostIsIndependentOfEarlierSettings(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	o := s.live("c", "a")
 	for i := range 100 {
@@ -284,9 +284,9 @@ func TestIteratorsEndWithTheStore(t *testing.T) {
 	}
 }
 
-// TestCloseUnderReaders closes a store that goroutines are reading from: Pebble
+// TestCloseWithConcurrentReaders closes a store that goroutines are reading from: Pebble
 // would panic.
-func TestCloseUnderReaders(t *testing.T) {
+func TestCloseWithConcurrentReaders(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	done := make(chan error)
 	const readers = 3
@@ -316,9 +316,9 @@ func TestCloseUnderReaders(t *testing.T) {
 	}
 }
 
-// TestSlicesOfAnIteratorEndWithTheStep looks at a row's slices one step too late, in
+// TestIteratorSlicesAreInvalidAfterNext looks at a row's slices one step too late, in
 // builds that make the checks: a row of Pebble, and one that is not durable.
-func TestSlicesOfAnIteratorEndWithTheStep(t *testing.T) {
+func TestIteratorSlicesAreInvalidAfterNext(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
 	o.put(t, "a", "x")
 	o.commit(t)

@@ -220,7 +220,7 @@ func TestSlotIsNeverEarly(t *testing.T) {
 	}
 }
 
-func TestAlarmChangesComeBeforeOutputs(t *testing.T) {
+func TestAlarmChangesPrecedeOutputs(t *testing.T) {
 	j := new(journal)
 	o := Options{OnAlarms: func(cs []AlarmChange) {
 		for _, c := range cs {

@@ -19,7 +19,7 @@ func (s *Store) snapshot(t *testing.T) *Snapshot {
 	return sn
 }
 
-func TestSnapshotShowsDurableStateOnly(t *testing.T) {
+func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		o.SetSlot(Slot{Due: due(1), Generation: 1})
@@ -62,7 +62,7 @@ func TestSnapshotShowsDurableStateOnly(t *testing.T) {
 	})
 }
 
-func TestObjects(t *testing.T) {
+func TestSnapshotListsClassesAndObjects(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	for _, id := range []string{"a/x", "ab/x", "a b/1", "b/1", "b/11", "b/2", "b/é", "c/alarm only"} {
 		id, err := ParseID(id)
@@ -137,7 +137,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func TestBootAlarmsInPages(t *testing.T) {
+func TestBootAlarmsAreReadInPages(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	for i := range 5 {
 		o := s.live("c", fmt.Sprint(i))
@@ -168,7 +168,7 @@ func TestBootAlarmsInPages(t *testing.T) {
 	}
 }
 
-func TestBackupHoldsDurableStateOnly(t *testing.T) {
+func TestBackupContainsOnlyDurableState(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
 		release := fs.HoldSyncs()

@@ -78,7 +78,7 @@ func (l live) want(t failer, key, value string) {
 	}
 }
 
-func TestReopen(t *testing.T) {
+func TestOpenReportsGenerationAndCleanClose(t *testing.T) {
 	fs := NewMemFS()
 	s := open(t, fs, Options{})
 	if s.Generation() != 1 || !s.Clean() {

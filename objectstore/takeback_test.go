@@ -51,7 +51,7 @@ type takenBack struct {
 }
 
 // A slot that cannot be read fails its object: the record has the writes of the others.
-func TestUnreadableSlotFailsItsRangeOnly(t *testing.T) {
+func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, true)
 		reads := &failingReads{FS: disk.base}
@@ -109,7 +109,7 @@ func TestUnreadableSlotFailsItsRangeOnly(t *testing.T) {
 }
 
 // A commit after a generation that fails has been built on it.
-func TestTakenBackGenerationTakesTheYoungerOne(t *testing.T) {
+func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := damagedStore(t, true)
 		reads := &failingReads{FS: disk.base}
@@ -141,7 +141,7 @@ func TestTakenBackGenerationTakesTheYoungerOne(t *testing.T) {
 }
 
 // The first record of an import is taken back: the import then removes the rows of an earlier one.
-func TestImportWhoseRangeIsTakenBackLeavesNothing(t *testing.T) {
+func TestImportTakenBackCanBeRepeated(t *testing.T) {
 	_, _, stream := exported(t, 3, 10)
 	for what, failures := range map[string]int{"once": 1, "twice": 2} {
 		synctest.Test(t, func(t *testing.T) {

@@ -43,9 +43,9 @@ func small(t *testing.T, o Options) live {
 	return s.live("c", "a")
 }
 
-// TestASmallObjectIsReadWholeWhenItWakes changes the disk without the range, which reveals where rows are read, and
+// TestWakeReadsSmallObjectIntoMemory changes the disk without the range, which reveals where rows are read, and
 // removes the alarm there.
-func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
+func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	l := small(t, Options{})
 	l.Waking(true)
 	l.want(t, "x", "1")
@@ -93,9 +93,9 @@ func TestASmallObjectIsReadWholeWhenItWakes(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadWholeStaysSmall lets a value grow by a byte each time, so that none of them fits in the place of the
+// TestWakeMemoryStaysBoundedAsValuesGrow lets a value grow by a byte each time, so that none of them fits in the place of the
 // previous one.
-func TestWhatWasReadWholeStaysSmall(t *testing.T) {
+func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 	l := small(t, Options{})
 	l.Waking(true)
 	l.Prefetch()
@@ -112,9 +112,9 @@ func TestWhatWasReadWholeStaysSmall(t *testing.T) {
 	l.wants(t, "x="+strings.Repeat("v", 2199), "y=1", "z=1")
 }
 
-// TestAnObjectThatGrowsIsReadFromTheDisk lets an object grow beyond the limit, in two steps that are small enough
+// TestWakeRowsAreDroppedWhenObjectGrows lets an object grow beyond the limit, in two steps that are small enough
 // each, or in one, and shrink.
-func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
+func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
 	for _, size := range []int{maxLanded * 3 / 4, maxLanded * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
@@ -141,9 +141,9 @@ func TestAnObjectThatGrowsIsReadFromTheDisk(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadWholeWhileOutputsLeave reads an object after a record is durable and before the release of its
+// TestWakeReadDuringOutputRelease reads an object after a record is durable and before the release of its
 // outputs, which are in the landed generation.
-func TestWhatIsReadWholeWhileOutputsLeave(t *testing.T) {
+func TestWakeReadDuringOutputRelease(t *testing.T) {
 	var l live
 	o := Options{OnAlarms: func([]AlarmChange) {
 		if l.Range != nil {
@@ -164,8 +164,8 @@ func TestWhatIsReadWholeWhileOutputsLeave(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadWholeIsDeleted writes much or little after the deletion.
-func TestWhatWasReadWholeIsDeleted(t *testing.T) {
+// TestDeleteAllHidesRowsReadAtWake writes much or little after the deletion.
+func TestDeleteAllHidesRowsReadAtWake(t *testing.T) {
 	for _, size := range []int{1, maxLanded * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
@@ -186,8 +186,8 @@ func TestWhatWasReadWholeIsDeleted(t *testing.T) {
 	}
 }
 
-// TestALargeObjectIsNotReadWhole has one object with a row too many, and one with a byte too many.
-func TestALargeObjectIsNotReadWhole(t *testing.T) {
+// TestWakeDoesNotReadAllOfLargeObject has one object with a row too many, and one with a byte too many.
+func TestWakeDoesNotReadAllOfLargeObject(t *testing.T) {
 	for name, add := range map[string]func(l live){
 		"rows": func(l live) {
 			for i := range maxWholeRows {
@@ -217,8 +217,8 @@ func TestALargeObjectIsNotReadWhole(t *testing.T) {
 	}
 }
 
-// TestWhatLandsWhileAnObjectIsRead commits a record during the read.
-func TestWhatLandsWhileAnObjectIsRead(t *testing.T) {
+// TestWakeReadIsDiscardedAfterConcurrentCommit commits a record during the read.
+func TestWakeReadIsDiscardedAfterConcurrentCommit(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
 			l := small(t, Options{})

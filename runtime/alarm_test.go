@@ -172,7 +172,7 @@ func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {
 	}
 }
 
-func TestAlarmSetInTheConstructorDoesNotPushItselfOut(t *testing.T) {
+func TestAlarmSetInConstructorIsNotPostponedByItsOwnWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
@@ -195,7 +195,7 @@ func TestAlarmSetInTheConstructorDoesNotPushItselfOut(t *testing.T) {
 }
 
 // A change of the alarm by another event counts, although the delivery is on its way.
-func TestEventAheadOfADeliveryOvertakesIt(t *testing.T) {
+func TestAlarmDeliverySupersededByAnEarlierEvent(t *testing.T) {
 	for what, change := range map[string]func(context.Context, *State) error{
 		"deleted":   func(ctx context.Context, s *State) error { return s.DeleteAlarm(ctx) },
 		"moved":     func(ctx context.Context, s *State) error { return s.SetAlarm(ctx, time.Now().Add(time.Hour)) },
@@ -249,7 +249,7 @@ func TestAlarmDeletedInItsHandlerIsNotRetried(t *testing.T) {
 
 // Failed runs are counted, over restarts too; the seventh is the last, and an alarm that
 // the handler has set stays.
-func TestAttemptsSurviveRestartsAndANewerAlarmSurvivesTheLast(t *testing.T) {
+func TestAlarmAttemptsAreCountedAcrossRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		class := log.class(func(ctx context.Context, c *counter, i alarm.Info) error {
@@ -285,7 +285,7 @@ func TestAttemptsSurviveRestartsAndANewerAlarmSurvivesTheLast(t *testing.T) {
 	})
 }
 
-func TestGetAlarmHidesTheAlarmThatRuns(t *testing.T) {
+func TestGetAlarmHidesTheRunningAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		var inside []bool
@@ -340,7 +340,7 @@ func TestAlarmHandlerHasFifteenMinutes(t *testing.T) {
 }
 
 // A run that was cut off without a fault of its own is not counted.
-func TestEvictionsAndNeighboursDoNotCount(t *testing.T) {
+func TestAlarmRunEndedByEvictionOrOtherEventIsNotCounted(t *testing.T) {
 	for what, cut := range map[string]func(h *Host){
 		"fence":   func(h *Host) { h.Evict(id("a"), StyleFence) },
 		"restart": func(h *Host) { h.Evict(id("a"), StyleRestart) },
@@ -382,7 +382,7 @@ func TestEvictionsAndNeighboursDoNotCount(t *testing.T) {
 	}
 }
 
-func TestAbortInAHandlerRetriesOrDropsTheAlarm(t *testing.T) {
+func TestAlarmIsRetriedOrDroppedAfterAbort(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		for _, newer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("drop %v, newer alarm %v", drop, newer), func(t *testing.T) {
@@ -429,7 +429,7 @@ func TestAbortInAHandlerRetriesOrDropsTheAlarm(t *testing.T) {
 }
 
 // A constructor that fails is a failed run of the alarm that woke the object.
-func TestFailingConstructorCountsForTheAlarm(t *testing.T) {
+func TestAlarmAttemptCountsAFailingConstructor(t *testing.T) {
 	for what, fail := range map[string]func(context.Context) error{
 		"error": func(context.Context) error { return errors.New("no") },
 		"panic": func(context.Context) error { panic("no") },
@@ -527,7 +527,7 @@ func TestAlarmFailsWithAnErrorWhoseMethodsDoNotReturn(t *testing.T) {
 	}
 }
 
-func TestStaleDeliveryRunsNoConstructor(t *testing.T) {
+func TestAlarmDeliveryThatIsStaleRunsNoConstructor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		var births, stale atomic.Int32
@@ -557,7 +557,7 @@ func TestStaleDeliveryRunsNoConstructor(t *testing.T) {
 
 // A delivery is overtaken by a change that then is lost: the alarm is as before, and must
 // fire.
-func TestDeliveryOvertakenByAChangeThatIsLost(t *testing.T) {
+func TestAlarmFiresAfterTheChangeThatSupersededItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRunLog()
 		fs := objectstore.NewMemFS()
@@ -589,7 +589,7 @@ func TestDeliveryOvertakenByAChangeThatIsLost(t *testing.T) {
 
 // An alarm with a handler that kills the process every time ends after MaxRuns, and its
 // neighbours get their runs, at any position among them.
-func TestPoisonAlarmEndsAndItsNeighboursSurvive(t *testing.T) {
+func TestPoisonAlarmEndsAndOtherAlarmsRun(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("objects in use at the start: %v", busy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -657,7 +657,7 @@ func TestPoisonAlarmEndsAndItsNeighboursSurvive(t *testing.T) {
 	}
 }
 
-func TestTwentyThousandAlarmsAtOneInstant(t *testing.T) {
+func TestAlarmsDueAtOneInstantRunWithBoundedConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
 		var runs, inside, most atomic.Int32

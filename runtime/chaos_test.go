@@ -132,7 +132,7 @@ func settle(ctx context.Context, c *counter) error {
 
 // Counters and transfers between objects are exact after thousands of evictions in
 // all styles.
-func TestChaosLosesNothingAndRepeatsNothing(t *testing.T) {
+func TestEvictionsAtRandomPointsKeepTransfersExact(t *testing.T) {
 	for range 1 {
 		synctest.Test(t, func(t *testing.T) {
 			const accounts, rounds = 6, 400

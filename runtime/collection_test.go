@@ -50,7 +50,7 @@ func follow(ctx context.Context, h *Host) *follower {
 	return f
 }
 
-func TestAReaderWaitsForDurableEntries(t *testing.T) {
+func TestFeedReaderWaitsForDurableEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -88,7 +88,7 @@ func TestAReaderWaitsForDurableEntries(t *testing.T) {
 	})
 }
 
-func TestAReaderOutlastsATransactionThatIsTakenBack(t *testing.T) {
+func TestFeedReaderOutlastsARolledBackTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		f := follow(t.Context(), h)
@@ -113,7 +113,7 @@ func TestAReaderOutlastsATransactionThatIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestAReaderStopsWaiting(t *testing.T) {
+func TestFeedWaitErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		err := do(t.Context(), h, "a", "wait", func(ctx context.Context, c *counter) error {
@@ -145,9 +145,9 @@ func TestAReaderStopsWaiting(t *testing.T) {
 	})
 }
 
-// TestFeedWaitLooksAtItsContext waits with a context that has ended, for an entry that
+// TestFeedWaitFailsWithAnEndedContext waits with a context that has ended, for an entry that
 // exists: a loop of reads and waits must end in any case.
-func TestFeedWaitLooksAtItsContext(t *testing.T) {
+func TestFeedWaitFailsWithAnEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		err := do(t.Context(), h, "a", "wait", func(ctx context.Context, c *counter) error {
@@ -167,7 +167,7 @@ func TestFeedWaitLooksAtItsContext(t *testing.T) {
 	})
 }
 
-func TestRowsEndWithTheirTurn(t *testing.T) {
+func TestCollectionRowsEndWithTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var stale *counter

@@ -10,7 +10,7 @@ import (
 
 // A context that is made for an incarnation stays in memory for as long as the incarnation, and so costs each idle
 // object 130 bytes.
-func TestContextOfAnEventIsMadeWhenItIsWaitedFor(t *testing.T) {
+func TestContextOfAnIncarnationIsMadeOnDemand(t *testing.T) {
 	h := open(t, objectstore.NewMemFS(), Options{})
 	type key struct{}
 	var own context.Context

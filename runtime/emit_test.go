@@ -23,7 +23,7 @@ var endings = []struct {
 	{"hang", func(quit <-chan struct{}) { <-quit }},
 }
 
-func TestEmitOfFunctionThatDoesNotReturnEndsTheIncarnationAlone(t *testing.T) {
+func TestEmitFunctionThatNeverReturnsEndsItsIncarnationOnly(t *testing.T) {
 	for _, e := range endings {
 		for _, written := range []bool{false, true} {
 			name := e.name + " on the handler's goroutine"
@@ -83,7 +83,7 @@ func testBadEmit(t *testing.T, end func(<-chan struct{}), written bool) {
 	}
 }
 
-func TestEmitOfFunctionThatHangsReleasesLaterOutputsAfterAnEviction(t *testing.T) {
+func TestEmitThatHangsReleasesLaterOutputsAfterEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		quit := make(chan struct{})

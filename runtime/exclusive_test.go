@@ -13,7 +13,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-func TestExclusiveKeepsOthersOutAndAdmitsItsOwnEnter(t *testing.T) {
+func TestExclusiveAdmitsOnlyItsOwnEnter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var order []string
@@ -54,7 +54,7 @@ func TestExclusiveKeepsOthersOutAndAdmitsItsOwnEnter(t *testing.T) {
 
 // A goroutine of an Exclusive section, in an Enter that outlives the section, gets the turn
 // after the section in queue order, and no event is lost in the section's queue.
-func TestEnterThatOutlivesItsExclusiveSection(t *testing.T) {
+func TestEnterOutlivingExclusiveQueuesForTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var inside atomic.Int32
@@ -103,7 +103,7 @@ func TestEnterThatOutlivesItsExclusiveSection(t *testing.T) {
 	})
 }
 
-func TestDeadlockIsToldAtOnce(t *testing.T) {
+func TestDeadlockIsReportedImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h *Host
 		class := Class{Name: "counter", New: func(ctx context.Context, s *State) (any, error) {
@@ -168,7 +168,7 @@ func TestDeadlockIsToldAtOnce(t *testing.T) {
 	})
 }
 
-func TestDepthOfACallChain(t *testing.T) {
+func TestCallChainDepthIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		deepest := 0
@@ -215,7 +215,7 @@ func TestExclusiveHasThirtySeconds(t *testing.T) {
 	})
 }
 
-func TestFailingConstructorBacksOff(t *testing.T) {
+func TestConstructorBacksOffAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := errors.New("no")
 		start := time.Now()
@@ -256,7 +256,7 @@ func TestFailingConstructorBacksOff(t *testing.T) {
 }
 
 // A fence during the constructor ends that incarnation; the next one gets the events.
-func TestFenceDuringAConstructor(t *testing.T) {
+func TestFenceDuringConstructorKeepsQueuedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var births atomic.Int32
 		first := make(chan struct{})
@@ -286,8 +286,8 @@ func TestFenceDuringAConstructor(t *testing.T) {
 	})
 }
 
-// TestBackOffOutlastsASlowCaller calls every two seconds.
-func TestBackOffOutlastsASlowCaller(t *testing.T) {
+// TestConstructorBackoffAppliesToSlowCallers calls every two seconds.
+func TestConstructorBackoffAppliesToSlowCallers(t *testing.T) {
 	errNo := errors.New("no")
 	for name, fail := range map[string]func(context.Context, *State) error{
 		"fails":  func(context.Context, *State) error { return errNo },

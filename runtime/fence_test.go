@@ -52,7 +52,7 @@ func ran(t *testing.T, err error) Ran {
 	return e.Ran
 }
 
-func TestQueuedEventsMoveToTheNextLifeAheadOfNewerOnes(t *testing.T) {
+func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var order []int
@@ -97,7 +97,7 @@ func TestQueuedEventsMoveToTheNextLifeAheadOfNewerOnes(t *testing.T) {
 
 // Segments committed before a fence are history: results, errors and frames leave once they
 // are durable. Calls, fns and tasks no longer start.
-func TestWhatWasHandedOverBeforeAFence(t *testing.T) {
+func TestFenceKeepsCommittedBatchesAndStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -155,7 +155,7 @@ func TestWhatWasHandedOverBeforeAFence(t *testing.T) {
 
 // The fence comes when the record is durable, before the committer releases its outputs, so
 // that the objects' own goroutines have no time to notice.
-func TestFenceBetweenTheSyncAndTheRelease(t *testing.T) {
+func TestFenceBetweenSyncAndReleaseStartsNothing(t *testing.T) {
 	for what, start := range map[string]func(ctx context.Context, h *Host, s *State, mark func(context.Context) error) error{
 		"fn": func(ctx context.Context, _ *Host, _ *State, mark func(context.Context) error) error {
 			return Await(ctx, mark)
@@ -202,7 +202,7 @@ func TestFenceBetweenTheSyncAndTheRelease(t *testing.T) {
 
 // A crash loses segments that are in no record yet, and their callers get errors; a record
 // in flight becomes durable.
-func TestCrashStyleLosesTheUnsyncedAndSaysSo(t *testing.T) {
+func TestCrashStyleLosesUnsyncedBatchesWithAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -331,7 +331,7 @@ func TestPanicAndGoexitFenceTheIncarnationOnly(t *testing.T) {
 	}
 }
 
-func TestSuspendedEventsOfAnEndedLifeUnwindOneAtATime(t *testing.T) {
+func TestFencedIncarnationUnwindsItsEventsOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var inside, most, unwound atomic.Int32
@@ -363,7 +363,7 @@ func TestSuspendedEventsOfAnEndedLifeUnwindOneAtATime(t *testing.T) {
 	})
 }
 
-func TestTasksOfAnEndedLifeDoNotStartInTheNext(t *testing.T) {
+func TestTasksOfAFencedIncarnationDoNotStartInTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var started atomic.Bool
@@ -391,7 +391,7 @@ func TestTasksOfAnEndedLifeDoNotStartInTheNext(t *testing.T) {
 	})
 }
 
-func TestContextOfAHandler(t *testing.T) {
+func TestContextOfAHandlerEndsWithItsIncarnationOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -433,7 +433,7 @@ func TestContextOfAHandler(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesTakesAQueuedEventWithIt(t *testing.T) {
+func TestCallCancelledInTheQueueDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -477,7 +477,7 @@ func TestACallerThatLeavesTakesAQueuedEventWithIt(t *testing.T) {
 
 // A goroutine that outlives its handler cannot write into the segment being committed, nor
 // into the next event's segment.
-func TestAGoroutineLeftBehindIsOutAtTheHandlersEnd(t *testing.T) {
+func TestTurnOfAStrayGoroutineEndsWithTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})

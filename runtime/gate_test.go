@@ -26,7 +26,7 @@ func call1(ctx context.Context, h *Host, fn func(context.Context, *counter) erro
 	return returned
 }
 
-func TestNothingLeavesBeforeTheWritesItMayDependOn(t *testing.T) {
+func TestGateHoldsOutputsUntilTheirWritesAreDurable(t *testing.T) {
 	write := func(ctx context.Context, c *counter) error { return c.put(ctx, "n", 7) }
 	// Each starts something with an output that must not be seen while the sync is held.
 	outputs := map[string]func(ctx context.Context, h *Host, left *atomic.Bool){
@@ -151,7 +151,7 @@ func TestNothingLeavesBeforeTheWritesItMayDependOn(t *testing.T) {
 	}
 }
 
-func TestNoWaitWritesHoldNothingBack(t *testing.T) {
+func TestGateIgnoresNoWaitWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -174,7 +174,7 @@ func TestNoWaitWritesHoldNothingBack(t *testing.T) {
 
 // While a sync is held the object continues to run; its outputs leave in order, whether or
 // not an event wrote, and the calls that it makes arrive in order.
-func TestOutputsLeaveInTheOrderOfTheirEvents(t *testing.T) {
+func TestOutputsAreReleasedInTheOrderOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -220,7 +220,7 @@ func TestOutputsLeaveInTheOrderOfTheirEvents(t *testing.T) {
 	})
 }
 
-func TestAThousandCallsShareSyncs(t *testing.T) {
+func TestSyncsAreSharedByAThousandCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -258,9 +258,9 @@ func TestAThousandCallsShareSyncs(t *testing.T) {
 	})
 }
 
-// TestManyObjectsShareSyncsOnOneCore has callers of different objects on one core, so only
+// TestSyncsAreSharedByManyObjectsOnOneCore has callers of different objects on one core, so only
 // one runs at a time: each would find the committer waiting for it.
-func TestManyObjectsShareSyncsOnOneCore(t *testing.T) {
+func TestSyncsAreSharedByManyObjectsOnOneCore(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
 	fs := objectstore.NewMemFS()
 	h := open(t, fs, Options{})

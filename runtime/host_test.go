@@ -81,7 +81,7 @@ func add(ctx context.Context, h *Host, name string, n int) (int, error) {
 	return total, nil
 }
 
-func TestCallsAreCountedOnceAcrossLivesAndRestarts(t *testing.T) {
+func TestCallsTakeEffectOnceAcrossEvictionsAndRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -104,7 +104,7 @@ func TestCallsAreCountedOnceAcrossLivesAndRestarts(t *testing.T) {
 	})
 }
 
-func TestAwaitLetsOthersInAndComesBackWithTheTurn(t *testing.T) {
+func TestAwaitReleasesTheTurnAndReacquiresIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var log []string
@@ -142,7 +142,7 @@ func TestAwaitLetsOthersInAndComesBackWithTheTurn(t *testing.T) {
 	})
 }
 
-func TestObjectsCallEachOtherInACircle(t *testing.T) {
+func TestCallsInACircleDoNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var hop func(ctx context.Context, left int, names ...string) error

@@ -51,7 +51,7 @@ func TestListenerHasNoUnguardedFunction(t *testing.T) {
 }
 
 // Two calls of a function hang, and one of them returns: later callers still do not wait.
-func TestAFunctionIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
+func TestHostFuncIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		calls := 0
@@ -80,7 +80,7 @@ func TestAFunctionIsNotCalledWhileOneOfItsCallsHangs(t *testing.T) {
 }
 
 // Each call of the Listener takes three seconds, and no write of an object waits for one.
-func TestASlowListenerHoldsUpNoWrites(t *testing.T) {
+func TestListenerThatIsSlowDelaysNoWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		with := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
@@ -125,7 +125,7 @@ func TestASlowListenerHoldsUpNoWrites(t *testing.T) {
 }
 
 // Close waits for reports that are under way.
-func TestCloseEndsAfterTheLastReport(t *testing.T) {
+func TestCloseWaitsForTheLastReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		var full []bool

@@ -82,7 +82,7 @@ func pass(d time.Duration) {
 // touch is a handler that does nothing.
 func touch(context.Context, *counter) error { return nil }
 
-func TestIdleObjectsLeaveOneByOneBetween70And140Seconds(t *testing.T) {
+func TestIdleObjectsAreEvictedBetween70And140Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
@@ -114,7 +114,7 @@ func TestIdleObjectsLeaveOneByOneBetween70And140Seconds(t *testing.T) {
 	})
 }
 
-func TestACallStartsTheIdleTimeAnew(t *testing.T) {
+func TestIdleTimeRestartsWithEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
@@ -133,7 +133,7 @@ func TestACallStartsTheIdleTimeAnew(t *testing.T) {
 	})
 }
 
-func TestAPinnedObjectStaysAndIsListed(t *testing.T) {
+func TestPinKeepsItsObjectInMemoryAndIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{}), Listener: e.listener()})
@@ -170,7 +170,7 @@ func TestAPinnedObjectStaysAndIsListed(t *testing.T) {
 	})
 }
 
-func TestAnObjectThatHasSomethingToDoIsNotIdle(t *testing.T) {
+func TestIdleEvictionSparesObjectsWithWork(t *testing.T) {
 	const busy = 10 * time.Minute
 	for what, start := range map[string]func(t *testing.T, h *Host){
 		"event running": func(t *testing.T, h *Host) {
@@ -209,7 +209,7 @@ func TestAnObjectThatHasSomethingToDoIsNotIdle(t *testing.T) {
 	}
 }
 
-func TestAnObjectWhoseAnswersWaitForTheDiskStays(t *testing.T) {
+func TestIdleEvictionSparesObjectsWithUndurableWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		fs := objectstore.NewMemFS()
@@ -232,7 +232,7 @@ func TestAnObjectWhoseAnswersWaitForTheDiskStays(t *testing.T) {
 	})
 }
 
-func TestMaxLiveShedsTheLeastRecentlyUsedOfTheIdle(t *testing.T) {
+func TestMaxLiveEvictsLeastRecentlyUsedIdleObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 6, Listener: e.listener()})
@@ -267,7 +267,7 @@ func TestMaxLiveShedsTheLeastRecentlyUsedOfTheIdle(t *testing.T) {
 	})
 }
 
-func TestMaxLiveLeavesTheBusyAndThePinned(t *testing.T) {
+func TestMaxLiveSparesBusyAndPinnedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})
 		var unpin []func()
@@ -298,7 +298,7 @@ func TestMaxLiveLeavesTheBusyAndThePinned(t *testing.T) {
 	})
 }
 
-func TestShedIsAskedOnceASecondAndTakesTheIdle(t *testing.T) {
+func TestShedIsCalledOnceASecondAndEvictsIdleObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		var mu sync.Mutex
@@ -342,7 +342,7 @@ func TestShedIsAskedOnceASecondAndTakesTheIdle(t *testing.T) {
 	})
 }
 
-func TestARestartKeepsWhatACrashLoses(t *testing.T) {
+func TestRestartStyleKeepsBatchesThatCrashStyleLoses(t *testing.T) {
 	for style, want := range map[Style]int{StyleFence: 111, StyleRestart: 111, StyleCrash: 11} {
 		synctest.Test(t, func(t *testing.T) {
 			var e ends
@@ -382,7 +382,7 @@ func TestARestartKeepsWhatACrashLoses(t *testing.T) {
 // small is the smallest possible object: all further cost is the runtime's.
 type small struct{ s *State }
 
-func TestAnIdleObjectCostsAFewHundredBytesAndNothingElse(t *testing.T) {
+func TestIdleObjectCostsAFewHundredBytesOnly(t *testing.T) {
 	objects := 100_000
 	if invariants.Enabled {
 		objects = 10_000 // ten times as slow
@@ -447,10 +447,10 @@ func timersSampled() (n int64) {
 	return n
 }
 
-// TestWhatHasGoneCostsNothing inspects the wheel, which keeps an entry for each idle object
+// TestWheelIsCompactedAfterEvictions inspects the wheel, which keeps an entry for each idle object
 // until it is due, here for a day: after evictions by Shed, and by Evict, it may have no
 // more entries of evicted objects than of live ones.
-func TestWhatHasGoneCostsNothing(t *testing.T) {
+func TestWheelIsCompactedAfterEvictions(t *testing.T) {
 	for _, shed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			o := Options{Policy: Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return 24 * time.Hour }}}
@@ -492,10 +492,10 @@ func TestWhatHasGoneCostsNothing(t *testing.T) {
 	}
 }
 
-// TestAShorterIdleTimeIsSeen shortens the idle time of objects from a day to an hour. Their
+// TestIdleTimeMayBeShortened shortens the idle time of objects from a day to an hour. Their
 // entries for the day are stale: compact removes them when they are half of the wheel, and
 // the sweeper skips them when they come due.
-func TestAShorterIdleTimeIsSeen(t *testing.T) {
+func TestIdleTimeMayBeShortened(t *testing.T) {
 	for _, evicted := range []int{0, 1} { // with an evicted one more than half are stale
 		synctest.Test(t, func(t *testing.T) {
 			var after atomic.Int64
@@ -540,7 +540,7 @@ func TestAShorterIdleTimeIsSeen(t *testing.T) {
 	}
 }
 
-func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
+func TestMaxLiveAppliesAfterPinsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{MaxLive: 1})
 		var unpin []func()
@@ -564,8 +564,8 @@ func TestMaxLiveHoldsOnceThePinsAreGone(t *testing.T) {
 	})
 }
 
-// TestIdleTimeBeginsWhenTheAnswersHaveLeft makes the disk take ten minutes.
-func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
+// TestIdleTimeBeginsAfterOutputsAreReleased makes the disk take ten minutes.
+func TestIdleTimeBeginsAfterOutputsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		minute := Policy{Idle: func(_ ID, _, _ uint64) time.Duration { return time.Minute }}
@@ -585,8 +585,8 @@ func TestIdleTimeBeginsWhenTheAnswersHaveLeft(t *testing.T) {
 	})
 }
 
-// TestACallerThatLeavesLeavesNoObject delivers a call after its caller has gone.
-func TestACallerThatLeavesLeavesNoObject(t *testing.T) {
+// TestCallCancelledBeforeDeliveryLeavesNoObject delivers a call after its caller has gone.
+func TestCallCancelledBeforeDeliveryLeavesNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		ev := h.newCall(t.Context(), Call{Op: "x", Handler: Func(func(context.Context, any) error { return nil })})

@@ -25,8 +25,8 @@ func (r *cutOff) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// TestAHalfImportedObjectDoesNotRun cuts the power in the middle of an import.
-func TestAHalfImportedObjectDoesNotRun(t *testing.T) {
+// TestImportCutOffLeavesAnObjectThatDoesNotRun cuts the power in the middle of an import.
+func TestImportCutOffLeavesAnObjectThatDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -73,9 +73,9 @@ func TestAHalfImportedObjectDoesNotRun(t *testing.T) {
 	})
 }
 
-// TestAnImportIsSeenByAnObjectThatWasJustDeleted imports while the object still caches its
+// TestImportIsReadByAnObjectThatWasJustDeleted imports while the object still caches its
 // last writes.
-func TestAnImportIsSeenByAnObjectThatWasJustDeleted(t *testing.T) {
+func TestImportIsReadByAnObjectThatWasJustDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		if _, err := add(t.Context(), h, "from", 7); err != nil {

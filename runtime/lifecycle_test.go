@@ -37,7 +37,7 @@ func wantClosed(t *testing.T, what string, err error) {
 	}
 }
 
-func TestCloseLetsWhatRunsFinishAndTakesNothingNew(t *testing.T) {
+func TestCloseFinishesRunningEventsAndRefusesNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		var rang atomic.Int32
@@ -101,7 +101,7 @@ func TestCloseLetsWhatRunsFinishAndTakesNothingNew(t *testing.T) {
 	})
 }
 
-func TestCloseFencesWhatOutlastsGrace(t *testing.T) {
+func TestCloseFencesEventsThatExceedGrace(t *testing.T) {
 	for grace, limit := range map[time.Duration]time.Duration{0: 30 * time.Second, 5 * time.Second: 5 * time.Second, -1: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			fs := objectstore.NewMemFS()
@@ -180,7 +180,7 @@ func TestCloseNamesHandlersThatIgnoreTheirContext(t *testing.T) {
 }
 
 // Nothing here waits, so no bubble is needed.
-func TestEveryCloseGivesTheSame(t *testing.T) {
+func TestCloseReturnsTheSameErrorEachTime(t *testing.T) {
 	for range 20 {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -249,7 +249,7 @@ func TestCallsDuringCloseAreAnsweredOrDidNotRun(t *testing.T) {
 	}
 }
 
-func TestASecondHostIsRefusedAndTheFirstGoesOn(t *testing.T) {
+func TestOpenRefusesASecondHostOnOneDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -329,7 +329,7 @@ func (s *service) stop() {
 	}
 }
 
-func TestStartingAndStoppingUnderAbuse(t *testing.T) {
+func TestOpenAndCloseUnderStress(t *testing.T) {
 	s := &service{t: t, fs: objectstore.NewMemFS()}
 	lifecycletest.Stress(t, s.start, s.stop)
 	if s.host != nil || s.opened.Load() < 10 || s.acked.Load() == 0 {
@@ -345,7 +345,7 @@ func TestStartingAndStoppingUnderAbuse(t *testing.T) {
 
 // A constructor that panics, or exits its goroutine, has failed like any other: all waiting
 // callers get the error, the next attempt waits, and other objects do not notice.
-func TestAPanickingConstructorFailsItsOwnObjectOnly(t *testing.T) {
+func TestConstructorPanicFailsItsObjectOnly(t *testing.T) {
 	for name, exit := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": goruntime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -401,7 +401,7 @@ func TestAPanickingConstructorFailsItsOwnObjectOnly(t *testing.T) {
 	}
 }
 
-func TestAPanicLeavesOtherObjectsAlone(t *testing.T) {
+func TestPanicEndsItsOwnObjectOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var e ends
 		h := open(t, objectstore.NewMemFS(), Options{Listener: e.listener()})

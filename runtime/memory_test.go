@@ -87,10 +87,10 @@ func TestWritersWaitForMemory(t *testing.T) {
 	})
 }
 
-// TestEachWriteWaitsForMemory has an event that takes all memory and keeps it. Each kind of
+// TestWritesOfEachKindWaitForMemory has an event that takes all memory and keeps it. Each kind of
 // write of another waits until that event ends; after a minute it returns ErrOverloaded,
 // and with the end of its ctx the cause.
-func TestEachWriteWaitsForMemory(t *testing.T) {
+func TestWritesOfEachKindWaitForMemory(t *testing.T) {
 	things := &objectstore.Collection{Name: "things"}
 	errEnough := errors.New("enough")
 	for name, write := range map[string]func(ctx context.Context, c *counter) error{
@@ -159,9 +159,9 @@ func TestEachWriteWaitsForMemory(t *testing.T) {
 	}
 }
 
-// TestEndedIncarnationKeepsNoPrivilege has a hanging event that may exceed the limit: when
+// TestMemoryPrivilegeEndsWithItsIncarnation has a hanging event that may exceed the limit: when
 // its incarnation ends, another event may.
-func TestEndedIncarnationKeepsNoPrivilege(t *testing.T) {
+func TestMemoryPrivilegeEndsWithItsIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{MaxHostBytes: 1000}, Limits: Limits{Turn: -1}})
 		end := make(chan bool)

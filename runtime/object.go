@@ -19,7 +19,7 @@ type object struct {
 	// between incarnations reads it without mu, and code of an incarnation has its own pointer.
 	rng *objectstore.Range
 
-	// mu guards the rest, and the fields that life.go names. Order: object.mu, then the
+	// mu guards the rest, and the fields that incarnation.go names. Order: object.mu, then the
 	// range's lock. No goroutine holds the locks of two objects, nor mu while user code
 	// runs, during I/O, or while it sends to a channel that may be full.
 	mu      sync.Mutex

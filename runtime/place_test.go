@@ -12,10 +12,10 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestALifeCanEndAtEveryPlace ends an incarnation at the first, second and third visit of
+// TestIncarnationMayEndAtEveryPlace ends an incarnation at the first, second and third visit of
 // every declared place, in every style, while an object runs code that passes all of them.
 // A place that is never reached fails the test.
-func TestALifeCanEndAtEveryPlace(t *testing.T) {
+func TestIncarnationMayEndAtEveryPlace(t *testing.T) {
 	points := 0
 	for place := range PlaceEnd + 1 {
 		for style := StyleFence; style <= StyleCrash; style++ {
@@ -101,9 +101,9 @@ func (c *counter) step(ctx context.Context, step int) error {
 	return c.s.Chunk(ctx, 0, func(error) {}, func(context.Context) error { return nil })
 }
 
-// TestAnEndComesBeforeAnOpenGate ends an incarnation after a commit without writes, so that the gate of its
+// TestFenceTakesPrecedenceOverAnOpenGate ends an incarnation after a commit without writes, so that the gate of its
 // Await is open as it ends. fn must never run: otherwise chance decides, and no run can be repeated.
-func TestAnEndComesBeforeAnOpenGate(t *testing.T) {
+func TestFenceTakesPrecedenceOverAnOpenGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int64
 		opts := Options{Policy: Policy{At: func(p Point) Style {

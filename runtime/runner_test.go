@@ -18,10 +18,10 @@ func (h *Host) idleRunners() int {
 	return len(h.runners.idle)
 }
 
-// TestRunnersStay has many concurrent events: some of their goroutines stay for later
+// TestRunnersAreReusedUntilClose has many concurrent events: some of their goroutines stay for later
 // events, but not one that a handler has ended, and none after Close, or the bubble would
 // not end.
-func TestRunnersStay(t *testing.T) {
+func TestRunnersAreReusedUntilClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		hold := make(chan struct{})

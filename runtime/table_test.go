@@ -15,9 +15,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// TestNamesOfOneHashAreToldApart fills a shard with objects of two names that have the same
+// TestTableDistinguishesNamesOfOneHash fills a shard with objects of two names that have the same
 // hash, in both orders of adding and removing.
-func TestNamesOfOneHashAreToldApart(t *testing.T) {
+func TestTableDistinguishesNamesOfOneHash(t *testing.T) {
 	const hash = 7
 	for _, firstGoes := range []bool{true, false} {
 		a, b := &object{name: "a"}, &object{name: "b"}
@@ -50,9 +50,9 @@ func TestNamesOfOneHashAreToldApart(t *testing.T) {
 	}
 }
 
-// TestAnEndedLifeKeepsNothingOfItsInstance evicts objects, wakes them and evicts them
+// TestInstanceIsFreedWithItsIncarnation evicts objects, wakes them and evicts them
 // again, while their table entries stay: in the wheel, or because a new incarnation begins.
-func TestAnEndedLifeKeepsNothingOfItsInstance(t *testing.T) {
+func TestInstanceIsFreedWithItsIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var freed atomic.Int64
 		type instance struct{ _ [1 << 10]byte }
@@ -95,9 +95,9 @@ func TestAnEndedLifeKeepsNothingOfItsInstance(t *testing.T) {
 	})
 }
 
-// TestWhatIsShedWasIdleLongest has many objects of one class that are idle, and a few of
+// TestShedEvictsTheObjectsIdleLongest has many objects of one class that are idle, and a few of
 // another that are not.
-func TestWhatIsShedWasIdleLongest(t *testing.T) {
+func TestShedEvictsTheObjectsIdleLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shed := map[string]int{}
 		class := func(name string) Class {
@@ -131,7 +131,7 @@ func TestWhatIsShedWasIdleLongest(t *testing.T) {
 
 // An event, and an object, each fill a size class of the allocator: one word more costs
 // the next.
-func TestSizes(t *testing.T) {
+func TestEventAndObjectFillTheirSizeClasses(t *testing.T) {
 	if event, object := unsafe.Sizeof(event{}), unsafe.Sizeof(object{}); event > 256 || object > 208 {
 		t.Errorf("an event has %d bytes, want 256; an object %d, want 208", event, object)
 	}

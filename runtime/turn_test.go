@@ -19,7 +19,7 @@ import (
 
 // Calls, alarms, tasks and returning Awaits, of all kinds and at any time: no two of them
 // are ever in the object's code together.
-func TestOneEventAtATime(t *testing.T) {
+func TestTurnIsHeldByOneEventAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside, entered atomic.Int32
 		in := func(c *counter) {
@@ -89,7 +89,7 @@ func TestOneEventAtATime(t *testing.T) {
 }
 
 // New events and returning Awaits wait in one queue.
-func TestOneQueueForNewEventsAndReturningAwaits(t *testing.T) {
+func TestTurnQueueOrdersNewEventsAndReturningAwaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		var order []string
@@ -139,7 +139,7 @@ func TestEventsStartInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestLimitsOfTheQueue(t *testing.T) {
+func TestTurnQueueLimits(t *testing.T) {
 	refused := func(t *testing.T, what string, err error) {
 		t.Helper()
 		e, ok := errors.AsType[*Error](err)
@@ -220,7 +220,7 @@ func TestLimitsOfTheQueue(t *testing.T) {
 	})
 }
 
-func TestMisuseIsNamed(t *testing.T) {
+func TestTurnMisuseIsNamedInTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		want := func(what string, err, is error, text string) {
@@ -295,7 +295,7 @@ func TestMisuseIsNamed(t *testing.T) {
 	})
 }
 
-func TestTransactionTakesBackAllItDid(t *testing.T) {
+func TestTransactionRollsBackAllItsEffects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
 		h := open(t, objectstore.NewMemFS(), Options{}, class)
@@ -367,7 +367,7 @@ func TestTransactionTakesBackAllItDid(t *testing.T) {
 
 // A scan sees the rows as they were when it began, continues over a Sync, and ends when the
 // turn is given up.
-func TestScanLastsAsLongAsTheTurn(t *testing.T) {
+func TestScanEndsWithTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		err := do(t.Context(), h, "a", "scan", func(ctx context.Context, c *counter) error {
@@ -461,7 +461,7 @@ func TestTasksOfAnObjectAreBounded(t *testing.T) {
 
 // A task that is enqueued after its incarnation has ended and its object has left memory is
 // refused like a task of any ended incarnation.
-func TestATaskOfAnObjectThatHasGone(t *testing.T) {
+func TestTaskOfAnEvictedObjectIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Policy: idle(eviction.Idle{})})
 		var s *State
@@ -476,9 +476,9 @@ func TestATaskOfAnObjectThatHasGone(t *testing.T) {
 	})
 }
 
-// TestATaskThatBeginsAtOnce runs while the disk is busy with the writes before it. The
+// TestTaskMayBeginBeforeEarlierWritesAreDurable runs while the disk is busy with the writes before it. The
 // task's outputs leave after them.
-func TestATaskThatBeginsAtOnce(t *testing.T) {
+func TestTaskMayBeginBeforeEarlierWritesAreDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()
 		h := open(t, fs, Options{})
@@ -516,8 +516,8 @@ func TestATaskThatBeginsAtOnce(t *testing.T) {
 	})
 }
 
-// TestACauseDoesNotChangeWhatAnErrorSays aborts with an error of another group.
-func TestACauseDoesNotChangeWhatAnErrorSays(t *testing.T) {
+// TestErrorFlagsDoNotDependOnItsCause aborts with an error of another group.
+func TestErrorFlagsDoNotDependOnItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{})
 		err := do(t.Context(), h, "a", "abort", func(ctx context.Context, c *counter) error {

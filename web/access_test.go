@@ -34,7 +34,7 @@ func lockedClass() dohost.Class {
 		}))
 }
 
-func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
+func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
 	var woken atomic.Int64
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{
 		Waking: func(dohost.ID, dohost.Epoch) { woken.Add(1) },
@@ -56,9 +56,9 @@ func TestAuthorizeIsAskedOnThePublicListenerAlone(t *testing.T) {
 	adm.want("GET", "/agents/locked/a/get-messages", "", 200, "web.Operator true")
 }
 
-// TestAuthorizeGetsTheIdentityOfTheToken presents the second of two tokens in each way, and no token to a listener without
+// TestAuthorizeGetsTheTokenIdentity presents the second of two tokens in each way, and no token to a listener without
 // tokens.
-func TestAuthorizeGetsTheIdentityOfTheToken(t *testing.T) {
+func TestAuthorizeGetsTheTokenIdentity(t *testing.T) {
 	var got string
 	h := openClasses(t, dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
 		dohost.Authorize[locked](func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
@@ -90,7 +90,7 @@ func TestAuthorizeGetsTheIdentityOfTheToken(t *testing.T) {
 	asks(start(t, handler(h, nil)), http.Header{}, "GET", "/agents/locked/a", " false ")
 }
 
-func TestTheDocumentsShowTheExampleOfTokens(t *testing.T) {
+func TestDocsContainTheTokenExample(t *testing.T) {
 	text, err := os.ReadFile("../docs/agents.md")
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestTheDocumentsShowTheExampleOfTokens(t *testing.T) {
 	}
 }
 
-func TestHandlerServesTheListedClassesAlone(t *testing.T) {
+func TestHandlerServesOnlyListedClasses(t *testing.T) {
 	h := open(t, nil)
 	for name, tt := range map[string]struct {
 		o       web.Options
@@ -136,7 +136,7 @@ func TestHandlerServesTheListedClassesAlone(t *testing.T) {
 	}
 }
 
-func TestRootsAreNotUsedAsSubAgentsOnly(t *testing.T) {
+func TestRootsExcludeSubAgentOnlyClasses(t *testing.T) {
 	sub := func(classes ...string) dohost.Entry[mute] {
 		return dohost.HasSubObjects[mute](dohost.SubObjects{
 			Classes: classes,
@@ -153,7 +153,7 @@ func TestRootsAreNotUsedAsSubAgentsOnly(t *testing.T) {
 	}
 }
 
-func TestNewObjectsAreBounded(t *testing.T) {
+func TestNewObjectsAreLimited(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, handler(h, &web.Options{NewObjects: 3}))
 	for i, path := range []string{"/objects/thing/a/put", "/objects/thing/b/http/x", "/agents/thing/c/x"} {

@@ -49,7 +49,7 @@ func ids(l web.ObjectList) string {
 	return strings.Join(names, " ")
 }
 
-func TestListingInPages(t *testing.T) {
+func TestAdminObjectListIsPaged(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	if l := getJSON[web.ObjectList](s, "GET", "/v1/objects", ""); ids(l) != "" || l.Objects == nil {
@@ -77,7 +77,7 @@ func TestListingInPages(t *testing.T) {
 	s.wantError("GET", "/v1/objects?after=x", "", 400, "bad_name")
 }
 
-func TestLookingWakesNothing(t *testing.T) {
+func TestInspectionDoesNotWakeObjects(t *testing.T) {
 	wakes := 0
 	h := open(t, &dohost.Options{Listener: dohost.Listener{Waking: func(dohost.ID, dohost.Epoch) { wakes++ }}})
 	s := start(t, web.Admin(h, nil))
@@ -100,7 +100,7 @@ func TestLookingWakesNothing(t *testing.T) {
 	}
 }
 
-func TestPinsSayWhy(t *testing.T) {
+func TestPinsReportTheirReasons(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "pin", `"because"`)
@@ -143,7 +143,7 @@ func TestPinsSayWhy(t *testing.T) {
 	s.wantError("POST", "/v1/objects/thing/a/evict?style=hard", "", 400, "bad_argument")
 }
 
-func TestAlarmsFromOutside(t *testing.T) {
+func TestAlarmSetAndDeletedByOperator(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	at := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
@@ -165,7 +165,7 @@ func TestAlarmsFromOutside(t *testing.T) {
 	}
 }
 
-func TestExportAndImport(t *testing.T) {
+func TestExportAndImportOverHTTP(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "put", `"x"`)
@@ -210,7 +210,7 @@ func TestBackupOverHTTP(t *testing.T) {
 	s.wantError("POST", "/v1/backup", "{}", 400, "bad_argument")
 }
 
-func TestTheAdminListenerAnswersItsOwnOriginOnly(t *testing.T) {
+func TestAdminRefusesForeignHostsAndOrigins(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, web.Admin(h, &web.AdminOptions{Hosts: []string{"ops.example"}}))
 	own := strings.TrimPrefix(s.url, "http://")
@@ -248,7 +248,7 @@ func TestTheAdminListenerAnswersItsOwnOriginOnly(t *testing.T) {
 	}
 }
 
-func TestReadinessAndHealth(t *testing.T) {
+func TestHealthAndReadiness(t *testing.T) {
 	h := open(t, nil)
 	var notReady error
 	s := start(t, web.Admin(h, &web.AdminOptions{Ready: func() error { return notReady }}))
@@ -274,7 +274,7 @@ func (s *server) wantUnready(path, code string) {
 	}
 }
 
-func TestMetricsCount(t *testing.T) {
+func TestMetricsCountEventsAndResponses(t *testing.T) {
 	m := web.NewMetrics()
 	h := open(t, &dohost.Options{Listener: m.Listener()})
 	m.Watch(h)
@@ -318,7 +318,7 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
-func TestRefusedWritesAndZombiesAreCounted(t *testing.T) {
+func TestMetricsCountZombiesAndEvictions(t *testing.T) {
 	m := web.NewMetrics()
 	h := open(t, &dohost.Options{Listener: m.Listener()})
 	m.Watch(h)
@@ -355,7 +355,7 @@ func TestRefusedWritesAndZombiesAreCounted(t *testing.T) {
 	}
 }
 
-func TestTheLogHasWhatAnOperatorShouldSee(t *testing.T) {
+func TestLogReportsPanicWithItsStack(t *testing.T) {
 	var buf bytes.Buffer
 	h := open(t, &dohost.Options{Listener: web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))})
 	call(t, h, "thing/a", "put", `"x"`)
@@ -370,7 +370,7 @@ func TestTheLogHasWhatAnOperatorShouldSee(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysWhenTheDiskIsFull(t *testing.T) {
+func TestLogReportsFullDisk(t *testing.T) {
 	var buf bytes.Buffer
 	l := web.LogListener(slog.New(slog.NewTextHandler(&buf, nil)))
 	l.Space(dohost.DiskSpace{Dir: "data", Full: true, Free: 999, Reserve: 1000})

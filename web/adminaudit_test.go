@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-func TestOperatorsAreLogged(t *testing.T) {
+func TestAdminAuditLogsOperatorRequests(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	var buf bytes.Buffer
 	s := start(t, web.Admin(h, &web.AdminOptions{Logger: slog.New(slog.NewTextHandler(&buf, nil)), Kill: func() error { return nil }}))

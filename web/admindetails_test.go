@@ -40,7 +40,7 @@ func nestClass(eggs int) dohost.Class {
 }
 
 // The status distinguishes mistakes of an operator from errors of the object.
-func TestOperatingOnWhatAnObjectHas(t *testing.T) {
+func TestAdminDetailsAndOperate(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1}, nestClass(3), class())
 	if err != nil {
 		t.Fatal(err)

@@ -27,9 +27,9 @@ var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State)
 	fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
 }))
 
-// TestAgentsAreReachedAsTheirClientsHaveIt sends paths that net/http's own routing would redirect, with a client that
+// TestAgentPathsAsTheSDKSendsThem sends paths that net/http's own routing would redirect, with a client that
 // does not change them.
-func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
+func TestAgentPathsAsTheSDKSendsThem(t *testing.T) {
 	h := openClasses(t, mirrorClass, muteClass())
 	for _, tt := range []struct {
 		prefix, method, path string
@@ -59,7 +59,7 @@ func TestAgentsAreReachedAsTheirClientsHaveIt(t *testing.T) {
 	}
 }
 
-func TestPagesOfAllOriginsMayReachAgentsIfTheServerSaysSo(t *testing.T) {
+func TestCORSAllowsAllOriginsForAgentsOnly(t *testing.T) {
 	h := openClasses(t, mirrorClass)
 	for _, cors := range []bool{false, true} {
 		s := start(t, handler(h, &web.Options{CORS: cors, Tokens: []string{"secret"}}))
@@ -95,7 +95,7 @@ func openClasses(t *testing.T, classes ...dohost.Class) *dohost.Host {
 }
 
 // The reports of services are counted by their outcome; the log has all of them.
-func TestWhatServicesReportIsCounted(t *testing.T) {
+func TestMetricsCountServiceEvents(t *testing.T) {
 	m := web.NewMetrics()
 	l := m.Listener()
 	id := dohost.ID{Class: "agent", Name: "a"}
@@ -118,7 +118,7 @@ func TestWhatServicesReportIsCounted(t *testing.T) {
 }
 
 // The answer to a path without a name lists the paths of agents.
-func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
+func TestNoRouteErrorListsThePaths(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{AgentsPrefix: "/bots"}))
 	e, _ := s.wantError("GET", "/bots/thing", "", http.StatusNotFound, "no_route")
 	if want := "want /objects/{class}/{name}/{method}, .../http/{rest}, or /bots/{class}/{name}"; e.Message != want {
@@ -127,7 +127,7 @@ func TestPathsThatAreNobodysNameAllThatThereAre(t *testing.T) {
 }
 
 // A page of another origin may present a token: the answer to a preflight request names that header.
-func TestPagesOfOtherOriginsMayPresentATokenToAgents(t *testing.T) {
+func TestCORSPreflightAllowsAuthorizationHeader(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{CORS: true, Tokens: []string{"sesame"}}))
 	res := s.do("OPTIONS", "/agents/thing/a", "")
 	if h := res.Header.Get("Access-Control-Allow-Headers"); res.StatusCode != http.StatusOK || h != "*, Authorization" {

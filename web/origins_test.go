@@ -8,9 +8,9 @@ import (
 	"github.com/dohost/dohost/web"
 )
 
-// TestPagesOfOtherOriginsWakeNothing sends requests of browsers and of programs, with methods that net/http regards as
+// TestForeignOriginsDoNotWakeObjects sends requests of browsers and of programs, with methods that net/http regards as
 // safe, to agents and to objects.
-func TestPagesOfOtherOriginsWakeNothing(t *testing.T) {
+func TestForeignOriginsDoNotWakeObjects(t *testing.T) {
 	header := func(pairs ...string) http.Header {
 		h := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {

@@ -46,8 +46,8 @@ func (s *server) text(path string) (string, *http.Response) {
 	return string(b), res
 }
 
-// TestThePageIsServed reads each file on both listeners, with the headers that exclude other origins.
-func TestThePageIsServed(t *testing.T) {
+// TestPageIsServedByBothListeners reads each file on both listeners, with the headers that exclude other origins.
+func TestPageIsServedByBothListeners(t *testing.T) {
 	h := openClasses(t, talkerClass, class())
 	for name, handler := range map[string]http.Handler{
 		"public": handler(h, &web.Options{Page: true}), "admin": web.Admin(h, nil),
@@ -96,9 +96,9 @@ var (
 	reference = regexp.MustCompile(`(?:src|href)="(/page/[^"]+)"|from '\./([^']+)'`)
 )
 
-// TestThePageIsPlainFiles reads them: nothing that its policy forbids, nothing that takes a text for HTML,
+// TestPageFilesFitTheirContentPolicy reads them: nothing that its policy forbids, nothing that takes a text for HTML,
 // nothing from elsewhere, and all that they name is there.
-func TestThePageIsPlainFiles(t *testing.T) {
+func TestPageFilesFitTheirContentPolicy(t *testing.T) {
 	names, err := fs.Glob(page.Files, "*")
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +131,8 @@ func TestThePageIsPlainFiles(t *testing.T) {
 	}
 }
 
-// TestThePageIsToldWhatTheHostIs asks both listeners: the public one has only conversations.
-func TestThePageIsToldWhatTheHostIs(t *testing.T) {
+// TestPageFactsPerListener asks both listeners: the public one has only conversations.
+func TestPageFactsPerListener(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	ask := web.Questions{"SmallTalk": {"Nice weather?"}}
 	public := getJSON[facts](start(t, handler(h, &web.Options{Page: true, Questions: ask, AgentsPrefix: "/x//y/"})), "GET", "/page/host.json", "")
@@ -153,8 +153,8 @@ func TestThePageIsToldWhatTheHostIs(t *testing.T) {
 	}
 }
 
-// TestTheAdminListenerReachesAgents opens the page's sockets on the operators' listener, from its own pages only.
-func TestTheAdminListenerReachesAgents(t *testing.T) {
+// TestAdminReachesAgentSocketsAndTranscripts opens the page's sockets on the operators' listener, from its own pages only.
+func TestAdminReachesAgentSocketsAndTranscripts(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass)
 	s := start(t, web.Admin(h, nil))
 	s.wantError("POST", "//agents/big-mirror/a/x?q=1", "body", 403, "not_here")
@@ -183,8 +183,8 @@ func TestTheAdminListenerReachesAgents(t *testing.T) {
 	s.wantError("GET", "/page/app.js", "", 403, "foreign_host")
 }
 
-// TestALinkOpensThePageAndNothingElse sends requests of a page of another origin.
-func TestALinkOpensThePageAndNothingElse(t *testing.T) {
+// TestPageOpensByForeignLinkButNothingElse sends requests of a page of another origin.
+func TestPageOpensByForeignLinkButNothingElse(t *testing.T) {
 	s := start(t, web.Admin(openClasses(t, talkerClass), nil))
 	s.header.Set("Sec-Fetch-Site", "cross-site")
 	s.header.Set("Sec-Fetch-Dest", "document")
@@ -201,8 +201,8 @@ func TestALinkOpensThePageAndNothingElse(t *testing.T) {
 	s.wantError("GET", "/", "", 403, "foreign_origin")
 }
 
-// TestKill checks that the answer precedes the kill, and that a client needs a token.
-func TestKill(t *testing.T) {
+// TestKillAnswersFirstAndNeedsToken checks that the answer precedes the kill, and that a client needs a token.
+func TestKillAnswersFirstAndNeedsToken(t *testing.T) {
 	h := openClasses(t, talkerClass)
 	killed := make(chan struct{}, 8)
 	told := make(chan struct{})
@@ -230,8 +230,8 @@ func TestKill(t *testing.T) {
 	start(t, handler(h, &web.Options{Page: true})).wantError("POST", "/v1/kill", "", 404, "no_route")
 }
 
-// TestTicketOpensASocketAndNothingElse is how the page gets one on a listener with tokens.
-func TestTicketOpensASocketAndNothingElse(t *testing.T) {
+// TestTicketOpensOnlyASocket is how the page gets one on a listener with tokens.
+func TestTicketOpensOnlyASocket(t *testing.T) {
 	h := openClasses(t, talkerClass, mirrorClass, class())
 	tokens := []string{"one", "two"}
 	servers := map[string]*server{

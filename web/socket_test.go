@@ -43,8 +43,8 @@ func (o *room) say(ctx context.Context, _ *dohost.Socket, f dohost.Frame) error 
 	return nil
 }
 
-// TestSocketsThroughAServer has clients on real connections, through all layers of the handler.
-func TestSocketsThroughAServer(t *testing.T) {
+// TestSocketsOverRealConnections has clients on real connections, through all layers of the handler.
+func TestSocketsOverRealConnections(t *testing.T) {
 	h, err := dohost.Open(t.TempDir(), nil, roomClass)
 	if err != nil {
 		t.Fatal(err)
@@ -98,8 +98,8 @@ func TestSocketsThroughAServer(t *testing.T) {
 	}
 }
 
-// TestLookingAtSocketsWakesNobody lists sockets by HTTP, and in the metrics, with the object in memory and without.
-func TestLookingAtSocketsWakesNobody(t *testing.T) {
+// TestSocketListDoesNotWakeObjects lists sockets by HTTP, and in the metrics, with the object in memory and without.
+func TestSocketListDoesNotWakeObjects(t *testing.T) {
 	wakes := 0
 	o := dohosttest.Options{Classes: []dohost.Class{roomClass}, Options: dohost.Options{
 		IdleAfter: 10 * time.Second,
@@ -127,9 +127,9 @@ func TestLookingAtSocketsWakesNobody(t *testing.T) {
 	})
 }
 
-// TestOperatorsCloseSockets closes those of a tag and then the others, with the object in memory and
+// TestSocketsAreClosedByOperator closes those of a tag and then the others, with the object in memory and
 // without.
-func TestOperatorsCloseSockets(t *testing.T) {
+func TestSocketsAreClosedByOperator(t *testing.T) {
 	for _, rest := range []time.Duration{time.Second, time.Minute} {
 		dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{roomClass}}, func(t *testing.T, h *dohosttest.Host) {
 			id := rooms.Get(h, "a").ID()

@@ -15,7 +15,7 @@ func handshake(t *testing.T, method, path, ticket string) *http.Request {
 	return r
 }
 
-func TestTicketEndsAfterAMinute(t *testing.T) {
+func TestTicketExpiresAfterAMinute(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for after, valid := range map[time.Duration]bool{0: true, ticketTime: true, ticketTime + time.Second: false} {
 		tk := newTickets()
@@ -29,7 +29,7 @@ func TestTicketEndsAfterAMinute(t *testing.T) {
 	}
 }
 
-func TestTicketIsForOneHandshakeAtItsPath(t *testing.T) {
+func TestTicketIsValidForOneHandshakeAtItsPath(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, tt := range map[string]struct {
 		path   string

@@ -176,7 +176,7 @@ func (s *server) wantError(method, path, body string, status int, code string) (
 	return e, res
 }
 
-func TestCallsOverHTTP(t *testing.T) {
+func TestCallOverHTTP(t *testing.T) {
 	s := start(t, handler(open(t, nil), nil))
 	res := s.want("POST", "/objects/thing/a/put", `"x"`, 200, `"was put: x"`)
 	if res.Header.Get("Content-Type") != "application/json" || len(res.Header.Get("X-Request-Id")) != 26 {
@@ -186,7 +186,7 @@ func TestCallsOverHTTP(t *testing.T) {
 	s.want("POST", "/objects/thing/a/http/echo", "echo", 200, "echo")
 }
 
-func TestObjectsSeeTheirPathAndTheRequestsName(t *testing.T) {
+func TestObjectGetsItsPathAndRequestID(t *testing.T) {
 	s := start(t, handler(open(t, nil), nil))
 	s.header.Set("X-Request-Id", "abc")
 	res := s.want("PUT", "/objects/thing/a/http/x%2Fy/../z?q=1", "", 200, "PUT /x/y/../z q=1 abc")
@@ -200,7 +200,7 @@ func TestObjectsSeeTheirPathAndTheRequestsName(t *testing.T) {
 	}
 }
 
-func TestErrorsOverHTTP(t *testing.T) {
+func TestErrorResponses(t *testing.T) {
 	h := open(t, nil)
 	s := start(t, handler(h, &web.Options{MaxBody: 100, CallTimeout: 50 * time.Millisecond}))
 	long := strings.Repeat("n", 1025)
@@ -244,7 +244,7 @@ func TestErrorsOverHTTP(t *testing.T) {
 	}
 }
 
-func TestAnOverloadedObjectAsksToRetryLater(t *testing.T) {
+func TestOverloadedObjectReturns503(t *testing.T) {
 	h := open(t, &dohost.Options{MaxEvents: 1})
 	s := start(t, handler(h, nil))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -277,7 +277,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestBodiesWithoutALengthAreBoundedToo(t *testing.T) {
+func TestBodyWithoutLengthIsLimited(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{MaxBody: 1000}))
 	for path, status := range map[string]int{"/objects/thing/a/put": 413, "/objects/thing/a/http/echo": 413} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+path, &endless{1 << 16})
@@ -295,7 +295,7 @@ func TestBodiesWithoutALengthAreBoundedToo(t *testing.T) {
 	}
 }
 
-func TestABodyThatStalls(t *testing.T) {
+func TestBodyStallReturns408(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{StepTimeout: 50 * time.Millisecond}))
 	r, w := io.Pipe()
 	defer w.Close()
@@ -314,7 +314,7 @@ func TestABodyThatStalls(t *testing.T) {
 	}
 }
 
-func TestAClientNoticesThatItHasHalfAResponse(t *testing.T) {
+func TestResponseCutShortIsAnErrorForTheClient(t *testing.T) {
 	s := start(t, handler(open(t, nil), nil))
 	res := s.do("GET", "/objects/thing/a/http/half", "")
 	if b, err := io.ReadAll(res.Body); string(b) != "half" || err == nil {
@@ -322,7 +322,7 @@ func TestAClientNoticesThatItHasHalfAResponse(t *testing.T) {
 	}
 }
 
-func TestTokens(t *testing.T) {
+func TestTokenIsRequired(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{Tokens: []string{"one", "two"}}))
 	for auth, ok := range map[string]bool{
 		"": false, "Bearer": false, "Bearer ": false, "Bearer three": false, "Basic one": false, "one": false,
@@ -339,7 +339,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherOriginsMayNotCall(t *testing.T) {
+func TestForeignOriginsMayNotCall(t *testing.T) {
 	s := start(t, handler(open(t, nil), &web.Options{Origins: []string{"https://friend.example"}}))
 	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true, "https://friend.example": true} {
 		s.header.Set("Origin", origin)
@@ -355,7 +355,7 @@ func TestPagesOfOtherOriginsMayNotCall(t *testing.T) {
 	}
 }
 
-func TestRequestsAreLoggedByName(t *testing.T) {
+func TestRequestLogHasTheRequestID(t *testing.T) {
 	var buf bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&buf, nil))
 	h := handler(open(t, nil), &web.Options{Logger: log})

@@ -40,20 +40,20 @@ func TestMessagesByRetry(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Strategy: chat.ContinueRetry, RefusePrefill: true, Places: few}, model)
 }
 
-func TestMessagesWithAToolAndThoughts(t *testing.T) {
+func TestMessagesWithToolAndThinking(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, thinking)
 }
 
-func TestCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
+func TestToolCalls(t *testing.T) { providertest.Calls(t, model, "toolu_0") }
 
-func TestCutCalls(t *testing.T) { providertest.CutCalls(t, model) }
+func TestToolCallsCutOffByLengthLimit(t *testing.T) { providertest.CutCalls(t, model) }
 
-func TestFailures(t *testing.T) { providertest.Failures(t, model) }
+func TestProviderFailures(t *testing.T) { providertest.Failures(t, model) }
 
-func TestFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }
+func TestProviderFailuresInConversations(t *testing.T) { providertest.Conversations(t, model) }
 
 // A request that continues an interrupted text has thinking disabled.
-func TestNoThoughtsWhenItGoesOn(t *testing.T) {
+func TestThinkingIsDisabledInContinuation(t *testing.T) {
 	d := &providertest.Double{Plan: func(n int, _ []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: n == 0} }}
 	r := providertest.One(t, thinking, d)
 	if want := providertest.Text(0, 3) + providertest.Text(1, 8); r.Message.PlainText() != want {
@@ -66,7 +66,7 @@ func TestNoThoughtsWhenItGoesOn(t *testing.T) {
 	}
 }
 
-func TestWithoutAKey(t *testing.T) {
+func TestKeyIsRequired(t *testing.T) {
 	t.Setenv("ANTHROPIC_API_KEY", "")
 	t.Setenv("ANTHROPIC_BASE_URL", "")
 	if _, err := anthropic.New("double", nil); err == nil || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY") {
@@ -74,7 +74,9 @@ func TestWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestResetStreamsAreSevered(t *testing.T) { providertest.Severed(t, model, `{"type":"ping"}`) }
+func TestStreamResetReportsTruncation(t *testing.T) {
+	providertest.Severed(t, model, `{"type":"ping"}`)
+}
 
 func TestFiles(t *testing.T) { providertest.Files(t, model) }
 

@@ -92,7 +92,7 @@ func TestAnswerNamesItsSources(t *testing.T) {
 }
 
 // A reply interrupted at any chunk resumes with the missing words.
-func TestGoesOn(t *testing.T) {
+func TestAnswerResumesAtAnyChunk(t *testing.T) {
 	m, err := New(folder, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-func TestNothingToAnswerFrom(t *testing.T) {
+func TestModelErrors(t *testing.T) {
 	if _, err := New(fstest.MapFS{"a.png": {}}, nil); err == nil || !strings.Contains(err.Error(), "no text in 0") {
 		t.Error(err)
 	}
@@ -131,7 +131,7 @@ type broken struct{}
 func (broken) Open(string) (fs.File, error) { return nil, fs.ErrPermission }
 
 // The model does not wait after the consumer has stopped.
-func TestStops(t *testing.T) {
+func TestModelStopsWhenContextEnds(t *testing.T) {
 	m, err := New(folder, &Options{Pace: time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -53,15 +53,15 @@ func TestCompletionsWithATool(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Tool: true, RefusePrefill: true, Places: few}, completions)
 }
 
-func TestResponsesAreFetched(t *testing.T) {
+func TestResponsesAreResumed(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Once: true, RefusePrefill: true, Places: few}, responses)
 }
 
-func TestResponsesAreFetchedWithATool(t *testing.T) {
+func TestResponsesAreResumedWithATool(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Once: true, Tool: true, RefusePrefill: true, Places: most}, responses)
 }
 
-func TestResponsesThatWereDroppedAreNotFetched(t *testing.T) {
+func TestResponsesDroppedAreNotResumed(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{Drop: true, RefusePrefill: true, Places: few}, responses)
 }
 
@@ -69,30 +69,30 @@ func TestEphemeralResponsesBySyntheticMessage(t *testing.T) {
 	providertest.EveryPoint(t, providertest.Case{RefusePrefill: true, Places: few}, ephemeral)
 }
 
-func TestCalls(t *testing.T) {
+func TestToolCalls(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Calls(t, completions, "call_0") })
 	t.Run("responses", func(t *testing.T) { providertest.Calls(t, responses, "call_0") })
 }
 
-func TestCutCalls(t *testing.T) {
+func TestToolCallsCutOffByLengthLimit(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.CutCalls(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.CutCalls(t, responses) })
 }
 
-func TestFailures(t *testing.T) {
+func TestProviderFailures(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Failures(t, completions) })
 	t.Run("responses", func(t *testing.T) { providertest.Failures(t, responses) })
 	t.Run("ephemeral", func(t *testing.T) { providertest.Failures(t, ephemeral) })
 }
 
-func TestFailuresInConversations(t *testing.T) {
+func TestProviderFailuresInConversations(t *testing.T) {
 	t.Run("completions", func(t *testing.T) { providertest.Conversations(t, completions) })
 	t.Run("ephemeral", func(t *testing.T) { providertest.Conversations(t, ephemeral) })
 }
 
 // A background answer continues when its connection is severed, is fetched to its end, and is billed once. A silent
 // answer is fetched a few times, and then requested again.
-func TestFailuresInTheBackground(t *testing.T) {
+func TestResponsesFailuresInBackground(t *testing.T) {
 	severed := &providertest.Double{Pace: time.Second, Plan: func(int, []byte) providertest.Plan { return providertest.Plan{After: 3, Sever: true} }}
 	r := providertest.One(t, responses, severed)
 	if got := len(severed.Generations()); r.Message.PlainText() != providertest.Text(0, 8) || got != 1 || severed.Fetched() != 2 {
@@ -108,7 +108,7 @@ func TestFailuresInTheBackground(t *testing.T) {
 }
 
 // Stopping a reply cancels the answer at the provider.
-func TestAStoppedAnswerIsCancelled(t *testing.T) {
+func TestReplyStoppedIsCancelledAtProvider(t *testing.T) {
 	d := &providertest.Double{Pace: time.Second}
 	m, err := responses(providertest.Asked{Double: d, Key: providertest.Key})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestAStoppedAnswerIsCancelled(t *testing.T) {
 	})
 }
 
-func TestWithoutAKey(t *testing.T) {
+func TestKeyIsRequired(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "")
 	t.Setenv("OPENAI_BASE_URL", "")
 	_, err := openai.NewCompletions("double", nil)
@@ -146,7 +146,7 @@ func TestWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestResetStreamsAreSevered(t *testing.T) {
+func TestStreamResetReportsTruncation(t *testing.T) {
 	t.Run("completions", func(t *testing.T) {
 		providertest.Severed(t, completions, `{"choices":[{"index":0,"delta":{"content":"one"}}]}`)
 	})

@@ -86,7 +86,7 @@ func longText(t *testing.T) string {
 }
 
 // One run locks the folder; an interrupted run resumes with its original flags.
-func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
+func TestDemoResumesWithItsFlagsAndLocksItsData(t *testing.T) {
 	t.Parallel()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
 	first := startDemo(t, bin, nil, "--dir", longText(t), "--data", data, "--kills", "0", "--chaos-at", "release", "--chaos-style", "crash")
@@ -118,7 +118,7 @@ func TestDemoGoesOnByItsOwnFlagsAndAlone(t *testing.T) {
 	}
 }
 
-func TestTroublesAreShownOnceAChange(t *testing.T) {
+func TestSupervisorReportsTroubleOncePerChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		s := &supervisor{cmd: &demoCmd{Data: "data"}, show: newDisplay(&out)}
@@ -140,7 +140,7 @@ func TestTroublesAreShownOnceAChange(t *testing.T) {
 }
 
 // If a plan cannot be written, the previous one stays.
-func TestPlanIsSavedWholeOrNotAtAll(t *testing.T) {
+func TestPlanIsSavedAtomically(t *testing.T) {
 	c := &demoCmd{Data: t.TempDir()}
 	if err := c.save(&demoPlan{Files: 1, Piece: 1, Killed: 1}); err != nil {
 		t.Fatal(err)

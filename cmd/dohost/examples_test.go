@@ -75,8 +75,8 @@ func (g *guest) want(kind, what string) {
 	}
 }
 
-// TestARoomAfterSIGKILL uses the room, kills the server, and reconnects.
-func TestARoomAfterSIGKILL(t *testing.T) {
+// TestRoomAfterSIGKILL uses the room, kills the server, and reconnects.
+func TestRoomAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
 	v := serveVictim(t, bin, data)

@@ -174,10 +174,10 @@ func transcript(t *testing.T, v *victim, at string) (lines []string) {
 	return lines
 }
 
-// TestAnAnswerGoesOnAfterSIGKILL kills the server in the middle of a sentence, once for each entry of words:
+// TestChatAnswerResumesAfterSIGKILL kills the server in the middle of a sentence, once for each entry of words:
 // the client reads so many words first. The server restarts without a request, and two clients reconnect to it:
 // the text is that of an uninterrupted answer.
-func TestAnAnswerGoesOnAfterSIGKILL(t *testing.T) {
+func TestChatAnswerResumesAfterSIGKILL(t *testing.T) {
 	t.Parallel()
 	_, whole := answered(t, nil)
 	if len(strings.Fields(whole)) < 20 {

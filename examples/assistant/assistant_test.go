@@ -20,9 +20,9 @@ var folder = fstest.MapFS{"guide.md": {Data: []byte("# Eviction\n\nAn object lea
 
 const whole = "An object leaves memory when it is idle. The next call wakes it."
 
-// TestAnswersWhereverItIsEnded asks two questions, and ends the incarnation at every point of the answers: each
+// TestAssistantAnswersAtEveryPoint asks two questions, and ends the incarnation at every point of the answers: each
 // question gets one answer, in the words of the file.
-func TestAnswersWhereverItIsEnded(t *testing.T) {
+func TestAssistantAnswersAtEveryPoint(t *testing.T) {
 	ask := func(ctx context.Context, h *dohosttest.Host, id string) error {
 		return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
 			return assistant.Assistants.Get(h, "a").Do(ctx, func(ctx context.Context, a *assistant.Assistant) error {
@@ -65,7 +65,7 @@ func TestAnswersWhereverItIsEnded(t *testing.T) {
 }
 
 // docs/chat.md contains this code.
-func TestTheDocumentShowsThisCode(t *testing.T) {
+func TestDocsContainAssistantCode(t *testing.T) {
 	text, err := docs.Files.ReadFile("chat.md")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestTheDocumentShowsThisCode(t *testing.T) {
 	}
 }
 
-func TestAFolderWithoutText(t *testing.T) {
+func TestAssistantRefusesFolderWithoutText(t *testing.T) {
 	if _, err := dohost.Open(t.TempDir(), nil, assistant.Class(fstest.MapFS{}, 0)); err == nil || !strings.Contains(err.Error(), "no text") {
 		t.Error(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/dohost/dohost/examples/counter"
 )
 
-// TestNothingAcknowledgedIsLost adds a few times. A call with an unknown outcome may have counted or not; every
+// TestCounterLosesNothingAcknowledged adds a few times. A call with an unknown outcome may have counted or not; every
 // other has counted once.
-func TestNothingAcknowledgedIsLost(t *testing.T) {
+func TestCounterLosesNothingAcknowledged(t *testing.T) {
 	acknowledged, unknown := 0, 0
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{counter.Class()},

@@ -53,7 +53,7 @@ func ExampleHandler() {
 }
 
 // The documents contain this program unchanged.
-func TestDocumentsShowThisProgram(t *testing.T) {
+func TestDocsContainEmbedProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/embedding.md")
 	if err != nil {
 		t.Fatal(err)

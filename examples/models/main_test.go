@@ -96,7 +96,7 @@ func (s *site) kill() {
 
 // If a process dies twice in mid-sentence, its answer is still complete, in the terminal too; and the provider
 // bills as few generations as its API allows: one if the answer can be fetched, else one more for each death.
-func TestAnswersGoOnAfterSIGKILL(t *testing.T) {
+func TestModelAnswersResumeAfterSIGKILL(t *testing.T) {
 	for _, c := range []struct {
 		model  string
 		billed int
@@ -149,7 +149,7 @@ func TestAnswersGoOnAfterSIGKILL(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoModel(t *testing.T) {
+func TestModelNameIsValidated(t *testing.T) {
 	for _, name := range []string{"", "gpt", "openai:", "other:m"} {
 		if _, err := modelOf(name); err == nil || !strings.Contains(err.Error(), "--model") {
 			t.Errorf("%q: %v", name, err)

@@ -52,7 +52,7 @@ func place(ctx context.Context, h *dohosttest.Host, order string) error {
 	})
 }
 
-func TestChargedOnceAndShippedOnce(t *testing.T) {
+func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -71,7 +71,7 @@ func declineFirst(key string, _ int, m dohosttest.FailurePoint) error {
 	return nil
 }
 
-func TestAnotherTryAfterADecline(t *testing.T) {
+func TestOrderSucceedsOnRetryAfterDecline(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = declineFirst
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
@@ -88,7 +88,7 @@ func TestAnotherTryAfterADecline(t *testing.T) {
 	})
 }
 
-func TestTwoWhoPlaceOneOrder(t *testing.T) {
+func TestOrderPlacedByTwoClients(t *testing.T) {
 	shop := newShop()
 	shop.bank.Latency = time.Second
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
@@ -102,7 +102,7 @@ func TestTwoWhoPlaceOneOrder(t *testing.T) {
 	})
 }
 
-func TestTwoOrdersInOneRecord(t *testing.T) {
+func TestOrdersShareOneRecord(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -118,7 +118,7 @@ func TestTwoOrdersInOneRecord(t *testing.T) {
 	})
 }
 
-func TestShippedAnHourLaterAfterAPowerCut(t *testing.T) {
+func TestOrderShipsAnHourLaterAfterPowerCut(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -141,7 +141,7 @@ func TestShippedAnHourLaterAfterAPowerCut(t *testing.T) {
 	})
 }
 
-func TestAPaidOrderAsksNobody(t *testing.T) {
+func TestOrderPaidMakesNoMoreRequests(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -158,7 +158,7 @@ func TestAPaidOrderAsksNobody(t *testing.T) {
 	})
 }
 
-func TestTheAnswerOfTheBankIsLost(t *testing.T) {
+func TestOrderWhenBankAnswerIsLost(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = func(_ string, request int, m dohosttest.FailurePoint) error {
 		if request == 1 && m == dohosttest.AfterEffect {
@@ -180,7 +180,7 @@ func TestTheAnswerOfTheBankIsLost(t *testing.T) {
 	})
 }
 
-func TestADiskThatFails(t *testing.T) {
+func TestOrderWhenDiskFails(t *testing.T) {
 	shop := newShop()
 	dohosttest.Run(t, &dohosttest.Options{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -198,7 +198,7 @@ func TestADiskThatFails(t *testing.T) {
 	})
 }
 
-func TestAnOrderOfTheVersionBefore(t *testing.T) {
+func TestOrderOfPreviousVersionContinues(t *testing.T) {
 	shop := newShop()
 	shop.bank.Latency = time.Second // to the charge, and again to the answer
 	dohosttest.Run(t, &dohosttest.Options{

@@ -15,9 +15,9 @@ import (
 	"github.com/dohost/dohost/internal/invariants"
 )
 
-// TestCountIsExactWhereverItIsEnded interrupts the job of the demo at every point, with a few words to count,
+// TestResearchCountIsExactAtEveryPoint interrupts the job of the demo at every point, with a few words to count,
 // and at some pairs of points.
-func TestCountIsExactWhereverItIsEnded(t *testing.T) {
+func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 	fsys := fstest.MapFS{"a.txt": {Data: []byte("one two one three")}, "b.txt": {Data: []byte("two one")}}
 	var done atomic.Bool
 	cfg := &research.Config{Files: fsys, Piece: 8, Mergers: 2, Together: 2, KeepAlive: 100 * time.Millisecond, Done: func() { done.Store(true) }}

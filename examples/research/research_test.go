@@ -57,7 +57,7 @@ func direct(fsys fstest.MapFS) map[string]int {
 	return counts
 }
 
-func TestCountIsExactUnderEveryStyleOfChaos(t *testing.T) {
+func TestResearchCountIsExactUnderChaos(t *testing.T) {
 	const seeds = 3
 	for _, style := range []eviction.Style{eviction.Fence, eviction.Restart, eviction.Crash} {
 		for seed := range uint64(seeds) {
@@ -143,7 +143,7 @@ func insist(t *testing.T, fn func(context.Context) error) {
 }
 
 // The catalog of a server without Config.Done is idle once it has started the files.
-func TestACatalogThatTellsNobodyHasNoAlarm(t *testing.T) {
+func TestCatalogWithoutDoneHasNoAlarm(t *testing.T) {
 	cfg := &research.Config{Files: text(1, 3, 20), Piece: 64, Mergers: 1, Together: 2, KeepAlive: time.Second}
 	dohosttest.Run(t, &dohosttest.Options{Classes: cfg.Classes()}, func(t *testing.T, h *dohosttest.Host) {
 		catalog := research.Catalogs.Get(h, research.CatalogName)

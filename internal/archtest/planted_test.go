@@ -348,7 +348,7 @@ func need(tb testing.TB) { tb.SkipNow() }
 	},
 }
 
-func TestRulesFindWhatIsPlanted(t *testing.T) {
+func TestRulesFindPlantedViolations(t *testing.T) {
 	unseen := maps.Clone(rules)
 	for _, c := range planted {
 		delete(unseen, c.rule)
@@ -372,7 +372,7 @@ func TestRulesFindWhatIsPlanted(t *testing.T) {
 }
 
 // A row of longDecoders that excuses no function is a leftover.
-func TestLongDecodersAreLongAndThere(t *testing.T) {
+func TestLongDecodersExistAndAreLong(t *testing.T) {
 	defer func(before []string) { longDecoders = before }(longDecoders)
 	longDecoders = []string{"alarm/a.go decode", "alarm/a.go short", "alarm/a.go gone"}
 	tree, err := load(fstest.MapFS{

@@ -200,7 +200,7 @@ func logRates(t *testing.T, found counts, words map[string]int) {
 	}
 }
 
-func TestBannedPhrasesArePlanted(t *testing.T) {
+func TestBannedPhrasesAreCounted(t *testing.T) {
 	all, err := passages(fstest.MapFS{
 		"go.mod":          {Data: []byte("module " + modulePath)},
 		"alarm/a.go":      {Data: []byte("// Package alarm says what it is, `what` it was.\npackage alarm\n\n// Whoever goes on, besides, is told at once\n// by somebody behind it, of which meanwhile.\nvar what = \"who\"\n")},

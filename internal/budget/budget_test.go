@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestLeaseCountsWhatIsNotFree(t *testing.T) {
+func TestLeaseCountsOnlyBytesAboveFree(t *testing.T) {
 	b := New(100)
 	l := b.Lease()
 	for _, tt := range []struct{ size, used int64 }{{10, 0}, {Free, 0}, {Free + 60, 60}, {Free, 60}, {Free + 100, 100}} {

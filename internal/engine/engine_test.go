@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestTheListOfTablesIsBegunAnew makes so many flushes, with such long keys, that the list would be several times as
+// TestManifestSizeIsBounded makes so many flushes, with such long keys, that the list would be several times as
 // large as its bound.
-func TestTheListOfTablesIsBegunAnew(t *testing.T) {
+func TestManifestSizeIsBounded(t *testing.T) {
 	fs := vfs.NewMem()
 	o, release := Options(fs, 1<<20, 1<<20)
 	defer release()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestOffIsEmpty(t *testing.T) {
+func TestChecksDoNothingWhenDisabled(t *testing.T) {
 	var mu sync.Mutex
 	b := []byte("still here")
 	allocs := testing.AllocsPerRun(100, func() {

@@ -42,7 +42,7 @@ func (s *service) stop() {
 	s.wg.Wait()
 }
 
-func TestStressLeavesARightServiceStopped(t *testing.T) {
+func TestStressLeavesServiceStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a goroutine left would hang it
 		var s service
 		Stress(t, s.start, s.stop)

@@ -92,7 +92,7 @@ func TestMutationsApply(t *testing.T) {
 }
 
 // A few hundred seeds draw every mutation, and each seed draws the requested number.
-func TestDrawn(t *testing.T) {
+func TestMutationsSampleIsDrawnFromSeed(t *testing.T) {
 	var all []*mutation
 	for range 50 {
 		all = append(all, &mutation{})

@@ -16,9 +16,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRunMeasuresWhatItSays runs everything once, on the disk and with processes that are
+// TestRunReportsEveryMeasurement runs everything once, on the disk and with processes that are
 // killed.
-func TestRunMeasuresWhatItSays(t *testing.T) {
+func TestRunReportsEveryMeasurement(t *testing.T) {
 	ds, err := Run(t.Context(), Options{
 		Dir: t.TempDir(), Seed: 1, Objects: 20, Fences: 30, Workers: 8, Ends: 3,
 		Rest: time.Millisecond, Work: 20 * time.Millisecond,
@@ -53,8 +53,8 @@ func TestRunMeasuresWhatItSays(t *testing.T) {
 	}
 }
 
-// TestTheBillFindsWhatWasLostOrDoubled checks ledgers with lost and doubled steps.
-func TestTheBillFindsWhatWasLostOrDoubled(t *testing.T) {
+// TestBillCountsLostAndDoubledSteps checks ledgers with lost and doubled steps.
+func TestBillCountsLostAndDoubledSteps(t *testing.T) {
 	sound := "b a 1\ne a 1\na a 1\nb a 2\ne a 2\na a 2\n"
 	for _, c := range []struct {
 		name   string
@@ -101,7 +101,7 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
+func TestRunRefusesWrongOptions(t *testing.T) {
 	for want, o := range map[string]Options{
 		"0 ends":       {Objects: 1, Fences: 1, Workers: 1, Work: time.Second},
 		"-1ns of rest": {Objects: 1, Fences: 1, Workers: 1, Ends: 1, Rest: -1, Work: time.Second},

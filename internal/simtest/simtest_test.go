@@ -28,9 +28,9 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestChecksNoticeALoss runs each scenario on one host, and checks it on another, which is
+// TestScenarioChecksDetectLoss runs each scenario on one host, and checks it on another, which is
 // empty: a check that passes there would pass after any loss.
-func TestChecksNoticeALoss(t *testing.T) {
+func TestScenarioChecksDetectLoss(t *testing.T) {
 	for _, n := range Scenarios() {
 		t.Run(n.Name, func(t *testing.T) {
 			s := n.New()
@@ -53,8 +53,8 @@ func TestChecksNoticeALoss(t *testing.T) {
 	}
 }
 
-// TestASeedIsARun runs each workload twice with the same seeds, which must give the same run.
-func TestASeedIsARun(t *testing.T) {
+// TestScenarioSeedIsReproducible runs each workload twice with the same seeds, which must give the same run.
+func TestScenarioSeedIsReproducible(t *testing.T) {
 	seeds, runs := uint64(3), 0
 	if invariants.Enabled {
 		seeds = 1

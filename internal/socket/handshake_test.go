@@ -20,9 +20,9 @@ func (w *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
 
-// TestHandshakeIsCheckedAsTheLibraryChecksIt compares the answers to good and bad handshakes:
+// TestHandshakeCheckMatchesTheLibrary compares the answers to good and bad handshakes:
 // a request that passes the check must not be refused later, when the object has run.
-func TestHandshakeIsCheckedAsTheLibraryChecksIt(t *testing.T) {
+func TestHandshakeCheckMatchesTheLibrary(t *testing.T) {
 	origins := []string{"https://app.example", "*.example.org"}
 	for name, c := range map[string]struct {
 		change func(*http.Request)

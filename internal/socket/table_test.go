@@ -6,8 +6,8 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// TestAnEmptyRoomIsForgotten opens and closes sockets, with tags and with an automatic response.
-func TestAnEmptyRoomIsForgotten(t *testing.T) {
+// TestTableForgetsObjectsWithoutSockets opens and closes sockets, with tags and with an automatic response.
+func TestTableForgetsObjectsWithoutSockets(t *testing.T) {
 	table, id := New(testLimits), runtime.ID{Class: "c", Name: "a"}
 	accept := func(tags ...string) *Conn {
 		c, err := table.Accept(id, &Handlers{}, &Options{Tags: tags})

@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.run").Value.String() == "" {
-		if err := flag.Set("test.skip", "^TestChargedOnceAndShippedOnce$"); err != nil {
+		if err := flag.Set("test.skip", "^TestOrderIsChargedAndShippedOnce$"); err != nil {
 			panic(err)
 		}
 	}
@@ -63,7 +63,7 @@ func place(ctx context.Context, h *dohosttest.Host, order string) error {
 	})
 }
 
-func TestChargedOnceAndShippedOnce(t *testing.T) {
+func TestOrderIsChargedAndShippedOnce(t *testing.T) {
 	shop := newShop()
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes:  []dohost.Class{orders.Class(shop)},
@@ -74,7 +74,7 @@ func TestChargedOnceAndShippedOnce(t *testing.T) {
 }
 
 // The usual test of a decline and another try does not find the bug.
-func TestADeclineAndAnotherTry(t *testing.T) {
+func TestOrderSucceedsOnRetryAfterDecline(t *testing.T) {
 	shop := newShop()
 	shop.bank.Fail = func(key string, _ int, m dohosttest.FailurePoint) error {
 		if key == "7/1" && m == dohosttest.BeforeEffect {

@@ -1,0 +1,150 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+// An extension's hooks run before the class's. The class does not see an event that the extension handles.
+func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
+	closed := make(chan string, 4)
+	extension := func(name string) agent.Entry[room] {
+		say := func(r *room, ctx context.Context, c *agent.Conn, text string) error {
+			return r.BroadcastTo(ctx, dohost.Frame{Text: true, Data: []byte(`"` + name + " " + text + `"`)}, []*agent.Conn{c})
+		}
+		return agent.Extend(agent.Extension[room]{
+			Connect: func(r *room, ctx context.Context, c *agent.Conn) error { return say(r, ctx, c, "greets") },
+			Message: func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) (bool, error) {
+				if string(f.Data) != name {
+					return false, nil
+				}
+				return true, say(r, ctx, c, "hears")
+			},
+			Request: func(_ *room, w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, name) {
+					return false
+				}
+				_, _ = io.WriteString(w, name)
+				return true
+			},
+			Close: func(_ *room, _ context.Context, c *agent.Conn) { closed <- name + " " + c.ID() },
+		})
+	}
+	s := serve(t, roomClass(extension("one"), extension("two"), agent.Extend(agent.Extension[room]{})))
+	c := s.dial(t, "/r?_pk=me")
+	c.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	other := s.dial(t, "/r?_pk=you")
+	other.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
+	for _, frame := range []string{"two", "three"} {
+		c.send(frame)
+	}
+	c.want(`"two hears"`, "heard three")
+	other.send("four")
+	other.want("heard four")
+	for path, want := range map[string]string{"/r/two": "two", "/r/three": "Not implemented\n"} {
+		res, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err := errors.Join(err, res.Body.Close()); err != nil || string(body) != want {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+	if err := c.ws.CloseNow(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one me", "two me"} {
+		select {
+		case got := <-closed:
+			same(t, "told", got, want)
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody is told of the end")
+		}
+	}
+}
+
+// Open returns the error of an extension.
+func TestExtensionErrorIsReturnedByOpen(t *testing.T) {
+	wrong := errors.New("a chat without a model")
+	_, err := dohost.Open(t.TempDir(), nil, roomClass(agent.Mistake[room](wrong)))
+	if !errors.Is(err, wrong) {
+		t.Error(err)
+	}
+}
+
+// A fiber of a quiet kind resumes without the class's hooks, and they are not called for its end.
+func TestFiberOfQuietKindCallsNoHooks(t *testing.T) {
+	for name, quiet := range map[string]bool{"quiet": true, "others": false} {
+		t.Run(name, func(t *testing.T) {
+			w := &shift{
+				run:      func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Minute) },
+				recovery: func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error { w.note("asked"); return nil },
+				ended: func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+					w.note("ended %s", i.Status)
+					return nil
+				},
+			}
+			atWork(t, w, &agent.KindOptions{Quiet: quiet}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				s := start(t, h, 0, nil)
+				h.Advance(time.Second)
+				evict(h)
+				h.Advance(2 * time.Minute)
+				want, events := agent.FiberCompleted, ""
+				if !quiet {
+					want, events = agent.FiberFailed, "30s asked;30s ended failed"
+				}
+				same(t, "status", inspect(t, h, s.ID).Status, want)
+				same(t, "events", strings.Join(w.events, ";"), events)
+			})
+		})
+	}
+}
+
+// An extension's hook runs for a cancelled fiber, also before its first step, in the same segment: if the hook
+// fails or the segment is rolled back, the fiber is not cancelled.
+func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
+	refused := errors.New("not this one")
+	var told []string
+	refuse := false
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+		agent.Extend(agent.Extension[worker]{Cancelled: func(_ *worker, _ context.Context, f agent.FiberInfo) error {
+			told = append(told, f.Name+" "+string(f.Status))
+			if refuse {
+				return refused
+			}
+			return nil
+		}}),
+		agent.OnFiber(job, func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Minute) }, nil))
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *worker) error {
+			for _, refuse = range []bool{true, false} {
+				s, err := agent.StartFiber(ctx, w, job, 0, nil)
+				if err != nil {
+					return err
+				}
+				done, err := agent.CancelFiber(ctx, w, s.ID)
+				if errors.Is(err, refused) != refuse || done == refuse {
+					t.Errorf("refused %t: %t, %v", refuse, done, err)
+				}
+			}
+			return nil
+		})
+		h.Advance(2 * time.Minute)
+		do(t, h, func(ctx context.Context, w *worker) error {
+			fs, err := agent.ListFibers(ctx, w, nil)
+			same(t, "fibers", words(len(fs), fs[0].Status, fs[1].Status), "2 cancelled completed")
+			return err
+		})
+		same(t, "told", strings.Join(told, ";"), "job cancelled;job cancelled")
+	})
+}

@@ -1,0 +1,690 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+var errNo = errors.New("no")
+
+// kill ends the process, and starts it again.
+func kill(h *dohosttest.Host) { h.Kill() }
+
+// ends starts three fibers. Within two seconds the first completes, the second fails, and the third is
+// cancelled.
+func ends(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
+	t.Helper()
+	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		if f.Checkpoint() == 1 {
+			return errNo
+		}
+		return f.SetResult(fmt.Sprint("result ", f.Checkpoint()))
+	}
+	for i := range 3 {
+		ids = append(ids, start(t, h, i, nil).ID)
+	}
+	do(t, h, func(ctx context.Context, a *worker) error {
+		_, err := agent.CancelFiber(ctx, a, ids[2])
+		return err
+	})
+	h.Advance(2 * time.Second)
+	return ids
+}
+
+// The hook is called for completed and failed fibers, which expire later, and not for cancelled ones.
+func TestFiberEndedHookRunsForCompletedAndFailed(t *testing.T) {
+	w := &shift{}
+	w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+		w.note("%s %s %s%s, checkpoint %s, ended %v", i.Name, i.Status, i.Result, i.Error, i.Snapshot, !i.Ended.IsZero())
+		return nil
+	}
+	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := ends(t, w, h)
+		w.happened(t, `1s job completed "result 0", checkpoint 0, ended true`, "1s job failed no, checkpoint 1, ended true")
+		same(t, "cancelled", inspect(t, h, ids[2]).Status, agent.FiberCancelled)
+		h.Advance(7 * 24 * time.Hour)
+		for _, id := range ids {
+			same(t, "forgotten", inspect(t, h, id).ID, "")
+		}
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+		same(t, "told", len(w.events), 2)
+	})
+}
+
+// If the hook's call is cut off or fails, a later incarnation calls it again; until then the row stays.
+func TestFiberEndedHookRunsAtLeastOnce(t *testing.T) {
+	w := &shift{}
+	tries := 0
+	w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+		tries++
+		w.note("try %d", tries)
+		switch err := dohost.Add(ctx, w.Storage(), "told", 1); {
+		case err != nil:
+			return err
+		case tries == 1:
+			return sleep(ctx, time.Hour) // and dies in it
+		case tries == 2:
+			panic("with what it has written")
+		case tries == 3:
+			return errNo
+		}
+		return nil
+	}
+	atWork(t, w, &agent.KindOptions{KeepCompleted: time.Second}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(*worker, context.Context, *agent.Fiber[int]) error { return nil }
+		s := start(t, h, 0, nil)
+		h.Advance(10 * time.Second)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			n, err := agent.DeleteFibers(ctx, a, nil)
+			same(t, "deleted", n, 0)
+			return err
+		})
+		kill(h)
+		h.Advance(3 * time.Minute)
+		same(t, "the row", inspect(t, h, s.ID).Status, agent.FiberCompleted)
+		h.Advance(time.Hour)
+		w.happened(t, "0s try 1", "30s try 2", "90s try 3", "210s try 4")
+		same(t, "the row", inspect(t, h, s.ID).ID, "")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			n, _, err := dohost.Get[int](ctx, a.Storage(), "told")
+			same(t, "written", n, 3) // by the first (committed by its Sleep), by the third, and by the last
+			return err
+		})
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
+
+// A hook that ends each incarnation is not called forever, and the fiber stays completed.
+func TestFiberEndedHookRetriesAreBounded(t *testing.T) {
+	for name, fail := range map[string]func() error{"error": func() error { return errNo }, "panic": func() error { panic("bug") }} {
+		t.Run(name, func(t *testing.T) {
+			w := &shift{}
+			w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+				w.note("told")
+				return fail()
+			}
+			atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				w.run = func(_ *worker, _ context.Context, f *agent.Fiber[int]) error { return f.SetResult(7) }
+				s := start(t, h, 0, nil)
+				h.Advance(20 * time.Hour)
+				same(t, "told", len(w.events), 5)
+				info := inspect(t, h, s.ID)
+				same(t, "the fiber", words(info.Status, string(info.Result), info.Error, info.Attempt), "completed 7  0")
+				h.Advance(5 * time.Hour)
+				same(t, "forgotten", inspect(t, h, s.ID).ID, "")
+				same(t, "told", len(w.events), 5)
+			})
+		})
+	}
+}
+
+// If a newer program does not have the hook, a pending call is dropped.
+func TestFiberEndedHookRemovedDropsPendingCall(t *testing.T) {
+	w := &shift{ended: func(*worker, context.Context, agent.FiberInfo) error { return errNo }}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(*worker, context.Context, *agent.Fiber[int]) error { return nil }
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		h.Kill()
+		w.ended = nil
+		if err := h.Restart(w.class(nil)); err != nil {
+			t.Fatal(err)
+		}
+		h.Advance(time.Second)
+		same(t, "the row", inspect(t, h, s.ID).Status, agent.FiberCompleted)
+		if d, set := alarm(t, h); !set || d < time.Hour {
+			t.Errorf("it is to be told in %v", d)
+		}
+		h.Advance(25 * time.Hour)
+		same(t, "forgotten", inspect(t, h, s.ID).ID, "")
+		if _, set := alarm(t, h); set {
+			t.Error("an alarm is left")
+		}
+	})
+}
+
+// If the hook restarts the fiber, it is called again after the fiber's next end, by one call at a time.
+func TestFiberEndedHookMayRestartTheFiber(t *testing.T) {
+	w := &shift{}
+	in := 0
+	w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
+		in++
+		defer func() { in-- }()
+		w.note("%s, %d at a time", i.Status, in)
+		if i.Status == agent.FiberCompleted {
+			return nil
+		}
+		if ok, err := agent.RestartFiber(ctx, w, i.ID); err != nil || !ok {
+			return fmt.Errorf("%v, %w", ok, err)
+		}
+		if info, _, err := agent.WaitFiber(ctx, w, i.ID); err != nil || info.Status != agent.FiberCompleted {
+			return fmt.Errorf("%v, %w", info.Status, err)
+		}
+		return sleep(ctx, 10*time.Second)
+	}
+	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		runs := 0
+		w.run = func(*worker, context.Context, *agent.Fiber[int]) error {
+			if runs++; runs == 1 {
+				return errNo
+			}
+			return nil
+		}
+		start(t, h, 0, nil)
+		h.Advance(5 * time.Minute)
+		w.happened(t, "0s failed, 1 at a time", "31s completed, 1 at a time")
+	})
+}
+
+// three starts three fibers that take a minute.
+func three(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
+	t.Helper()
+	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
+		if f.Attempt > 0 {
+			w.note("%d goes on, attempt %d", f.Checkpoint(), f.Attempt)
+		}
+		return sleep(ctx, time.Minute)
+	}
+	for i := range 3 {
+		ids = append(ids, start(t, h, i, nil).ID)
+	}
+	h.Advance(time.Second)
+	return ids
+}
+
+// states returns the statuses of fibers.
+func states(t *testing.T, h *dohosttest.Host, ids []string) (got string) {
+	t.Helper()
+	for _, id := range ids {
+		info := inspect(t, h, id)
+		got += fmt.Sprintf("%s %d %s;", info.Status, info.Attempt, info.Error)
+	}
+	return got
+}
+
+// S-14: OnRecovery skips one of three fibers.
+func TestFiberRecoveryHookSkipsOneOfThree(t *testing.T) {
+	w := &shift{}
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		var at []int
+		for _, f := range fs {
+			var n int
+			if err := f.Checkpoint(&n); err != nil {
+				return err
+			}
+			at = append(at, n)
+			if n == 1 {
+				continue
+			}
+			if err := f.Resume(ctx); err != nil {
+				return err
+			}
+			if err := f.Resume(ctx); !errors.Is(err, agent.ErrFiberDone) {
+				return fmt.Errorf("resumed again: %w", err)
+			}
+		}
+		w.note("%d of %s, attempt %d", at, fs[0].Kind, fs[0].Attempt)
+		return nil
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := three(t, w, h)
+		kill(h)
+		h.Advance(2 * time.Minute)
+		w.happened(t, "1s [0 1 2] of job, attempt 1", "1s 0 goes on, attempt 1", "1s 2 goes on, attempt 1")
+		same(t, "states", states(t, h, ids), "completed 1 ;failed 1 agent: OnRecovery has left it;completed 1 ;")
+	})
+}
+
+// A failing hook is called again with the fibers without a decision, across ends of processes too, up to a
+// limit.
+func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
+	w := &shift{}
+	tries := 0
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		tries++
+		w.note("try %d of %d", tries, len(fs))
+		switch tries {
+		case 1:
+			return errors.Join(fs[1].Resume(ctx), errNo)
+		case 2:
+			return sleep(ctx, time.Hour) // and dies in it
+		case 3:
+			panic("bug")
+		case 6:
+			return errors.Join(fs[0].Complete(ctx, "by hand"), unreasoned(fs[1].Fail(ctx, nil)), fs[1].Fail(ctx, errors.New("why not")))
+		}
+		return errNo
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := three(t, w, h)
+		kill(h)
+		h.Advance(59 * time.Second)
+		same(t, "states", states(t, h, ids), "running 0 no;running 1 ;running 0 no;")
+		h.Advance(11 * time.Second)
+		same(t, "states", states(t, h, ids[1:2]), "completed 1 ;")
+		kill(h)
+		h.Advance(time.Hour)
+		w.happened(t, "1s try 1 of 3", "1s 1 goes on, attempt 1", "31s try 2 of 2", "91s try 3 of 2", "211s try 4 of 2", "451s try 5 of 2")
+		var dead []agent.FiberInfo
+		do(t, h, func(ctx context.Context, a *worker) (err error) {
+			dead, err = agent.DeadFibers(ctx, a, 0)
+			for _, d := range dead {
+				if ok, err := agent.ReviveFiber(ctx, a, d.ID); err != nil || !ok {
+					return fmt.Errorf("%v, %w", ok, err)
+				}
+			}
+			return err
+		})
+		same(t, "dead", len(dead), 2)
+		h.Advance(time.Minute)
+		same(t, "states", states(t, h, ids), "completed 1 no;completed 1 ;failed 1 why not;")
+		same(t, "result", string(inspect(t, h, ids[0]).Result), `"by hand"`)
+		if d, set := alarm(t, h); !set || d < time.Hour {
+			t.Errorf("an alarm is left, in %v", d)
+		}
+	})
+}
+
+// A fiber that was interrupted too often has failed, and is not passed to the hook.
+func TestFiberRecoveryHookGetsNoExhaustedFibers(t *testing.T) {
+	w := &shift{}
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		w.note("%d", len(fs))
+		for _, f := range fs {
+			if err := f.Resume(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w.ended = func(w *worker, _ context.Context, i agent.FiberInfo) error {
+		w.note("told of %s: %s", i.Status, i.Error)
+		return nil
+	}
+	atWork(t, w, &agent.KindOptions{MaxRetries: 1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+		a := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		kill(h)
+		b := start(t, h, 1, nil)
+		h.Advance(time.Second)
+		kill(h)
+		h.Advance(time.Minute)
+		same(t, "states", states(t, h, []string{a.ID, b.ID}), "failed 2 max retries exceeded;running 1 ;")
+		w.happened(t, "1s 1", "2s 1", "2s told of failed: max retries exceeded")
+	})
+}
+
+// The constructor gives the hook ten seconds; after that it is a task, one at a time.
+func TestFiberRecoveryHookHasTenSecondsInConstructor(t *testing.T) {
+	w := &shift{}
+	in := 0
+	var kept *agent.InterruptedFiber
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		in++
+		defer func() { in-- }()
+		w.note("%d fibers, %d at a time", len(fs), in)
+		kept = fs[0]
+		if err := sleep(ctx, 2*time.Minute); err != nil {
+			return err
+		}
+		for _, f := range fs {
+			if err := f.Resume(ctx); err != nil {
+				w.note("%v", err)
+			}
+		}
+		return nil
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := three(t, w, h)
+		evict(h)
+		do(t, h, func(ctx context.Context, a *worker) error { w.note("served"); return nil })
+		h.Advance(time.Minute)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			_, err := agent.CancelFiber(ctx, a, ids[1])
+			return err
+		})
+		h.Advance(10 * time.Minute)
+		w.happened(t, "1s 3 fibers, 1 at a time", "11s served", "31s 3 fibers, 1 at a time",
+			"151s agent: the fiber has ended", "151s 0 goes on, attempt 1", "151s 2 goes on, attempt 1")
+		same(t, "states", states(t, h, ids), "completed 1 context deadline exceeded;cancelled 0 context deadline exceeded;"+
+			"completed 1 context deadline exceeded;")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if err := kept.Resume(ctx); !errors.Is(err, agent.ErrFiberDone) {
+				t.Errorf("resumed after the hook: %v", err)
+			}
+			return nil
+		})
+	})
+}
+
+// A hook that has failed before does not delay the constructor again.
+func TestFiberRecoveryHookRetryRunsOutsideConstructor(t *testing.T) {
+	w := &shift{}
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		_, gate := ctx.Deadline()
+		w.note("in the gate: %v", gate)
+		return errNo
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		three(t, w, h)
+		kill(h)
+		h.Advance(29 * time.Second)
+		evict(h)
+		h.Advance(20 * time.Second)
+		w.happened(t, "1s in the gate: true", "31s in the gate: false")
+	})
+}
+
+// A fiber with a failed OnInterrupted does not keep OnRecovery out of the constructor.
+func TestFiberRecoveryHookIgnoresFailedInterruptedHook(t *testing.T) {
+	w := &shift{}
+	w.hook = func(*worker, context.Context, *agent.Interrupted) error {
+		w.note("hook")
+		return errNo
+	}
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		_, gate := ctx.Deadline()
+		w.note("%d in the gate: %v", len(fs), gate)
+		return fs[0].Resume(ctx)
+	}
+	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		interrupted(t, h)
+		do(t, h, nothing) // the hook fails
+		start(t, h, 1, nil)
+		h.Advance(15 * time.Second)
+		evict(h)
+		h.Advance(20 * time.Second)
+		w.happened(t, "1s hook", "31s 1 in the gate: true", "31s hook")
+	})
+}
+
+// There is one call of the hook at a time, also for a fiber that is revived during the call.
+func TestFiberRecoveryHookRunsOneAtATime(t *testing.T) {
+	w := &shift{}
+	in, poison := 0, true
+	w.recovery = func(w *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+		if poison {
+			return errNo
+		}
+		in++
+		defer func() { in-- }()
+		w.note("%d of %d at a time", len(fs), in)
+		return sleep(ctx, time.Minute)
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := three(t, w, h)
+		kill(h)
+		h.Advance(time.Hour)
+		poison = false
+		for _, id := range ids[:2] {
+			do(t, h, func(ctx context.Context, a *worker) error {
+				_, err := agent.ReviveFiber(ctx, a, id)
+				return err
+			})
+			h.Advance(5 * time.Second)
+		}
+		h.Advance(5 * time.Minute)
+		same(t, "calls", len(w.events), 2)
+		for _, e := range w.events {
+			if !strings.HasSuffix(e, "1 of 1 at a time") {
+				t.Error(e)
+			}
+		}
+	})
+}
+
+// Fibers too large for one segment are all decided about.
+func TestFiberRecoveryHookDecidesAllLargeFibers(t *testing.T) {
+	const kind agent.FiberKind[string] = "large"
+	for name, resumes := range map[string]bool{"resumed": true, "left": false} {
+		t.Run(name, func(t *testing.T) {
+			runs, calls := 0, 0
+			class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+				agent.OnFiber(kind, func(_ *worker, ctx context.Context, f *agent.Fiber[string]) error {
+					runs++
+					return sleep(ctx, time.Hour)
+				}, nil), agent.OnRecovery(func(_ *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+					calls++
+					same(t, "handed over", len(fs), 20)
+					for _, f := range fs {
+						if err := f.Resume(ctx); resumes && err != nil {
+							return err
+						}
+						if !resumes {
+							break
+						}
+					}
+					return nil
+				}))
+			dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+				for range 20 {
+					do(t, h, func(ctx context.Context, a *worker) error {
+						_, err := agent.StartFiber(ctx, a, kind, strings.Repeat("x", 1<<20), nil)
+						return err
+					})
+				}
+				h.Advance(time.Second)
+				evict(h)
+				h.Advance(time.Minute)
+				var failed []agent.FiberInfo
+				do(t, h, func(ctx context.Context, a *worker) (err error) {
+					failed, err = agent.ListFibers(ctx, a, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberFailed}})
+					return err
+				})
+				want := "40 1 0"
+				if !resumes {
+					want = "21 1 19"
+				}
+				same(t, "runs, calls, failed", words(runs, calls, len(failed)), want)
+			})
+		})
+	}
+}
+
+// An unfinished fiber that is restarted resumes from its checkpoint, with all its attempts.
+func TestFiberRestartResumesFromCheckpoint(t *testing.T) {
+	w := &shift{}
+	atWork(t, w, &agent.KindOptions{MaxRetries: 1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		fails := true
+		w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
+			if err := f.Stash(ctx, f.Checkpoint()+1); err != nil {
+				return err
+			}
+			if fails {
+				return errNo
+			}
+			return nil
+		}
+		restart := func(id string) (ok bool) {
+			t.Helper()
+			do(t, h, func(ctx context.Context, a *worker) (err error) {
+				ok, err = agent.RestartFiber(ctx, a, id)
+				return err
+			})
+			return ok
+		}
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		same(t, "restarted", restart(s.ID), true)
+		h.Advance(time.Second)
+		fails = false
+		same(t, "again", words(restart(s.ID), restart(s.ID)), "true false")
+		h.Advance(time.Second)
+		w.happened(t, "0s attempt 0 from 0", "0s attempt 1 from 1", "1s attempt 0 from 2", "1s attempt 1 from 3", "2s attempt 0 from 4")
+		same(t, "states", states(t, h, []string{s.ID}), "completed 0 ;")
+		same(t, "completed or unknown", words(restart(s.ID), restart("unknown")), "false false")
+		h.Advance(25 * time.Hour)
+		same(t, "forgotten", inspect(t, h, s.ID).ID, "")
+	})
+}
+
+// A cancelled call neither ends the restarted fiber, nor saves a checkpoint for it, nor runs concurrently with
+// it.
+func TestFiberRestartWhileCancelledCallRuns(t *testing.T) {
+	w := &shift{}
+	w.ended = func(w *worker, _ context.Context, i agent.FiberInfo) error {
+		w.note("told of %s %s", i.Status, i.Result)
+		return nil
+	}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		calls, in := 0, 0
+		w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
+			calls++
+			call := calls
+			in++
+			defer func() { in-- }()
+			w.note("call %d, %d at a time", call, in)
+			if err := sleep(context.WithoutCancel(ctx), 10*time.Second); err != nil {
+				return err
+			}
+			if err := f.Stash(context.WithoutCancel(ctx), call); err != nil {
+				w.note("call %d: %v", call, err)
+			}
+			return f.SetResult(call)
+		}
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		for range 2 {
+			do(t, h, func(ctx context.Context, a *worker) error {
+				was, err := agent.CancelFiber(ctx, a, s.ID)
+				ok, err2 := agent.RestartFiber(ctx, a, s.ID)
+				same(t, "cancelled and restarted", words(was, ok), "true true")
+				return errors.Join(err, err2)
+			})
+			h.Advance(time.Second)
+		}
+		h.Advance(time.Minute)
+		w.happened(t, "0s call 1, 1 at a time", "10s call 1: agent: the fiber has ended", "10s call 2, 1 at a time", "20s told of completed 2")
+		same(t, "the fiber", words(string(inspect(t, h, s.ID).Snapshot)), "2")
+	})
+}
+
+// A restarted fiber does not expire at its old time.
+func TestFiberRestartStopsExpiry(t *testing.T) {
+	w := &shift{run: func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, 30*time.Hour) }}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			_, err := agent.CancelFiber(ctx, a, s.ID)
+			_, err2 := agent.RestartFiber(ctx, a, s.ID)
+			return errors.Join(err, err2)
+		})
+		h.Advance(31 * time.Hour)
+		same(t, "the fiber", inspect(t, h, s.ID).Status, agent.FiberCompleted)
+	})
+}
+
+// A fiber without a method, or a dead one, can be restarted too.
+func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
+	w := &shift{recovery: func(*worker, context.Context, []*agent.InterruptedFiber) error { return errNo }}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		ids := three(t, w, h)
+		kill(h)
+		h.Advance(time.Hour)
+		w.events = nil
+		do(t, h, func(ctx context.Context, a *worker) error {
+			dead, err := agent.DeadFibers(ctx, a, 0)
+			same(t, "dead", len(dead), 3)
+			ok, err2 := agent.RestartFiber(ctx, a, ids[0])
+			same(t, "restarted", ok, true)
+			_, err3 := agent.CancelFiber(ctx, a, ids[1])
+			dead, err4 := agent.DeadFibers(ctx, a, 0)
+			same(t, "dead", len(dead), 1)
+			ok, err5 := agent.BuryFiber(ctx, a, ids[2])
+			same(t, "buried", ok, true)
+			return errors.Join(err, err2, err3, err4, err5)
+		})
+		h.Advance(time.Second)
+		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil })
+		if h.Kill(); h.Restart(newer) != nil {
+			t.Fatal("no restart")
+		}
+		h.Advance(time.Second)
+		same(t, "the fiber", inspect(t, h, ids[0]).Status, agent.FiberInterrupted)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			if ok, err := agent.RestartFiber(ctx, a, ids[0]); ok || err == nil || !strings.Contains(err.Error(), `no fiber "job"`) {
+				t.Error(ok, err)
+			}
+			return nil
+		})
+		if h.Kill(); h.Restart(w.class(nil)) != nil {
+			t.Fatal("no restart")
+		}
+		do(t, h, func(ctx context.Context, a *worker) error {
+			ok, err := agent.RestartFiber(ctx, a, ids[0])
+			same(t, "restarted", ok, true)
+			return err
+		})
+		h.Advance(2 * time.Minute)
+		same(t, "the fiber", states(t, h, ids[:2]), "completed 0 ;cancelled 0 no;")
+	})
+}
+
+// A restart that is rolled back has no effect.
+func TestFiberRestartRolledBack(t *testing.T) {
+	w := &shift{}
+	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error { w.note("run"); return errNo }
+		s := start(t, h, 0, nil)
+		h.Advance(time.Second)
+		do(t, h, func(ctx context.Context, a *worker) error {
+			err := dohost.Transaction(ctx, func(ctx context.Context) error {
+				_, err := agent.RestartFiber(ctx, a, s.ID)
+				return errors.Join(err, errNo)
+			})
+			if !errors.Is(err, errNo) {
+				t.Error(err)
+			}
+			return nil
+		})
+		h.Advance(time.Minute)
+		w.happened(t, "0s run")
+		same(t, "the fiber", states(t, h, []string{s.ID}), "failed 1 no;")
+	})
+}
+
+// Programs cannot use reserved names.
+func TestFiberReservedNames(t *testing.T) {
+	w := &shift{}
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, a *worker) error {
+			_, err := agent.RunFiber(ctx, a, "dohost.chat", func(context.Context) (none, error) { return none{}, nil })
+			if err == nil || !strings.Contains(err.Error(), `"dohost.chat": names that begin with "dohost."`) {
+				t.Error(err)
+			}
+			return nil
+		})
+	})
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil },
+		agent.OnFiber(agent.FiberKind[int]("dohost.chat"), func(*worker, context.Context, *agent.Fiber[int]) error { return nil }, nil))
+	if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), `names that begin with "dohost."`) {
+		t.Error(err)
+	}
+}
+
+// unreasoned returns an error if a fiber can fail without a reason.
+func unreasoned(err error) error {
+	if err == nil {
+		return errors.New("a fiber has failed without a reason")
+	}
+	return nil
+}

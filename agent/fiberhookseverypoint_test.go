@@ -1,0 +1,179 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// nurse is an agent with fibers that are interrupted, and hooks that record their calls.
+type nurse struct {
+	*agent.Agent[none]
+	w *ward
+}
+
+const (
+	nurses dohost.Namespace[nurse] = "nurse"
+	shifts agent.FiberKind[int]    = "shift"
+	// skipped is the fiber without a decision of the recovery hook.
+	skipped = 1
+)
+
+// ward is the record that outlives nurses.
+type ward struct {
+	mu    sync.Mutex
+	told  map[string][]string // by fiber: the ends that its hook has seen
+	wrong []string
+}
+
+func (w *ward) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told, w.wrong = map[string][]string{}, nil
+}
+
+func (w *ward) fault(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+}
+
+// outcome returns the status, run, result and error of a fiber.
+func outcome(i agent.FiberInfo) string { return words(i.Status, i.Attempt, string(i.Result), i.Error) }
+
+func (w *ward) class() dohost.Class {
+	return agent.Bind(nurses, func(_ context.Context, a *agent.Agent[none]) (*nurse, error) { return &nurse{a, w}, nil },
+		agent.OnFiber(shifts, func(n *nurse, ctx context.Context, f *agent.Fiber[int]) error {
+			if err := dohost.Sleep(ctx, 2*time.Second); err != nil {
+				return err
+			}
+			return errors.Join(f.SetResult(f.Attempt), dohost.Add(ctx, n.Storage(), "ended/"+f.ID, 1))
+		}, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1, KeepFailed: -1}),
+		agent.OnRecovery((*nurse).recover), agent.OnFiberEnded((*nurse).ended))
+}
+
+// recover resumes all but one, one after the other, and records the skipped one in its last segment.
+func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error {
+	last, left := -1, false
+	for _, f := range fs {
+		var at int
+		if err := f.Checkpoint(&at); err != nil {
+			return err
+		}
+		if at <= last {
+			n.w.fault("fiber %d comes after %d", at, last)
+		}
+		if last = at; at == skipped {
+			left = true
+			continue
+		}
+		if err := f.Resume(ctx); err != nil {
+			return err
+		}
+		if err := dohost.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	if !left {
+		return nil
+	}
+	return dohost.Add(ctx, n.Storage(), "left", 1)
+}
+
+// ended records an end outside, and in its last segment.
+func (n *nurse) ended(ctx context.Context, i agent.FiberInfo) error {
+	n.w.mu.Lock()
+	n.w.told[i.ID] = append(n.w.told[i.ID], outcome(i))
+	n.w.mu.Unlock()
+	if err := dohost.Sleep(ctx, time.Second); err != nil {
+		return err
+	}
+	return dohost.Add(ctx, n.Storage(), "told/"+i.ID, 1)
+}
+
+// counts compares the nurse's counts with the expected ones.
+func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
+	for key, w := range want {
+		got, _, err2 := dohost.Get[int](ctx, n.Storage(), key)
+		if err = errors.Join(err, err2); got != w {
+			err = errors.Join(err, fmt.Errorf("%s is %d, not %d", key, got, w))
+		}
+	}
+	return err
+}
+
+// check expects the skipped fiber to have failed and the others to have completed, with each end recorded once
+// on the disk, and outside as on the disk.
+func (n *nurse) check(ctx context.Context) error {
+	all, err := agent.ListFibers(ctx, n, nil)
+	if err != nil || len(all) != 3 {
+		return fmt.Errorf("%d fibers, %w", len(all), err)
+	}
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	for _, wrong := range n.w.wrong {
+		err = errors.Join(err, errors.New(wrong))
+	}
+	want := map[string]int{"left": 1}
+	for _, i := range all {
+		status, ended := agent.FiberCompleted, 1
+		if string(i.Snapshot) == fmt.Sprint(skipped) {
+			status, ended = agent.FiberFailed, 0
+		}
+		if i.Status != status || i.Attempt == 0 {
+			err = errors.Join(err, fmt.Errorf("fiber %s is %s", i.Snapshot, outcome(i)))
+		}
+		want["told/"+i.ID], want["ended/"+i.ID] = 1, ended
+		if len(n.w.told[i.ID]) == 0 {
+			err = errors.Join(err, fmt.Errorf("nobody was told of fiber %s", i.Snapshot))
+		}
+		for _, told := range n.w.told[i.ID] {
+			if told != outcome(i) {
+				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Snapshot, outcome(i), told))
+			}
+		}
+	}
+	if _, set, err2 := n.Object().GetAlarm(ctx); set || err2 != nil {
+		err = errors.Join(err, err2, fmt.Errorf("an alarm is set: %v", set))
+	}
+	return errors.Join(err, n.counts(ctx, want))
+}
+
+func TestFiberHooksAtEveryPoint(t *testing.T) {
+	w := &ward{}
+	s := dohosttest.Scenario{
+		Classes: []dohost.Class{w.class()},
+		Reset:   w.reset,
+		Places:  places(),
+		Run: func(ctx context.Context, h *dohosttest.Host) error {
+			stub := nurses.Get(h, "a")
+			err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+				return stub.Do(ctx, func(ctx context.Context, n *nurse) (err error) {
+					for i := range 3 {
+						_, err2 := agent.StartFiber(ctx, n, shifts, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})
+						err = errors.Join(err, err2)
+					}
+					return err
+				})
+			})
+			h.Advance(time.Second)
+			h.Evict(stub.ID(), dohost.Fence)
+			return err
+		},
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			return nurses.Get(h, "a").Do(ctx, func(ctx context.Context, n *nurse) error { return n.check(ctx) })
+		},
+	}
+	if !invariants.Enabled {
+		s.Pairs = 60
+	}
+	dohosttest.EveryPoint(t, s)
+}

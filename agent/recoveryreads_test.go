@@ -1,0 +1,236 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/kernel"
+	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
+)
+
+const errand agent.Callback[string] = "errand"
+
+// startLong and runLong start a fiber that outlives its incarnation.
+func startLong(ctx context.Context, w *worker) error {
+	_, err := agent.StartFiber(ctx, w, job, 0, nil)
+	return err
+}
+
+func runLong(ctx context.Context, w *worker) error {
+	_, err := agent.RunFiber(ctx, w, "run", func(ctx context.Context) (int, error) { return 0, sleep(ctx, time.Hour) })
+	return err
+}
+
+// longShift is a shift with long fibers, and a hook that returns nil.
+func longShift() *shift {
+	w := &shift{}
+	w.run = func(_ *worker, ctx context.Context, _ *agent.Fiber[int]) error { return sleep(ctx, time.Hour) }
+	w.hook = func(*worker, context.Context, *agent.Interrupted) error {
+		w.note("hook")
+		return nil
+	}
+	w.errand = func(_ *worker, ctx context.Context, text string) error {
+		if err := sleep(ctx, 10*time.Second); err != nil {
+			return err
+		}
+		w.note("%s", text)
+		return nil
+	}
+	return w
+}
+
+// begin starts f in the worker, and does not wait for it.
+func begin(h *dohosttest.Host, f func(ctx context.Context, w *worker) error) {
+	h.Client(func(ctx context.Context) error { return workers.Get(h, "a").Do(ctx, f) })
+	h.Advance(time.Second)
+}
+
+func nothing(context.Context, *worker) error { return nil }
+
+// grow stores more in a worker than the store reads in advance.
+func grow(ctx context.Context, w *worker) error {
+	for i := range 40 {
+		if err := dohost.Put(ctx, w.Storage(), fmt.Sprint(i), strings.Repeat("x", 300)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestFiberRecoveryReadsAreBounded bounds the number of iterators over the store that an agent opens to resume one
+// fiber, in an incarnation that a call or its alarm started. A small store is read once, or not at all if it is
+// still cached. A large one is probed, then read for interrupted fibers, for payloads, for the first fiber to
+// expire, and with each alarm for the first open fiber, unless the incarnation has just taken one up.
+func TestFiberRecoveryReadsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begin func(ctx context.Context, w *worker) error
+		rings bool // else it is called
+		large bool
+		want  int64
+	}{
+		{"started, called", startLong, false, false, 0},
+		{"started, rung", startLong, true, false, 1},
+		{"run, called", runLong, false, false, 0},
+		{"run, rung", runLong, true, false, 1},
+		{"large, started, called", startLong, false, true, 4},
+		{"large, started, rung", startLong, true, true, 6}, // the alarm looks for waiting rows, and sets itself
+		{"large, run, called", runLong, false, true, 6},    // an alarm before the hook, and one after it
+		{"large, run, rung", runLong, true, true, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var reads objectstore.Reads
+			w := longShift()
+			o := &dohosttest.Options{Classes: []dohost.Class{w.class(nil)}, Options: dohost.Options{IdleAfter: -1}}
+			kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
+			dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+				if c.large {
+					do(t, h, grow)
+				}
+				begin(h, c.begin)
+				before := reads.Walks.Load()
+				evict(h)
+				if c.rings {
+					h.Advance(30 * time.Second)
+				} else {
+					do(t, h, nothing)
+					h.Advance(time.Second)
+				}
+				same(t, "incarnations", h.Host().LiveCount(), 1)
+				same(t, "iterators", reads.Walks.Load()-before, c.want)
+			})
+		})
+	}
+}
+
+// TestKeepAliveHeartbeatOpensNoIterators is about an agent that is kept alive and has no other work.
+func TestKeepAliveHeartbeatOpensNoIterators(t *testing.T) {
+	var reads objectstore.Reads
+	rings := 0
+	o := &dohosttest.Options{Classes: []dohost.Class{longShift().class(nil)}, Options: dohost.Options{
+		Listener: dohost.Listener{AlarmEnded: func(runtime.Alarm) { rings++ }},
+	}}
+	kernel.Tune(&o.Options, func(ro *runtime.Options) { ro.Store.Reads = &reads })
+	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
+		do(t, h, func(ctx context.Context, w *worker) error {
+			_, err := w.KeepAlive(ctx)
+			return err
+		})
+		h.Advance(31 * time.Second) // the first heartbeat finds no rows
+		before := reads.Walks.Load()
+		h.Advance(time.Minute)
+		same(t, "rings", rings, 3)
+		same(t, "iterators", reads.Walks.Load()-before, 0)
+	})
+}
+
+// TestAlarmIsSetForWorkAddedAfterRecovery starts work in an agent that has found that it has none.
+func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begin func(ctx context.Context, w *worker) error
+		alarm time.Duration
+		want  []string // within a minute
+	}{
+		{"schedule", func(ctx context.Context, w *worker) error {
+			_, err := agent.Schedule(ctx, w, agent.After(20*time.Second), errand, "errand", nil)
+			return err
+		}, 19 * time.Second, []string{"30s errand"}},
+		{"item", func(ctx context.Context, w *worker) error {
+			_, err := agent.Enqueue(ctx, w, errand, "errand", nil)
+			return err
+		}, 29 * time.Second, []string{"10s errand"}},
+		{"started fiber", startLong, 29 * time.Second, nil},
+		{"run fiber", runLong, 29 * time.Second, nil},
+		{"restarted fiber", func(ctx context.Context, w *worker) error {
+			all, err := agent.ListFibers(ctx, w, nil)
+			if err != nil || len(all) != 1 {
+				return errors.Join(err, errors.New("want one fiber"))
+			}
+			_, err = agent.RestartFiber(ctx, w, all[0].ID)
+			return err
+		}, 29 * time.Second, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := longShift()
+			atWork(t, w, &agent.KindOptions{KeepCompleted: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				s := start(t, h, 0, nil)
+				do(t, h, func(ctx context.Context, w *worker) error {
+					_, err := agent.CancelFiber(ctx, w, s.ID)
+					return err
+				})
+				begin(h, runLong)
+				evict(h)
+				do(t, h, nothing)
+				w.happened(t, "1s hook")
+				if _, set := alarm(t, h); set {
+					t.Fatal("there is an alarm for nothing")
+				}
+				w.events, w.begun = nil, time.Now()
+				begin(h, c.begin)
+				if at, set := alarm(t, h); !set || at != c.alarm {
+					t.Errorf("the alarm is due in %v (%v), want %v", at, set, c.alarm)
+				}
+				h.Advance(time.Minute)
+				w.happened(t, c.want...)
+			})
+		})
+	}
+}
+
+// TestAlarmStaysSetAfterRolledBackDeletion deletes all of an agent's work, in a Transaction that fails.
+func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
+	w := longShift()
+	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		for _, c := range []struct {
+			name       string
+			come, take func(ctx context.Context, w *worker) error
+			alarm      time.Duration
+		}{
+			{"schedule", func(ctx context.Context, w *worker) error {
+				_, err := agent.Schedule(ctx, w, agent.After(time.Hour), errand, "errand", nil)
+				return err
+			}, func(ctx context.Context, w *worker) error {
+				all, err := agent.ListSchedules(ctx, w, nil)
+				if err != nil {
+					return err
+				}
+				_, err = agent.CancelSchedule(ctx, w, all[0].ID)
+				return err
+			}, time.Hour},
+			{"fiber", startLong, func(ctx context.Context, w *worker) error {
+				all, err := agent.ListFibers(ctx, w, nil)
+				if err != nil {
+					return err
+				}
+				_, err = agent.CancelFiber(ctx, w, all[0].ID)
+				return err
+			}, 30 * time.Second},
+		} {
+			do(t, h, c.come)
+			evict(h)
+			do(t, h, func(ctx context.Context, w *worker) error {
+				failed := errors.New("no")
+				err := dohost.Transaction(ctx, func(ctx context.Context) error { return errors.Join(c.take(ctx, w), failed) })
+				if !errors.Is(err, failed) {
+					return err
+				}
+				release, err := w.KeepAlive(ctx)
+				if err != nil {
+					return err
+				}
+				return release(ctx)
+			})
+			at, _ := alarm(t, h)
+			same(t, c.name, at, c.alarm)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+)
+
+func TestDropIncludesTheCheckpoint(t *testing.T) {
+	c := &cage{words: 2}
+	var found []string
+	class := parrotClassOf(c, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			var s string
+			ok, err := r.Stashed(&s)
+			found = append(found, strings.TrimSpace(fmt.Sprintln(ok, err)))
+			if len(found) > 1 {
+				return r.Say(ctx, "done")
+			}
+			if err := r.Stash(ctx, "old"); err != nil {
+				return err
+			}
+			if err := r.Say(ctx, "a "); err != nil {
+				return err
+			}
+			return dohost.Sleep(ctx, time.Minute)
+		},
+		OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+			return chat.Decision{Drop: true}, nil
+		},
+	}, nil)
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		r.drops = true
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(250 * time.Millisecond)
+		h.Evict(polly, dohost.Fence)
+		_ = asked.Wait() // the client has received dropped chunks
+		if len(found) != 2 || found[1] != "false <nil>" {
+			t.Errorf("found %q", found)
+		}
+	})
+}
+
+// hiccup is an archive. The connection of its second answer ends before the answer has an id.
+type hiccup struct{ archive }
+
+func (m hiccup) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	if m.calls.Load() == 1 {
+		m.calls.Add(1)
+		return func(yield func(chat.Chunk, error) bool) {
+			time.Sleep(50 * time.Millisecond)
+			yield(chat.Chunk{}, &chat.ModelError{Truncated: true})
+		}
+	}
+	return m.archive.Stream(ctx, p)
+}
+
+func TestAnswerDroppedIsNotResumedInSameIncarnation(t *testing.T) {
+	m := &author{cage: &cage{words: 3}}
+	m.isDropped(t, hiccup{archive{m}}, 1)
+}
+
+// searcher lets its provider search, and then says a word.
+type searcher struct{ *cage }
+
+func (m searcher) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		n := m.calls.Add(1)
+		id := fmt.Sprint("s", n)
+		if !yield(chunk("tool-input-available", map[string]any{
+			"toolCallId": id, "toolName": "search", "input": map[string]any{}, "providerExecuted": true}), nil) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		if !yield(chunk("tool-output-available", map[string]any{"toolCallId": id, "output": "x", "providerExecuted": true}), nil) {
+			return
+		}
+		yield(chat.TextDelta("t", "found "), nil)
+	}
+}
+
+func TestToolCallOfProviderIsInterrupted(t *testing.T) {
+	m := searcher{&cage{words: 1}}
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, m, nil) },
+	}, nil)
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(50 * time.Millisecond)
+		h.Evict(polly, dohost.Fence)
+		err := asked.Wait()
+		if text := r.messages[len(r.messages)-1].text(); err != nil || m.calls.Load() != 2 || text != "found " {
+			t.Errorf("%v; %q after %d answers", err, text, m.calls.Load())
+		}
+	})
+}
+
+// threefold calls three tools in one answer: one needs an approval, the other two are calls of one tool without.
+type threefold struct{ *cage }
+
+func (m threefold) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		m.calls.Add(1)
+		if len(p.Partial.Parts) > 0 {
+			yield(chat.TextDelta("t", "well "), nil)
+			return
+		}
+		for _, id := range []string{"ask", "a", "b"} {
+			name := "stamp"
+			if id == "ask" {
+				name = "ask"
+			}
+			if !yield(chat.ToolInput(id, name, `{}`), nil) {
+				return
+			}
+		}
+	}
+}
+
+func threefoldClass(m threefold, ran *[]string) dohost.Class {
+	run := func(name string) func(context.Context, json.RawMessage) (any, error) {
+		return func(ctx context.Context, _ json.RawMessage) (any, error) {
+			*ran = append(*ran, name)
+			return "stamped", dohost.Sleep(ctx, 200*time.Millisecond)
+		}
+	}
+	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{
+			{ToolSpec: chat.ToolSpec{Name: "ask"}, Approve: true, Run: run("ask")},
+			{ToolSpec: chat.ToolSpec{Name: "stamp"}, Run: run("stamp")},
+		}})
+	}}, nil)
+}
+
+func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
+	m := threefold{&cage{words: 1}}
+	var ran []string
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{threefoldClass(m, &ran)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(100 * time.Millisecond)
+		h.Evict(polly, dohost.Fence)
+		err := asked.Wait()
+		if err != nil || !slices.Equal(ran, []string{"stamp", "stamp"}) || m.calls.Load() != 1 {
+			t.Errorf("%v; %v ran, after %d answers", err, ran, m.calls.Load())
+		}
+		if waits := r.calls("approval-requested"); !slices.Equal(waits, []string{"ask"}) {
+			t.Errorf("%v wait", waits)
+		}
+	})
+}
+
+// The continuation after an approval is interrupted while the tool runs.
+func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
+	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
+	talk(t, clerkClass(m, true), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		r := come(t, h, "r")
+		r.ask(ctx, "one", "count", nil)
+		r.end(t, "one")
+		id := r.calls("approval-requested")[0]
+		r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
+		time.Sleep(20 * time.Millisecond) // it runs for 50
+		h.Evict(polly, dohost.Fence)
+		var bodies []string
+		for range 40 {
+			if r.ws == nil {
+				if err := r.connect(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f, connected, err := r.hear(ctx)
+			if err != nil {
+				t.Log(err)
+				break
+			}
+			if connected && strings.HasPrefix(f.ID, "cont_") && f.Type == "cf_agent_use_chat_response" {
+				bodies = append(bodies, fmt.Sprintf("%d replay=%t %s", *orZero(f.Seq), f.Replay, f.Body))
+			}
+			if f.Done && strings.HasPrefix(f.ID, "cont_") {
+				break
+			}
+		}
+		r.leave()
+		all := strings.Join(bodies, "\n")
+		start, call, out := strings.Index(all, `"start"`), strings.Index(all, `"tool-input-available"`), strings.Index(all, `"tool-output-error"`)
+		if start < 0 || call < start || out < call || len(m.runs) != 1 || m.once() != nil {
+			t.Errorf("%v; its frames are\n%s", m.runs, all)
+		}
+	})
+}
+
+func orZero(n *uint64) *uint64 {
+	if n == nil {
+		return new(uint64)
+	}
+	return n
+}
+
+// An approved call runs once, even if its continuation is dropped.
+func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"while it runs": 20 * time.Millisecond, "after its outcome": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			m := &clerk{cage: &cage{words: 5}, tool: "stamp", runs: map[string]int{}}
+			class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+				return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
+					ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+					Run: func(ctx context.Context, in json.RawMessage) (any, error) {
+						m.runs[string(in)]++
+						return "stamped", dohost.Sleep(ctx, 50*time.Millisecond)
+					},
+				}}})
+			}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+				return chat.Decision{Drop: true}, nil
+			}}, nil)
+			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				r := come(t, h, "r")
+				r.ask(ctx, "one", "count", nil)
+				r.end(t, "one")
+				id := r.calls("approval-requested")[0]
+				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
+				time.Sleep(20 * time.Millisecond) // it runs for 50
+				time.Sleep(wait)
+				h.Evict(polly, dohost.Fence)
+				r.leave()
+				time.Sleep(2 * time.Minute)
+				if len(m.runs) != 1 || m.once() != nil {
+					t.Errorf("%v ran", m.runs)
+				}
+			})
+		})
+	}
+}

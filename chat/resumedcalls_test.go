@@ -1,0 +1,322 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// author is a model that says a word, calls a tool twice in one answer, and says the other words when some call has a
+// result. No two answers are equal.
+type author struct {
+	*cage
+	mu   sync.Mutex
+	ran  map[string]int // runs per input
+	cuts int
+}
+
+// answer is an answer of an author.
+type answer struct {
+	Number int64
+	Step   int // step of the message
+	Said   int // number of words before the answer
+	Calls  bool
+}
+
+// next returns the answer to a prompt.
+func (m *author) next(p *chat.Prompt) answer {
+	partial := p.Partial
+	a := answer{Number: m.calls.Add(1), Step: steps(p), Said: len(strings.Fields(partial.PlainText())), Calls: !done(partial)}
+	return a
+}
+
+// steps returns the number of the step that the model is asked for.
+func steps(p *chat.Prompt) (n int) {
+	for _, part := range p.Partial.Parts {
+		if part.Type() == "step-start" {
+			n++
+		}
+	}
+	if !p.Cut {
+		n++
+	}
+	return n
+}
+
+// chunks returns the chunks of an answer, for a text of so many words, after those already said.
+func (a answer) chunks(words, said int) (list []chat.Chunk) {
+	for i := a.Said; i < words && !(a.Calls && i > 0); i++ {
+		if i >= said {
+			list = append(list, chat.TextDelta(fmt.Sprint("text-", a.Number), fmt.Sprintf("%d.%d ", a.Number, i)))
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if id := fmt.Sprintf("%d%s", a.Number, name); a.Calls {
+			list = append(list, chat.ToolInputStart(id, "stamp"), chat.ToolInputDelta(id, `{"id":`),
+				chat.ToolInput(id, "stamp", fmt.Sprintf(`{"id":%q}`, id)))
+		}
+	}
+	return list
+}
+
+func say(ctx context.Context, list []chat.Chunk, yield func(chat.Chunk, error) bool) {
+	for _, c := range list {
+		time.Sleep(100 * time.Millisecond)
+		if ctx.Err() != nil || !yield(c, nil) {
+			return
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+}
+
+func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		a := m.next(p)
+		time.Sleep(100 * time.Millisecond)
+		if err := p.Keep(ctx, a); err != nil {
+			yield(chat.Chunk{}, err)
+			return
+		}
+		say(ctx, a.chunks(m.words, 0), yield)
+	}
+}
+
+// archive is an author that stores every answer.
+type archive struct{ *author }
+
+func (m archive) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		var a answer
+		if ok, err := p.Kept(&a); !ok || err != nil || a.Step != steps(p) {
+			yield(chat.Chunk{}, errors.Join(err, chat.ErrNotResumable))
+			return
+		}
+		partial := p.Partial
+		say(ctx, a.chunks(m.words, len(strings.Fields(partial.PlainText()))), yield)
+	}
+}
+
+// stamp is the tool.
+func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (any, error) {
+	var in struct{ ID string }
+	if err := json.Unmarshal(input, &in); err != nil || in.ID == "" {
+		return nil, fmt.Errorf("called with %s: %w", input, err)
+	}
+	m.mu.Lock()
+	m.ran[in.ID]++
+	m.mu.Unlock()
+	if err := dohost.Sleep(ctx, 50*time.Millisecond); err != nil {
+		return nil, err
+	}
+	return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
+}
+
+// class is a class of parrots that answer with a model.
+func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
+	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+		var mine chat.AnswerOptions
+		if o != nil {
+			mine = *o
+		}
+		mine.Tools = []chat.Tool{{
+			ToolSpec: chat.ToolSpec{Name: "stamp"},
+			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
+		}}
+		return chat.Answer(ctx, r, model, &mine)
+	}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+		m.cuts++
+		return chat.Decision{}, nil
+	}}, nil)
+}
+
+// atEveryPoint interrupts replies of a model everywhere.
+func (m *author) atEveryPoint(t *testing.T, model chat.Model, check func(calls []chat.Part) error) {
+	all := &crowd{}
+	s := scenario(m.cage, all, m.class(model, nil))
+	if !invariants.Enabled {
+		s.Places = []string{"handed", "durable", "awaited"}
+	}
+	reset := s.Reset
+	s.Reset = func() { reset(); m.ran, m.cuts = map[string]int{}, 0 }
+	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
+	s.Check = func(ctx context.Context, h *dohosttest.Host) error {
+		if err := errors.Join(all.rest(ctx, h, 1, m.words), stamped(ctx, h)); err != nil {
+			return err
+		}
+		calls, err := m.callsOf(ctx, h)
+		return errors.Join(err, check(calls))
+	}
+	dohosttest.EveryPoint(t, s)
+}
+
+// callsOf returns the calls of the reply, and checks that each has run as its result says. Each interruption may have
+// hit one call about to run.
+func (m *author) callsOf(ctx context.Context, h *dohosttest.Host) (calls []chat.Part, err error) {
+	err = parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
+		list, err := chat.Messages(ctx, p, 1)
+		for _, part := range list[0].Parts {
+			if part.Type() == "tool-stamp" {
+				calls = append(calls, part)
+			}
+		}
+		return err
+	})
+	ran, interrupted := maps.Clone(m.ran), 0
+	for _, c := range calls {
+		id, why := c.Text("toolCallId"), c.Text("errorText")
+		ok := false
+		switch {
+		case why == "":
+			ok = ran[id] == 1
+		case strings.Contains(why, "interrupted"):
+			interrupted++
+			ok = ran[id] <= 1
+		case strings.Contains(why, "before it was run"):
+			ok = ran[id] == 0 && c.Member("input") == nil // otherwise it would have an input
+		}
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("%s, with the input %s, ran %d times, and ends with %q", id, c.Member("input"), ran[id], why))
+		}
+		delete(ran, id)
+	}
+	if len(ran) > 0 || interrupted > m.cuts {
+		err = errors.Join(err, fmt.Errorf("%v ran, and are not called; %d were interrupted by %d endings", ran, interrupted, m.cuts))
+	}
+	return calls, err
+}
+
+// Complete calls of an interrupted answer run, and no result claims a run that did not happen.
+func TestCallsThatWereCutOffAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	m := &author{cage: &cage{words: 3}}
+	m.atEveryPoint(t, m, func([]chat.Part) error { return nil })
+}
+
+// The calls of a retrieved answer are complete, and the model is not asked again, unless two interruptions hit both
+// calls: an author without a result calls again.
+func TestToolCallsOfResumedAnswerAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	m := &author{cage: &cage{words: 3}}
+	m.atEveryPoint(t, archive{m}, func(calls []chat.Part) error {
+		var first string
+		for len(calls) > 2 && calls[0].Member("output") == nil && calls[1].Member("output") == nil {
+			if a, b := calls[0].Text("toolCallId"), calls[1].Text("toolCallId"); strings.TrimSuffix(a, "a") != strings.TrimSuffix(b, "b") {
+				return fmt.Errorf("an answer calls %s and %s", a, b)
+			}
+			calls = calls[2:]
+		}
+		for i, c := range calls {
+			id := c.Text("toolCallId")
+			if i == 0 {
+				first = strings.TrimSuffix(id, "a")
+			}
+			if want := first + string("ab"[i%2]); id != want {
+				return fmt.Errorf("call %d is %s, want %s", i, id, want)
+			}
+		}
+		if len(calls) != 2 {
+			return fmt.Errorf("%d calls", len(calls))
+		}
+		return nil
+	})
+}
+
+// A dropped answer is not retrieved, even if the next answer has no id yet.
+func TestAnswerDroppedIsNotResumed(t *testing.T) {
+	m := &author{cage: &cage{words: 3}}
+	m.isDropped(t, archive{m}, 2)
+}
+
+// isDropped interrupts a reply several times, and drops the first answer once: its words must not return. The next
+// interrupted answer has begun, and has no id.
+func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
+	t.Helper()
+	drops := 0
+	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
+		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) },
+		OnRecovery: func(_ *parrot, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+			said := c.Partial.PlainText() != ""
+			if said {
+				drops++
+			}
+			return chat.Decision{Drop: said}, nil
+		},
+	}, nil)
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		r.drops = true
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(250 * time.Millisecond)
+		for range cuts {
+			h.Evict(polly, dohost.Fence)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if err := asked.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		text := r.messages[len(r.messages)-1].text()
+		if drops != 1 || m.calls.Load() < 3 || strings.Contains(text, "1.") {
+			t.Errorf("%q, after %d answers of which %d were dropped", text, m.calls.Load(), drops)
+		}
+	})
+}
+
+// fickle is an author. Its answers are lost while they are retrieved, after a call.
+type fickle struct{ *author }
+
+func (m fickle) ResumeStream(context.Context, *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	return func(yield func(chat.Chunk, error) bool) {
+		if yield(chat.ToolInput("lost", "stamp", `{"id":"lost"}`), nil) {
+			yield(chat.Chunk{}, chat.ErrNotResumable)
+		}
+	}
+}
+
+// If an answer is lost during retrieval, its calls so far replace it.
+func TestToolCallsReplaceAnswerLostInResume(t *testing.T) {
+	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{m.class(fickle{m}, nil)}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
+		time.Sleep(250 * time.Millisecond)
+		h.Evict(polly, dohost.Fence)
+		if err := asked.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := m.callsOf(t.Context(), h)
+		if err != nil || len(calls) != 1 || m.ran["lost"] != 1 || m.calls.Load() != 2 {
+			t.Errorf("%v; %d calls, %v ran, the model was asked %d times", err, len(calls), m.ran, m.calls.Load())
+		}
+	})
+}
+
+// The tools that the last answer calls run, though the model does not receive their results.
+func TestToolsOfTheLastStepRun(t *testing.T) {
+	m := &author{cage: &cage{words: 3}, ran: map[string]int{}}
+	class := m.class(m, &chat.AnswerOptions{MaxSteps: 1})
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
+		r := newReader(h, polly, "asker")
+		if err := r.asks(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := m.callsOf(t.Context(), h)
+		if err != nil || len(calls) != 2 || m.calls.Load() != 1 {
+			t.Errorf("%v; %d calls of %d answers", err, len(calls), m.calls.Load())
+		}
+		if err := stamped(t.Context(), h); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,314 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/internal/sockettest"
+	"github.com/dohost/dohost/internal/transcript"
+)
+
+var update = flag.Bool("update", false, "rewrite what the server says in testdata/transcripts")
+
+// transcripts are conversations. A line is an event, or (a>) a frame that a client sends; below it are (a<) the frames
+// that its server then sends to each client, written by -update:
+//
+//	debounce                 the class answers when nothing has come for a while
+//	a connects               and a is cut, and comes back by connecting again
+//	model says 1.0 1.1       a chunk for each word
+//	model calls stamp        and model stops, and model fails
+//	the incarnation ends
+//	time passes              five seconds
+const transcripts = "testdata/transcripts/*.txt"
+
+// prompter makes parrots say the words in the lines of a transcript.
+type prompter struct {
+	lines chan string
+	calls int
+}
+
+// Stream is part of chat.Model.
+func (p *prompter) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Chunk, error] {
+	p.calls++
+	id := fmt.Sprint(p.calls)
+	return func(yield func(chat.Chunk, error) bool) {
+		for {
+			var line string
+			select {
+			case line = <-p.lines:
+			case <-ctx.Done():
+				return
+			}
+			verb, rest, _ := strings.Cut(line, " ")
+			switch verb {
+			case "says":
+				for word := range strings.FieldsSeq(rest) {
+					if !yield(chunk("text-delta", map[string]any{"id": id, "delta": word + " "}), nil) {
+						return
+					}
+				}
+			case "calls":
+				yield(chunk("tool-input-available", map[string]any{"toolCallId": "call-" + id, "toolName": rest, "input": map[string]any{}}), nil)
+			case "fails":
+				yield(chat.Chunk{}, &dohost.PublicError{Message: "the model is out"})
+				return
+			case "stops":
+				return
+			}
+		}
+	}
+}
+
+func (p *prompter) class(o *chat.Options) dohost.Class {
+	tools := []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask"}}, {
+		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
+		Run: func(context.Context, json.RawMessage) (any, error) { return "stamped", nil },
+	}}
+	return parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, p, &chat.AnswerOptions{Tools: tools})
+	}}, o)
+}
+
+// stage is the test environment of a conversation.
+type stage struct {
+	h     *dohosttest.Host
+	model *prompter
+	ids   map[string]string // written forms of the ids made by the server
+
+	mu      sync.Mutex                 // guards the rest
+	sockets map[string]*websocket.Conn // of connected clients
+	heard   map[string][]string        // by client, since the last line
+}
+
+func (s *stage) connect(ctx context.Context, name string) error {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { s.h.Host().ServeObject(w, q, polly) })
+	ws, _, err := sockettest.Dial(ctx, serve, "/?_pk="+name)
+	if err != nil {
+		return err
+	}
+	ws.SetReadLimit(1 << 20)
+	s.set(name, ws)
+	s.h.Client(func(ctx context.Context) error {
+		for {
+			_, data, err := ws.Read(ctx)
+			if err != nil {
+				s.hear(name, ws, fmt.Sprintf("(closed %d)", websocket.CloseStatus(err)))
+				return nil
+			}
+			s.hear(name, ws, string(data))
+		}
+	})
+	return nil
+}
+
+// set records a client's connection, or nil, and returns the previous one.
+func (s *stage) set(name string, ws *websocket.Conn) (before *websocket.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.sockets[name]
+	s.sockets[name] = ws
+	return before
+}
+
+// hear records a frame that a client receives over a connection, unless the connection was cut.
+func (s *stage) hear(name string, ws *websocket.Conn, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sockets[name] == ws {
+		s.heard[name] = append(s.heard[name], what)
+	}
+}
+
+var made = regexp.MustCompile(`(msg|cont)_[0-9A-Z]{26}`)
+
+// written returns a frame with names in place of the ids made by the server.
+func (s *stage) written(f string) string {
+	return made.ReplaceAllStringFunc(f, func(id string) string {
+		if s.ids[id] == "" {
+			kind, _, _ := strings.Cut(id, "_")
+			n := 1
+			for other := range s.ids {
+				if strings.HasPrefix(other, kind) {
+					n++
+				}
+			}
+			s.ids[id] = fmt.Sprintf("%s-%d", kind, n)
+		}
+		return s.ids[id]
+	})
+}
+
+// play executes a line, and returns the frames that the clients receive.
+func (s *stage) play(ctx context.Context, line string) (heard []string, err error) {
+	name, what, _ := strings.Cut(line, " ")
+	switch {
+	case strings.HasSuffix(name, ">"):
+		for id, as := range s.ids {
+			what = strings.ReplaceAll(what, `"`+as+`"`, `"`+id+`"`)
+			what = strings.ReplaceAll(what, `"`+as+`\"`, `"`+id+`\"`)
+		}
+		s.mu.Lock()
+		ws := s.sockets[strings.TrimSuffix(name, ">")]
+		s.mu.Unlock()
+		err = ws.Write(ctx, websocket.MessageText, []byte(what))
+	case what == "connects":
+		err = s.connect(ctx, name)
+	case what == "is cut":
+		err = s.set(name, nil).CloseNow()
+	case name == "model":
+		select {
+		case s.model.lines <- what:
+		case <-time.After(time.Second):
+			err = errors.New("the model is not asked")
+		}
+	case line == "the incarnation ends":
+		s.h.Evict(polly, dohost.Fence)
+	case line == "time passes":
+		s.h.Advance(5 * time.Second)
+	default:
+		err = errors.New("nobody knows how")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", line, err)
+	}
+	s.h.Advance(100 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.heard)) {
+		for _, f := range s.heard[name] {
+			heard = append(heard, name+"< "+s.written(f))
+		}
+	}
+	clear(s.heard)
+	return heard, nil
+}
+
+// scenes returns the transcripts, by file.
+func scenes(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob(transcripts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f] = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	}
+	if len(all) != 12 {
+		t.Errorf("%d transcripts", len(all))
+	}
+	return all
+}
+
+// TestTranscripts compares the frames that clients receive, in order, with the transcripts.
+func TestTranscripts(t *testing.T) {
+	for file, want := range scenes(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			model, o := &prompter{}, &chat.Options{}
+			if slices.Contains(want, "debounce") {
+				o.Policy, o.Debounce = chat.PolicyDebounce, 5*time.Second
+			}
+			var got []string
+			talk(t, model.class(o), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+				model.lines = make(chan string)
+				s := &stage{h: h, model: model, sockets: map[string]*websocket.Conn{}, heard: map[string][]string{}, ids: map[string]string{}}
+				for _, line := range want {
+					if name, _, _ := strings.Cut(line, " "); strings.HasSuffix(name, "<") {
+						continue
+					}
+					got = append(got, line)
+					if line == "" || line == "debounce" || strings.HasPrefix(line, "#") {
+						continue
+					}
+					heard, err := s.play(ctx, line)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, heard...)
+				}
+				for _, name := range []string{"a", "b", "c"} {
+					if ws := s.set(name, nil); ws != nil {
+						_ = ws.CloseNow() // it may be closed already
+					}
+				}
+			})
+			if *update {
+				if err := os.WriteFile(file, []byte(strings.Join(got, "\n")+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			for i := range max(len(got), len(want)) {
+				is, was := "(nothing)", "(nothing)"
+				if i < len(got) {
+					is = got[i]
+				}
+				if i < len(want) {
+					was = want[i]
+				}
+				if is != was {
+					t.Fatalf("line %d:\ngot  %s\nwant %s\n-update rewrites it", i+1, is, was)
+				}
+			}
+		})
+	}
+}
+
+// TestTranscriptsMatchRecordedClients compares the client frames in the transcripts with recordings of the published
+// clients: both have the same kinds.
+func TestTranscriptsMatchRecordedClients(t *testing.T) {
+	text, err := os.ReadFile("../e2e/testdata/chat.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded map[string][]string // by generation
+	if err := json.Unmarshal(text, &recorded); err != nil || len(recorded) != 2 {
+		t.Fatalf("%d generations: %v", len(recorded), err)
+	}
+	sent := map[string]bool{}
+	for file, lines := range scenes(t) {
+		for _, line := range lines {
+			name, frame, _ := strings.Cut(line, " ")
+			if !strings.HasSuffix(name, ">") {
+				continue
+			}
+			frame = transcript.Frame(frame)
+			sent[frame] = true
+			for generation, frames := range recorded {
+				if !slices.Contains(frames, frame) {
+					t.Errorf("%s: clients of %s do not send %s", file, generation, line)
+				}
+			}
+		}
+	}
+	for generation, frames := range recorded {
+		for _, f := range frames {
+			if !sent[f] {
+				t.Errorf("no transcript has what clients of %s send: %s", generation, f)
+			}
+		}
+	}
+}

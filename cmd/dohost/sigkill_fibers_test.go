@@ -1,0 +1,420 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/dohost/dohost/agent"
+	"github.com/dohost/dohost/internal/invariants"
+)
+
+// asLab returns a program that behaves like the command, with the classes of the tests.
+func asLab(t *testing.T) string { return as(t, "lab") }
+
+// asDohost returns the command itself.
+func asDohost(t *testing.T) string { return as(t, "dohost") }
+
+// as returns this executable under a name that selects another program.
+func as(t *testing.T, name string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), name)
+	// A hard link, since the demo starts its own executable again: a symbolic link would be resolved.
+	if err := os.Link(self, program); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// patient is an agent that is tested over several processes.
+type patient struct {
+	t    *testing.T
+	bin  string
+	data string
+	file string // the record of its fibers' effects
+	v    *victim
+	ws   *websocket.Conn
+	told map[string]int // the last checkpoint that a client has received, by fiber
+}
+
+func admit(t *testing.T) *patient {
+	t.Helper()
+	dir := t.TempDir()
+	p := &patient{t: t, bin: asLab(t), data: filepath.Join(dir, "data"), file: filepath.Join(dir, "file"), told: map[string]int{}}
+	p.begin()
+	return p
+}
+
+// begin starts a process, without a request.
+func (p *patient) begin() {
+	p.t.Helper()
+	p.v = serveVictimWith(p.t, []string{"PROBE_FILE=" + p.file}, p.bin, p.data)
+}
+
+// connect connects to the agent and so wakes it.
+func (p *patient) connect() {
+	p.t.Helper()
+	p.reach("a")
+}
+
+// reach connects to the agent at a path below the class, and wakes those on the way.
+func (p *patient) reach(path string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	ws, _, err := websocket.Dial(ctx, strings.Replace(p.v.objects, "http", "ws", 1)+"/agents/probe/"+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = ws.CloseNow() })
+	p.ws = ws
+}
+
+// next reads a frame; ok is false at the end of the connection.
+func (p *patient) next() (frame []byte, ok bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	_, data, err := p.ws.Read(ctx)
+	if ctx.Err() != nil {
+		p.t.Fatal("no frame comes")
+	}
+	var at walkPart
+	if err == nil && json.Unmarshal(data, &at) == nil {
+		p.told[at.Walk.Name] = max(p.told[at.Walk.Name], at.Done)
+	}
+	return data, err == nil
+}
+
+// ask sends a call over the wire.
+func (p *patient) ask(method string, arg any) {
+	p.t.Helper()
+	frame, err := json.Marshal(map[string]any{"type": "rpc", "id": "1", "method": method, "args": []any{arg}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.ws.Write(p.t.Context(), websocket.MessageText, frame); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// call calls a method over the wire.
+func (p *patient) call(method string, arg, to any) {
+	p.t.Helper()
+	p.ask(method, arg)
+	for {
+		data, ok := p.next()
+		var a struct {
+			Type    string
+			Success bool
+			Error   string
+			Result  json.RawMessage
+		}
+		if !ok {
+			p.t.Fatalf("no answer to %s", method)
+		}
+		if json.Unmarshal(data, &a) != nil || a.Type != "rpc" {
+			continue
+		}
+		if !a.Success {
+			p.t.Fatalf("%s: %s", method, a.Error)
+		}
+		if to != nil && json.Unmarshal(a.Result, to) != nil {
+			p.t.Fatalf("%s: %s", method, a.Result)
+		}
+		return
+	}
+}
+
+// stashed reads frames until a fiber has reported a checkpoint after so many steps.
+func (p *patient) stashed(name string, steps int) {
+	p.t.Helper()
+	for p.told[name] < steps {
+		if _, ok := p.next(); !ok {
+			p.t.Fatalf("%s never came to step %d", name, steps)
+		}
+	}
+}
+
+// kill ends the process, and reads its remaining frames.
+func (p *patient) kill() {
+	p.t.Helper()
+	if err := p.v.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	if p.ws != nil {
+		for _, ok := p.next(); ok; {
+			_, ok = p.next()
+		}
+		p.ws = nil
+	}
+	log := p.v.logged()
+	exit, ok := errors.AsType[*exec.ExitError](p.v.cmd.Wait())
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		p.t.Fatalf("ended by itself: %v\n%s", exit, log)
+	}
+	wantSound(p.t, p.bin, p.data)
+}
+
+// lines counts the lines of the file that begin with a prefix.
+func (p *patient) lines(prefix string) map[string]int {
+	p.t.Helper()
+	text, err := os.ReadFile(p.file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	n := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, prefix) {
+			n[strings.TrimSpace(line)]++
+		}
+	}
+	return n
+}
+
+// happens waits until a line is in the file so often, without a request to the agent.
+func (p *patient) happens(line string, times int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); p.lines(line)[line] < times; {
+		if time.Now().After(deadline) {
+			_ = p.v.cmd.Process.Kill() // for the end of its log
+			p.t.Fatalf("%q does not happen %d times: %v\n%s", line, times, p.lines(""), p.v.logged())
+		}
+		select { // the file of another process can only be polled
+		case <-time.After(5 * time.Millisecond):
+		case <-p.t.Context().Done():
+		}
+	}
+}
+
+// wantOnce expects each line once, except for steps without a checkpoint: a kill may repeat these once.
+func (p *patient) wantOnce(told map[string]int) {
+	p.t.Helper()
+	for line, n := range p.lines("") {
+		var name string
+		var step int
+		k, _ := fmt.Sscanf(line, "step %s %d", &name, &step)
+		switch {
+		case k < 2 && n != 1: // an end, or a hook
+			p.t.Errorf("%q happened %d times", line, n)
+		case k == 2 && n > 2, k == 2 && n == 2 && step < told[name]:
+			p.t.Errorf("%q happened %d times, and was stashed %d", line, n, told[name])
+		}
+	}
+}
+
+// TestFibersResumeAfterSIGKILL kills an agent while fibers of every kind run. The next process gets no request,
+// or one immediately; in both cases each fiber resumes from its last checkpoint, once.
+func TestFibersResumeAfterSIGKILL(t *testing.T) {
+	t.Parallel()
+	for _, asked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("asked %v", asked), func(t *testing.T) {
+			t.Parallel()
+			p := admit(t)
+			p.connect()
+			for _, name := range []string{"plain", "other"} {
+				p.call("run", walk{name, 5, 30}, nil)
+			}
+			p.call("start", walk{"started", 5, 30}, nil)
+			p.stashed("plain", 3)
+			p.kill()
+			told := maps.Clone(p.told)
+			p.begin()
+			if asked {
+				p.connect()
+			}
+			for _, name := range []string{"plain", "other", "started"} {
+				p.happens("end "+name, 1)
+			}
+			p.wantOnce(told)
+			if hooks := p.lines("hook "); len(hooks) != 2 {
+				t.Errorf("hooks: %v", hooks)
+			}
+			if !asked {
+				p.connect()
+			}
+			var fibers []agent.FiberInfo
+			p.call("fibers", struct{}{}, &fibers)
+			if len(fibers) != 1 || fibers[0].Status != agent.FiberCompleted || fibers[0].Attempt != 1 {
+				t.Errorf("%+v", fibers)
+			}
+		})
+	}
+}
+
+var stashRounds = flag.Int("stash-rounds", 0,
+	"how often TestCheckpointIsNeverOlderThanBroadcast kills; 0 means 50, and 10 with invariants")
+
+// goesOn waits for so many hook calls, and returns their checkpoints.
+func (p *patient) goesOn(name string, hooks int) (from []int) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		text, err := os.ReadFile(p.file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			p.t.Fatal(err)
+		}
+		from = from[:0]
+		for line := range strings.Lines(string(text)) {
+			at, ok := strings.CutPrefix(strings.TrimSpace(line), "hook "+name+" ")
+			if !ok {
+				continue
+			}
+			done, err := strconv.Atoi(at)
+			if err != nil {
+				p.t.Fatal(line, err)
+			}
+			from = append(from, done)
+		}
+		if len(from) >= hooks {
+			return from
+		}
+		if time.Now().After(deadline) {
+			_ = p.v.cmd.Process.Kill() // for the end of its log
+			p.t.Fatalf("%s went on from %v, and not any more\n%s", name, from, p.v.logged())
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-p.t.Context().Done():
+		}
+	}
+}
+
+// TestCheckpointIsNeverOlderThanBroadcast kills a process repeatedly, at random moments, while its fiber
+// saves checkpoints as fast as it can.
+func TestCheckpointIsNeverOlderThanBroadcast(t *testing.T) {
+	t.Parallel()
+	rounds := *stashRounds
+	if rounds == 0 {
+		rounds = 50
+		if invariants.Enabled {
+			rounds = 10
+		}
+	}
+	seed := rand.Uint64() % 1_000_000
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := admit(t)
+	least, hooks := 0, 0
+	for round := range rounds {
+		p.connect()
+		if round == 0 {
+			p.call("run", walk{"long", 1_000_000_000, 0}, nil)
+		}
+		for range 1 + rng.IntN(40) {
+			if _, ok := p.next(); !ok {
+				t.Fatalf("round %d: the connection has ended\n%s", round, p.v.logged())
+			}
+		}
+		p.kill()
+		least = max(least, p.told["long"])
+		p.begin()
+		from := p.goesOn("long", hooks+1)
+		if last := from[len(from)-1]; last < least {
+			t.Errorf("round %d: it goes on from %d, and had told of %d, or gone on from there", round, last, least)
+		}
+		least, hooks = max(least, from[len(from)-1]), len(from)
+	}
+	t.Logf("%d rounds, seed %d: %d steps", rounds, seed, least)
+}
+
+// TestFiberWithFailingHookDiesAcrossProcesses has a hook that always fails and one that is killed during its call: the fiber of the
+// first is dead in the end, that of the second resumes, and the agent serves requests all the time.
+func TestFiberWithFailingHookDiesAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("run", walk{"poison", 100, 1000}, nil)
+	p.call("run", walk{"slow", 3, 1000}, nil)
+	p.stashed("slow", 1)
+	p.kill()
+	for n := 1; n <= 2; n++ {
+		p.begin()
+		p.happens("hook slow 1", n) // in the middle of it
+		p.kill()
+	}
+	p.begin()
+	p.happens("end slow", 1)
+	p.happens("hook poison 1", 5)
+	p.connect()
+	var dead []agent.FiberInfo
+	for deadline := time.Now().Add(patience); len(dead) == 0 && time.Now().Before(deadline); {
+		p.call("dead", struct{}{}, &dead)
+	}
+	if len(dead) != 1 || dead[0].Name != "poison" || dead[0].Error != "it is poison" || p.lines("hook poison 1")["hook poison 1"] != 5 {
+		t.Errorf("dead %+v, %v", dead, p.lines("hook "))
+	}
+	if n := p.lines("end slow")["end slow"]; n != 1 {
+		t.Errorf("slow has ended %d times", n)
+	}
+}
+
+// TestRecoveryHookHangingIsAbandonedAfterTenSeconds has a recovery hook that does not return in the constructor. After
+// 10 s, the duration of this test, the agent serves requests, and the hook is called again.
+func TestRecoveryHookHangingIsAbandonedAfterTenSeconds(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("run", walk{"stuck", 3, 300}, nil)
+	p.stashed("stuck", 1)
+	p.kill()
+	p.begin()
+	p.connect()
+	const left = "left stuck: context deadline exceeded"
+	if p.lines(left)[left] != 1 {
+		t.Errorf("connected, and the hook was not given up before: %v", p.lines(""))
+	}
+	p.call("fibers", struct{}{}, nil)
+	p.happens("hook stuck 1", 2)
+	p.happens("end stuck", 1)
+	if n := p.lines("hook ")["hook stuck 1"]; n != 2 {
+		t.Errorf("the hook was called %d times", n)
+	}
+}
+
+// TestFiberWithoutProgressFailsAfterFourKills kills four processes, each after the fibers of "stalled" and
+// "walking" have run in it. The fifth process fails the one that never saves a checkpoint, and resumes the other.
+func TestFiberWithoutProgressFailsAfterFourKills(t *testing.T) {
+	t.Parallel()
+	p := admit(t)
+	p.connect()
+	p.call("start", walk{"stalled", 0, 0}, nil)
+	p.call("start", walk{"walking", 1000, 3_600_000}, nil)
+	for n := range 4 {
+		p.happens(fmt.Sprintf("stalled %d", n), 1)
+		p.happens(fmt.Sprintf("step walking %d", n), 1)
+		p.call("fibers", struct{}{}, nil) // answered after the checkpoint is durable
+		p.kill()
+		p.begin()
+		p.connect()
+	}
+	p.happens("step walking 4", 1)
+	var fibers []agent.FiberInfo
+	p.call("fibers", struct{}{}, &fibers)
+	statuses := map[string]string{}
+	for _, f := range fibers {
+		statuses[f.Key] = string(f.Status) + " " + f.Error
+	}
+	want := map[string]string{"stalled": "failed max retries exceeded", "walking": "running "}
+	if !maps.Equal(statuses, want) {
+		t.Errorf("fibers %v, want %v", statuses, want)
+	}
+}

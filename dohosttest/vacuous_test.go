@@ -1,0 +1,269 @@
+package dohosttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dohost/dohost"
+)
+
+// thing is an object that runs a function of the test.
+type thing struct {
+	st  *dohost.State
+	run func(ctx context.Context, t *thing) error
+}
+
+const things dohost.Namespace[thing] = "thing"
+
+func (t *thing) do(ctx context.Context, _ int) (int, error) { return 0, t.run(ctx, t) }
+
+func (t *thing) ring(ctx context.Context, _ dohost.AlarmInfo) error { return t.run(ctx, t) }
+
+// doing is a scenario of one call.
+func doing(run func(ctx context.Context, t *thing) error) *Scenario {
+	return &Scenario{
+		Classes: []dohost.Class{dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) {
+			return &thing{st, run}, nil
+		}, dohost.OnAlarm((*thing).ring))},
+		Run: func(ctx context.Context, h *Host) error {
+			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+			return err
+		},
+		Check: func(context.Context, *Host) error { return nil },
+	}
+}
+
+func put(ctx context.Context, t *thing) error { return dohost.Put(ctx, t.st.Storage(), "k", 1) }
+
+// outside is a host that a bubble must not use.
+func outside(t *testing.T) *dohost.Host {
+	h, err := dohost.Open(t.TempDir(), nil, doing(put).Classes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// TestEveryPointRejectsVacuousScenarios has everything that must not count as a pass.
+func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
+	old := stuckAfter
+	stuckAfter = 2 * time.Second
+	defer func() { stuckAfter = old }()
+	var runs atomic.Int64
+	host := outside(t)
+	for name, c := range map[string]struct {
+		change func(*Scenario)
+		want   string
+	}{
+		"no Run":             {func(s *Scenario) { s.Run = nil }, "no Run"},
+		"no Check":           {func(s *Scenario) { s.Check = nil }, "no Check"},
+		"no Classes":         {func(s *Scenario) { s.Classes = nil }, "no Classes"},
+		"place":              {func(s *Scenario) { s.Places = []string{"lunch"} }, `place "lunch": want some of [construct start`},
+		"no such place here": {func(s *Scenario) { s.Places = []string{"chunk"} }, "nothing was ended: none of 11 points is at a place among [chunk]"},
+		"a client that fails": {func(s *Scenario) {
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				h.Client(func(context.Context) error { panic("out of ribbon") })
+				return run(ctx, h)
+			}
+		}, "out of ribbon"},
+		"an object that panics in its second life": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				if _, ok, err := dohost.Get[int](ctx, t.st.Storage(), "k"); ok || err != nil {
+					panic("out of luck")
+				}
+				return put(ctx, t)
+			})
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+			}
+		}, "out of luck"},
+		"an alarm that panics after the end": {func(s *Scenario) {
+			n := 0
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				switch n++; n {
+				case 1:
+					return put(ctx, t)
+				case 2:
+					return t.st.SetAlarm(ctx, time.Now().Add(time.Second))
+				case 3:
+					panic("out of sight")
+				}
+				return nil
+			})
+			run := s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+			}
+			s.Reset = func() { n = 0 }
+		}, "an object's code panicked, which it does not if nothing is ended"},
+		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
+		"untouched run": {func(s *Scenario) {
+			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
+		}, "the untouched run fails, before anything was ended: run: do thing/a: out of milk"},
+		"untouched check": {func(s *Scenario) {
+			s.Check = func(context.Context, *Host) error { return errors.New("wrong from the start") }
+		}, "the untouched run fails, before anything was ended: check: wrong from the start"},
+		"left of the last run": {func(s *Scenario) {
+			n := 0
+			s.Check = func(context.Context, *Host) error {
+				if n++; n > 2 {
+					return errors.New("ran twice")
+				}
+				return nil
+			}
+		}, "a second untouched run fails, so something is left of the first"},
+		"points differ": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				if runs.Add(1)%2 == 0 {
+					return put(ctx, t)
+				}
+				return dohost.Sleep(ctx, time.Second)
+			})
+		}, "not deterministic: of two untouched runs, the first has thing/a point 5 (life 1, event 1 do, handover 1) where the second has thing/a point 5 (life 1, event 1 do, storage 1)"},
+		"unreached": {func(s *Scenario) {
+			n, run := 0, s.Run
+			s.Run = func(ctx context.Context, h *Host) error {
+				if n++; n > 2 {
+					return nil
+				}
+				return run(ctx, h)
+			}
+		}, "not deterministic: thing/a point 1 (life 1, event 0 constructor, construct 1) was not reached; the object has 0 points in this run"},
+		"no rest": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error { return t.st.SetAlarm(ctx, time.Now().Add(time.Hour)) })
+		}, "it does not come to rest within 24h0m0s: 1 alarms are set, the next for"},
+		"an event without end": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				return t.st.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*24*time.Hour) })
+			})
+		}, "it does not come to rest within 24h0m0s: 1 events have not ended; thing/a: task wait"},
+		"a loop without end": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				for {
+					if err := put(ctx, t); err != nil {
+						return err
+					}
+				}
+			})
+		}, "it does not end: 262145 steps, the last of them at storage of thing/a"},
+		"a leaked goroutine": {func(s *Scenario) {
+			*s = *doing(func(context.Context, *thing) error {
+				go func() { select {} }()
+				return nil
+			})
+		}, "a goroutine is leaked"},
+		"a handler without end": {func(s *Scenario) {
+			*s = *doing(func(context.Context, *thing) error { select {} })
+			s.Timeout = time.Minute
+			s.Run = func(ctx context.Context, h *Host) error {
+				h.Client(func(ctx context.Context) error {
+					_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+					return err
+				})
+				return nil
+			}
+		}, "run: it does not end within 1m0s"},
+		"a Run without end": {func(s *Scenario) {
+			s.Run = func(ctx context.Context, h *Host) error {
+				_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
+				<-ctx.Done()
+				return err
+			}
+		}, "run: it does not end within 24h0m0s"},
+		"a panic": {func(s *Scenario) {
+			s.Run = func(context.Context, *Host) error { panic("out of paper") }
+		}, "panic: out of paper"},
+		"Goexit": {func(s *Scenario) {
+			s.Run = func(context.Context, *Host) error { (&testing.T{}).FailNow(); return nil }
+		}, "a client ended its goroutine instead of returning an error"},
+		"no class": {func(s *Scenario) {
+			s.Run = func(ctx context.Context, h *Host) error {
+				_, err := dohost.Call(ctx, dohost.Namespace[thing]("thong").Get(h, "a"), (*thing).do, 0)
+				return err
+			}
+		}, `no such class: "thong"`},
+		"a real socket": {func(s *Scenario) {
+			*s = *doing(func(ctx context.Context, t *thing) error {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				_, err = l.Accept()
+				return err
+			})
+		}, "as a real socket"},
+		"a Host of another run": {func(s *Scenario) {
+			var first *Host
+			s.Run = func(ctx context.Context, h *Host) error {
+				if first == nil {
+					first = h
+				}
+				_, err := dohost.Call(ctx, things.Get(first, "a"), (*thing).do, 0)
+				return err
+			}
+		}, "the run of this Host is over; use the Host that the function is given"},
+		"a host that was opened outside": {func(s *Scenario) {
+			s.Run = func(ctx context.Context, _ *Host) error {
+				_, err := dohost.Call(ctx, things.Get(host, "a"), (*thing).do, 0)
+				return err
+			}
+		}, "the host was opened outside of this synctest bubble"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := doing(put)
+			c.change(s)
+			r := explore(t, s)
+			if len(r.Failures) == 0 {
+				t.Fatalf("passed: %s", r.summary())
+			}
+			if text := r.Failures[0].text("TestX"); !strings.Contains(text, c.want) {
+				t.Errorf("want %q in:\n%s", c.want, text)
+			}
+		})
+	}
+}
+
+// TestEveryPointStopsAfterManyFailures fails every check except those of the untouched runs.
+func TestEveryPointStopsAfterManyFailures(t *testing.T) {
+	s := doing(put)
+	run, checks := s.Run, 0
+	s.Run = func(ctx context.Context, h *Host) error {
+		var err error
+		for range 30 {
+			err = errors.Join(err, run(ctx, h))
+		}
+		return err
+	}
+	s.Check = func(context.Context, *Host) error {
+		if checks++; checks > 4 { // each run is checked twice
+			return errors.New("no")
+		}
+		return nil
+	}
+	r := explore(t, s)
+	texts := r.texts("TestX")
+	last := texts[len(texts)-1]
+	// The ways to end at one point are tried together.
+	n := len(r.Failures)
+	said := strings.HasPrefix(last, fmt.Sprintf("%d more failures: ", n-maxReported)) &&
+		strings.HasSuffix(last, "; the points after them were not tried")
+	if n < maxFailures || n > maxFailures+3 || !said {
+		t.Errorf("%d failures of %d points: %s", n, r.Points, last)
+	}
+	if s := r.summary(); strings.Contains(s, "100% of them") {
+		t.Errorf("summary: %s", s)
+	}
+}

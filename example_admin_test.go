@@ -1,0 +1,172 @@
+package dohost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/objectstore"
+)
+
+type guest struct{ Name, Table string }
+
+var guests = dohost.Collection[guest]{
+	Name:    "guests",
+	Key:     func(g guest) string { return g.Name },
+	Indexes: []dohost.Index[guest]{{Name: "table", Of: func(g guest) dohost.Key { return dohost.KeyOf(g.Table) }}},
+}
+
+type party struct{ st *dohost.State }
+
+const parties dohost.Namespace[party] = "party"
+
+func newParty(_ context.Context, st *dohost.State) (*party, error) { return &party{st}, nil }
+
+func (p *party) invite(ctx context.Context, g guest) (struct{}, error) {
+	return struct{}{}, guests.Put(ctx, p.st.Storage(), g)
+}
+
+// lookAround lists the guests for operators, with their tables.
+func lookAround(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+	return func(yield func(dohost.Detail, error) bool) {
+		for row, err := range guests.Durable(v, "table") {
+			d := dohost.Detail{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.Cancel}}
+			if at, _ := v.Alarm(); row.Value.Table == "" && at.IsZero() {
+				d.Fault = "nobody will find a table for them"
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// turnAway cancels an invitation.
+func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bool, error) {
+	return guests.Delete(ctx, p.st.Storage(), id)
+}
+
+// Operators list the items of a party without waking it, and send guests away.
+func ExampleOnLook() {
+	ctx := context.Background()
+	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
+		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround), dohost.OnOperate((*party).turnAway)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer h.Close()
+	birthday := parties.Get(h, "birthday")
+	for _, g := range []guest{{"Ada", "window"}, {"Bob", "door"}} {
+		if _, err := dohost.Call(ctx, birthday, (*party).invite, g); err != nil {
+			log.Fatal(err)
+		}
+	}
+	h.Evict(birthday.ID(), dohost.Fence)
+	for d, err := range h.Details(ctx, birthday.ID()) {
+		fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
+	}
+	fmt.Println("in memory:", h.IsLive(birthday.ID()))
+	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.Cancel, "guest", "Ada"))
+	fmt.Println(h.Operate(ctx, birthday.ID(), dohost.Cancel, "guest", "Ada"))
+	// Output:
+	// guest Bob door [cancel] <nil>
+	// guest Ada window [cancel] <nil>
+	// in memory: false
+	// true <nil>
+	// false <nil>
+}
+
+func TestOperateAndCheckStoreReportProblems(t *testing.T) {
+	disk := objectstore.NewMemFS()
+	h := open(t, &dohost.Options{FS: disk},
+		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround)), dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }))
+	for id, want := range map[dohost.ID]error{
+		{Class: "holder", Name: "a"}: nil,
+		{Class: "nobody", Name: "a"}: nil,
+	} {
+		var got error
+		for _, err := range h.Details(t.Context(), id) {
+			got = err
+		}
+		if !errors.Is(got, want) {
+			t.Errorf("%v: %v, want %v", id, got, want)
+		}
+	}
+	for id, want := range map[dohost.ID]error{
+		{Class: "holder", Name: "a"}: dohost.ErrNoMethod,
+		{Class: "party", Name: "a"}:  dohost.ErrNoMethod,
+		{Class: "nobody", Name: "a"}: dohost.ErrNoClass,
+	} {
+		if done, err := h.Operate(t.Context(), id, dohost.Cancel, "guest", "x"); done || !errors.Is(err, want) {
+			t.Errorf("%v: %t, %v, want %v", id, done, err, want)
+		}
+	}
+	if _, err := dohost.Call(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Cy"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var problems []string
+	s, err := objectstore.Open("data", &objectstore.Options{FS: disk, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats, err := dohost.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
+		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround)))
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{`party/a: guest "Cy": nobody will find a table for them`}; !slices.Equal(problems, want) || stats.Problems != 1 {
+		t.Errorf("%d problems: %q", stats.Problems, problems)
+	}
+}
+
+// A caller that does not wait for the end of an operation shares no memory with it: for the race detector.
+func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
+			dohost.OnOperate(func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
+				time.Sleep(time.Second)
+				return true, nil
+			})))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.Cancel, "guest", "x")
+		if done || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%t, %v", done, err)
+		}
+	})
+}
+
+// A View that is kept yields no rows.
+func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
+	var kept *dohost.View
+	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnLook[party](func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+		kept = v
+		return lookAround(ctx, v)
+	})))
+	id := parties.Get(h, "a").ID()
+	if _, err := dohost.Call(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Dee"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range h.Details(t.Context(), id) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	var got error
+	for _, err := range guests.Durable(kept, "") {
+		got = err
+	}
+	if !errors.Is(got, dohost.ErrFenced) {
+		t.Error(got)
+	}
+}

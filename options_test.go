@@ -1,0 +1,40 @@
+package dohost
+
+import (
+	"testing"
+	"time"
+)
+
+func noSockets(ID) int { return 0 }
+
+func TestTimeScaleAppliesToDefaultTimesOnly(t *testing.T) {
+	scaled := (&Options{TimeScale: 10}).runtime(noSockets)
+	if d := scaled.Policy.Idle(ID{}, 1, 1); d < 7*time.Second || d >= 14*time.Second {
+		t.Errorf("default idle time is %v, want 7s to 14s", d)
+	}
+	hall := (&Options{TimeScale: 10}).runtime(func(ID) int { return 1 })
+	if d := hall.Policy.Idle(ID{}, 1, 1); d != time.Second {
+		t.Errorf("with a socket the idle time is %v, want 1s", d)
+	}
+	if scaled.Limits.Exclusive != 3*time.Second {
+		t.Errorf("exclusive limit is %v, want 3s", scaled.Limits.Exclusive)
+	}
+	if d := (&Options{TimeScale: 10, IdleAfter: time.Second}).runtime(noSockets).Policy.Idle(ID{}, 1, 1); d < time.Second || d >= 2*time.Second {
+		t.Errorf("the user's idle time is %v, want 1s to 2s", d)
+	}
+	if d := (&Options{TimeScale: 10, IdleAfter: -1}).runtime(noSockets).Policy.Idle(ID{}, 1, 1); d >= 0 {
+		t.Errorf("never is %v", d)
+	}
+}
+
+func TestTimeScaleNearZeroMakesLongTimes(t *testing.T) {
+	for _, scale := range []float64{1e-9, 1e-300} {
+		o := (&Options{TimeScale: scale}).runtime(noSockets)
+		if d := o.Policy.Idle(ID{}, 1, 1); d < 1000*time.Hour {
+			t.Errorf("scale %v: default idle time is %v", scale, d)
+		}
+		if o.Limits.Stall < 1000*time.Hour {
+			t.Errorf("scale %v: stall limit is %v", scale, o.Limits.Stall)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package runtime
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dohost/dohost/alarm"
+)
+
+// TestAlarmRunEndedWhileItIsChargedIsNotCounted ends the incarnation of an object at each place
+// that a delivery passes while it charges its run, because the object was in use when the
+// host started after an unclean end. No run has failed, so none may count.
+func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
+	var cut [3]int
+	for place := range PlaceEnd + 1 {
+		for style := StyleFence; style <= StyleCrash; style++ {
+			for visit := int32(1); visit <= 2; visit++ {
+				synctest.Test(t, func(t *testing.T) {
+					log := newRunLog()
+					class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
+					fs := unclean(t, class, "a")
+					var visits atomic.Int32
+					h := open(t, fs, Options{Policy: Policy{At: func(p Point) Style {
+						if (p.Op == "alarm" || p.Op == "record") && p.Place == place && visits.Add(1) == visit {
+							return style
+						}
+						return StyleNone
+					}}}, class)
+					hold := make(chan struct{})
+					go do(t.Context(), h, "a", "use", func(context.Context, *counter) error { <-hold; return nil })
+					time.Sleep(time.Minute)
+					close(hold)
+					time.Sleep(time.Hour)
+					rs := log.of("a")
+					if len(rs) == 0 || len(rs) > 2 {
+						t.Errorf("style %d at %v, visit %d: it ran %d times", style, place, visit, len(rs))
+					}
+					for _, r := range rs {
+						if r.attempt != 0 {
+							t.Errorf("style %d at %v, visit %d: attempts %v", style, place, visit, attempts(rs))
+						}
+					}
+					if visits.Load() >= visit {
+						cut[visit]++
+					}
+				})
+			}
+		}
+	}
+	// Ten places are reached. The Go scheduler decides whether the recording goroutine
+	// waits for the turn and gets it.
+	if cut[1] < 27 {
+		t.Errorf("only %d lives were ended at a first visit", cut[1])
+	}
+	t.Logf("%d lives were ended at a first visit, %d at a second", cut[1], cut[2])
+}

@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dohost/dohost/internal/invariants"
+	"github.com/dohost/dohost/objectstore"
+)
+
+// callCost returns the allocations of a call that passes every place an event can pass
+// without an alarm: it writes, in a transaction too, gives the turn up, and emits two
+// outputs, without a policy at the points.
+func callCost(t *testing.T) float64 {
+	h := open(t, objectstore.NewMemFS(), Options{})
+	call := func() {
+		err := do(t.Context(), h, "a", "add", func(ctx context.Context, c *counter) error {
+			_, err := c.add(ctx, 1)
+			return errors.Join(err,
+				Transaction(ctx, func(context.Context) error { return nil }),
+				Await(ctx, func(ctx context.Context) error { return Visit(ctx, PlaceEffect) }),
+				c.s.Emit(ctx, func(error) {}),
+				c.s.Emit(ctx, func(error) {}))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties the pools
+	for range 100 {
+		call()
+	}
+	return testing.AllocsPerRun(1000, call)
+}
+
+// TestCallAllocations prints the number that TestPointsAllocateNothingWithoutAPolicy compares.
+func TestCallAllocations(t *testing.T) { t.Logf("a call allocates %v times", callCost(t)) }
+
+// TestPointsAllocateNothingWithoutAPolicy compares this build with one where the points do
+// nothing at all.
+func TestPointsAllocateNothingWithoutAPolicy(t *testing.T) {
+	source, err := os.ReadFile("point.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(source)
+	for _, fn := range []string{
+		"func (o *object) at(ev *event, p Place) {\n", "func (h *Host) step(p Place) {\n", "func (h *Host) count(ev *event) {\n",
+		"func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {\n",
+	} {
+		if strings.Count(text, fn) != 1 {
+			t.Fatalf("point.go does not have %q", fn)
+		}
+		text = strings.Replace(text, fn, fn+"\tif true {\n\t\treturn\n\t}\n", 1)
+	}
+	dir := t.TempDir()
+	without, overlay := filepath.Join(dir, "point.go"), filepath.Join(dir, "overlay.json")
+	path, err := filepath.Abs("point.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: without}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(without, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"test", "-overlay", overlay, "-run", "^TestCallAllocations$", "-count=1", "-v"}
+	if invariants.Enabled {
+		args = append(args, "-race") // like this build
+	}
+	out, err := exec.Command("go", append(args, ".")...).CombinedOutput()
+	line := regexp.MustCompile(`a call allocates (\S+) times`)
+	other := line.FindSubmatch(out)
+	if err != nil || other == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	own, err := exec.Command(os.Args[0], "-test.run=^TestCallAllocations$", "-test.v").CombinedOutput()
+	m := line.FindSubmatch(own)
+	if err != nil || m == nil {
+		t.Fatalf("%v\n%s", err, own)
+	}
+	with, werr := strconv.ParseFloat(string(m[1]), 64)
+	less, lerr := strconv.ParseFloat(string(other[1]), 64)
+	slack := 0.0
+	if invariants.Enabled {
+		slack = 1 // with the race detector, pools drop items at random
+	}
+	if werr != nil || lerr != nil || with > less+slack {
+		t.Errorf("a call allocates %v times with points, %v without", with, less)
+	}
+}
