@@ -1,0 +1,195 @@
+package archtest
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// testdata/api has a file for each public package with its exported declarations, so that a review sees each change of
+// the API as a change of that file.
+
+var newAPI = flag.Bool("api", false, "write the exported declarations of the public packages to testdata/api")
+
+// publicPackages are the packages for programs that embed dohost, and for their tests.
+var publicPackages = []string{".", "agent", "chat", "chat/anthropic", "chat/extract", "chat/openai", "cli", "dohosttest", "web"}
+
+func TestPublicAPI(t *testing.T) {
+	for _, dir := range publicPackages {
+		t.Run(dir, func(t *testing.T) {
+			got, err := exported(filepath.Join("../..", dir), path.Join(modulePath, dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata/api", strings.ReplaceAll(path.Join("dohost", dir), "/", "-")+".txt")
+			if *newAPI {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("the exported declarations differ from %s; if that is intended: go test ./internal/archtest -run API -api\n%s",
+					golden, firstDifference(string(want), got))
+			}
+		})
+	}
+}
+
+// exported returns the exported declarations of a package, in the order of go doc and without comments. After an alias
+// of a type of the engine it has the declarations of that type.
+func exported(dir, importPath string) (string, error) {
+	p, fset, err := docOf(dir, importPath)
+	if err != nil {
+		return "", err
+	}
+	w := declarations{fset: fset}
+	w.printf("package %s // import %q\n", p.Name, importPath)
+	w.values(p.Consts)
+	w.values(p.Vars)
+	w.funcs(p.Funcs)
+	for _, ty := range p.Types {
+		w.typ(ty)
+		for _, spec := range ty.Decl.Specs {
+			if err := w.aliased(filepath.Join(dir, relativeRoot(importPath)), spec.(*ast.TypeSpec)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return w.text.String(), w.err
+}
+
+// relativeRoot returns the way from the folder of a package to the root of the module.
+func relativeRoot(importPath string) string {
+	below := strings.Trim(strings.TrimPrefix(importPath, modulePath), "/")
+	if below == "" {
+		return "."
+	}
+	return strings.Repeat("../", strings.Count(below, "/")+1)
+}
+
+// docOf reads the documentation of a package.
+func docOf(dir, importPath string) (*doc.Package, *token.FileSet, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, nil, err
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, f)
+	}
+	p, err := doc.NewFromFiles(fset, files, importPath)
+	return p, fset, err
+}
+
+// declarations prints declarations, each in lines of its own.
+type declarations struct {
+	fset *token.FileSet
+	text bytes.Buffer
+	err  error
+}
+
+func (w *declarations) typ(ty *doc.Type) {
+	w.decl(ty.Decl)
+	w.values(ty.Consts)
+	w.values(ty.Vars)
+	w.funcs(ty.Funcs)
+	w.funcs(ty.Methods)
+}
+
+// aliased prints the type that an alias names, if it is a type of another package of the module.
+func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
+	target, ok := spec.Type.(*ast.SelectorExpr)
+	if !spec.Assign.IsValid() || !ok {
+		return nil
+	}
+	for _, dir := range []string{"runtime", "objectstore", "eviction", "alarm", "internal/socket", "internal/budget"} {
+		if path.Base(dir) != target.X.(*ast.Ident).Name {
+			continue
+		}
+		p, fset, err := docOf(filepath.Join(root, dir), path.Join(modulePath, dir))
+		if err != nil {
+			return err
+		}
+		for _, ty := range p.Types {
+			if ty.Name == target.Sel.Name {
+				outer := w.fset
+				w.fset = fset
+				w.typ(ty)
+				w.fset = outer
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s: no type %s.%s", spec.Name, target.X, target.Sel)
+}
+
+func (w *declarations) values(vs []*doc.Value) {
+	for _, v := range vs {
+		w.decl(v.Decl)
+	}
+}
+
+func (w *declarations) funcs(fs []*doc.Func) {
+	for _, f := range fs {
+		f.Decl.Body = nil
+		w.decl(f.Decl)
+	}
+}
+
+func (w *declarations) decl(d ast.Decl) {
+	ast.Inspect(d, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GenDecl:
+			n.Doc = nil
+		case *ast.FuncDecl:
+			n.Doc = nil
+		case *ast.TypeSpec:
+			n.Doc, n.Comment = nil, nil
+		case *ast.ValueSpec:
+			n.Doc, n.Comment = nil, nil
+		case *ast.Field:
+			n.Doc, n.Comment = nil, nil
+		}
+		return true
+	})
+	w.printf("\n")
+	if w.err == nil {
+		w.err = (&printer.Config{Mode: printer.UseSpaces | printer.TabIndent, Tabwidth: 8}).Fprint(&w.text, w.fset, d)
+	}
+	w.printf("\n")
+}
+
+func (w *declarations) printf(format string, args ...any) { fmt.Fprintf(&w.text, format, args...) }
+
+// firstDifference returns the first lines that differ.
+func firstDifference(want, got string) string {
+	ws, gs := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range min(len(ws), len(gs)) {
+		if ws[i] != gs[i] {
+			return fmt.Sprintf("line %d was  %s\nline %d is   %s", i+1, ws[i], i+1, gs[i])
+		}
+	}
+	return fmt.Sprintf("it had %d lines and has %d", len(ws), len(gs))
+}
