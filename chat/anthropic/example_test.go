@@ -1,0 +1,21 @@
+package anthropic_test
+
+import (
+	"context"
+	"log"
+
+	"github.com/dohost/dohost/chat"
+	"github.com/dohost/dohost/chat/anthropic"
+)
+
+// A reply handler that answers with a model of Anthropic. The key is that of the environment.
+func Example() {
+	model, err := anthropic.New("claude-sonnet-4-5", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	reply := func(ctx context.Context, r *chat.Reply) error {
+		return chat.Answer(ctx, r, model, &chat.AnswerOptions{System: "You are brief."})
+	}
+	_ = reply // for chat.Handlers
+}
