@@ -8,13 +8,20 @@ import (
 )
 
 // Await commits the writes of the event so far, gives up the object's turn, and runs fn once everything that the
-// object has committed is durable. The context of fn has no turn. Await returns with the turn held again, or with an
-// error that is [ErrFenced] by errors.Is. Other events may have changed the object by then. With a context that never
-// had a turn, Await only calls fn.
+// object has committed is durable, writes of [PutNoWait] excepted. The context of fn has no turn. Await returns with the
+// turn held again, or with an error that is [ErrFenced] by errors.Is. Other events may have changed the object by then.
+// With a context that never had a turn, Await only calls fn.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
-func Await[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
-	var v, none T
+func Await(ctx context.Context, fn func(context.Context) error) error {
+	return runtime.Await(ctx, fn)
+}
+
+// AwaitValue is [Await] of an fn that returns a value. With an error it returns the zero value.
+//
+// Errors: those of [Await].
+func AwaitValue[R any](ctx context.Context, fn func(context.Context) (R, error)) (R, error) {
+	var v, none R
 	err := runtime.Await(ctx, func(ctx context.Context) (err error) {
 		v, err = fn(ctx)
 		return err
@@ -23,6 +30,16 @@ func Await[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, 
 		return none, err
 	}
 	return v, nil
+}
+
+// AwaitDurable is [Await] without an fn: it commits the writes of the event so far, gives up the turn until everything
+// that the object has committed is durable, writes of [PutNoWait] excepted, and returns with the turn held again.
+// [Storage.Sync] holds the turn, and waits for those writes too. In the fn of an Await, and with a context that never
+// had a turn, AwaitDurable waits for nothing.
+//
+// Errors: [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
+func AwaitDurable(ctx context.Context) error {
+	return runtime.Await(ctx, func(context.Context) error { return nil })
 }
 
 // HoldTurn takes the turn for one segment inside the fn of an Await. It returns when the writes of that segment are

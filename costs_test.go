@@ -78,7 +78,19 @@ func (p *priced) Add(ctx context.Context, delta int) (int, error) {
 }
 
 func (p *priced) Await(ctx context.Context, n int) (int, error) {
-	return dohost.Await(ctx, func(context.Context) (int, error) { return n, nil })
+	return n, dohost.Await(ctx, func(context.Context) error { return nil })
+}
+
+func (p *priced) AwaitValue(ctx context.Context, n int) (int, error) {
+	return dohost.AwaitValue(ctx, func(context.Context) (int, error) { return n, nil })
+}
+
+// AwaitDurable waits for a write.
+func (p *priced) AwaitDurable(ctx context.Context, n int) (int, error) {
+	if err := dohost.Put(ctx, p.store, "n", n); err != nil {
+		return 0, err
+	}
+	return n, dohost.AwaitDurable(ctx)
 }
 
 // List counts the first n rows.
@@ -165,6 +177,8 @@ func TestCallCosts(t *testing.T) {
 	}{
 		{"in memory", (*priced).Touch, 1, false, price{allocs: 2}},
 		{"await", (*priced).Await, 1, false, price{allocs: 4}},
+		{"await a value", (*priced).AwaitValue, 1, false, price{allocs: 4}},
+		{"await a write", (*priced).AwaitDurable, 1, false, price{allocs: 7, syncs: 1}},
 		{"get", (*priced).Get, 0, false, price{allocs: 3, gets: 1}},
 		{"put", (*priced).Put, 7, false, price{allocs: 5, syncs: 1}},
 		{"increment", (*priced).Add, 1, false, price{allocs: 7, syncs: 1}},

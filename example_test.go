@@ -125,9 +125,9 @@ func ExampleAwait() {
 		home := notebooks.Get(h, "home")
 		err := home.Do(ctx, func(ctx context.Context, n *notebook) error {
 			fmt.Println("first, before")
-			_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+			err := dohost.Await(ctx, func(ctx context.Context) error {
 				// No turn here: another event may have it.
-				return struct{}{}, home.Do(ctx, func(context.Context, *notebook) error {
+				return home.Do(ctx, func(context.Context, *notebook) error {
 					fmt.Println("second")
 					return nil
 				})
@@ -141,6 +141,26 @@ func ExampleAwait() {
 	// first, before
 	// second
 	// first, after
+	// <nil>
+}
+
+// AwaitValue returns the value of its function.
+func ExampleAwaitValue() {
+	withHost(func(ctx context.Context, h *dohost.Host) {
+		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
+			page, err := dohost.AwaitValue(ctx, func(context.Context) (string, error) {
+				return "ink", nil // such as the answer of another service
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Println(page)
+			return dohost.Put(ctx, n.state.Storage(), "page", page)
+		})
+		fmt.Println(err)
+	}, notebookClass(nil))
+	// Output:
+	// ink
 	// <nil>
 }
 

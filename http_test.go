@@ -242,9 +242,9 @@ func TestRequestBodyReadReleasesTheTurn(t *testing.T) {
 func TestRequestBodyAndFlushWorkInsideAnAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, pageClass(func(_ *page, w http.ResponseWriter, r *http.Request) {
-			_, err := dohost.Await(r.Context(), func(context.Context) (int64, error) {
-				n, err := io.Copy(w, r.Body)
-				return n, errors.Join(err, http.NewResponseController(w).Flush())
+			err := dohost.Await(r.Context(), func(context.Context) error {
+				_, err := io.Copy(w, r.Body)
+				return errors.Join(err, http.NewResponseController(w).Flush())
 			})
 			if err != nil {
 				t.Error(err)

@@ -323,7 +323,7 @@ func TestSocketFrameIsDeliveredOnceThePreviousOneWaits(t *testing.T) {
 			seen = append(seen, "begin "+string(f.Data))
 			switch string(f.Data) {
 			case "run":
-				if _, err := dohost.Await(ctx, func(context.Context) (int, error) { <-stop; return 0, nil }); err != nil {
+				if err := dohost.Await(ctx, func(context.Context) error { <-stop; return nil }); err != nil {
 					return err
 				}
 			case "stop":

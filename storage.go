@@ -155,7 +155,7 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
 // Sync commits the writes of the event and returns when all writes of the object are durable, those of PutNoWait
-// included. It holds the turn until then.
+// included. It holds the turn until then; [AwaitDurable] gives it up.
 //
 // Errors: [ErrInTransaction].
 func (s *Storage) Sync(ctx context.Context) error {

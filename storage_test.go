@@ -183,14 +183,14 @@ func TestPutManyReportsTheLimitInKeys(t *testing.T) {
 
 func TestPutManyAndDeleteManyRequireTheTurn(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
-		_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+		err := dohost.Await(ctx, func(ctx context.Context) error {
 			if err := dohost.PutMany(ctx, s, map[string]int{"a": 1}); !errors.Is(err, dohost.ErrNoTurn) {
 				t.Errorf("PutMany: %v", err)
 			}
 			if _, err := s.DeleteMany(ctx, "a"); !errors.Is(err, dohost.ErrNoTurn) {
 				t.Errorf("DeleteMany: %v", err)
 			}
-			return struct{}{}, nil
+			return nil
 		})
 		if err != nil {
 			t.Error(err)

@@ -215,10 +215,9 @@ var springs = map[string]func(context.Context, *dohost.Host){
 		r.Header = handshake(r.Context()).Header
 	}),
 	"function of Await or HoldTurn": inTrap(func(ctx context.Context, x *trapped) error {
-		_, err := dohost.Await(ctx, func(ctx context.Context) (int, error) {
-			return 0, dohost.HoldTurn(ctx, func(context.Context) error { x.tr.at("function of Await or HoldTurn"); return nil })
+		return dohost.Await(ctx, func(ctx context.Context) error {
+			return dohost.HoldTurn(ctx, func(context.Context) error { x.tr.at("function of Await or HoldTurn"); return nil })
 		})
-		return err
 	}),
 	"function of Exclusive": inTrap(func(ctx context.Context, x *trapped) error {
 		return dohost.Exclusive(ctx, func(context.Context) error { x.tr.at("function of Exclusive"); return nil })

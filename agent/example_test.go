@@ -55,7 +55,7 @@ func (l *Librarian) Start(ctx context.Context, title string) (agent.Started, err
 // readBook is the fiber. An end of the agent's life anywhere in it costs one page.
 func (l *Librarian) readBook(ctx context.Context, f *agent.Fiber[bookmark]) error {
 	for b := f.Checkpoint(); ; {
-		n, err := dohost.Await(ctx, func(ctx context.Context) (int, error) { return l.read(ctx, b.Title, b.Page) })
+		n, err := dohost.AwaitValue(ctx, func(ctx context.Context) (int, error) { return l.read(ctx, b.Title, b.Page) })
 		if err != nil {
 			return err
 		}

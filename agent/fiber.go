@@ -277,7 +277,7 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 	if err != nil {
 		return "", err
 	}
-	_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+	err = dohost.AwaitDurable(ctx)
 	if errors.Is(err, dohost.ErrInTransaction) {
 		_, gone := fiberRows.Delete(ctx, c.store(), row.ID)
 		err = errors.Join(err, gone, c.rearm(ctx))

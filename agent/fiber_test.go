@@ -389,8 +389,7 @@ func TestFiberInterruptedHookHangDelaysAgentOnce(t *testing.T) {
 	var hang chan struct{}
 	w.hook = func(_ *worker, ctx context.Context, i *agent.Interrupted) error {
 		w.note("hook %d", i.Attempt)
-		_, err := dohost.Await(context.WithoutCancel(ctx), func(context.Context) (none, error) { <-hang; return none{}, nil })
-		return err
+		return dohost.Await(context.WithoutCancel(ctx), func(context.Context) error { <-hang; return nil })
 	}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		hang = make(chan struct{})
@@ -623,7 +622,7 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 				info, _, err := agent.InspectFiber(outer, a, id)
 				same(t, "each has its own", string(info.Snapshot), `"outer"`)
 				// Inside an Await, Stash acquires the turn itself.
-				_, err2 := dohost.Await(outer, func(ctx context.Context) (none, error) { return none{}, agent.Stash(ctx, "away") })
+				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.Stash(ctx, "away") })
 				info, _, err3 := agent.InspectFiber(outer, a, id)
 				same(t, "from an Await", string(info.Snapshot), `"away"`)
 				return none{}, errors.Join(err, err2, err3, agent.Stash(outer, func() {}))

@@ -207,12 +207,12 @@ func TestKeepAliveNeedsTheTurn(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = dohost.Await(ctx, func(away context.Context) (none, error) {
+			err = dohost.Await(ctx, func(away context.Context) error {
 				_, err := a.KeepAlive(away)
 				if err2 := release(away); !errors.Is(err, dohost.ErrNoTurn) || !errors.Is(err2, dohost.ErrNoTurn) {
 					t.Error(err, err2)
 				}
-				return none{}, nil
+				return nil
 			})
 			return errors.Join(err, release(ctx))
 		})

@@ -38,9 +38,9 @@ func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
 		if err := s.roll.write(opened, s.Name(), id); err != nil {
 			return 0, err
 		}
-		return dohost.Await(ctx, func(ctx context.Context) (int, error) {
+		return 0, dohost.Await(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
-			return 0, context.Cause(ctx)
+			return context.Cause(ctx)
 		})
 	})
 }

@@ -47,11 +47,10 @@ func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
 		return err
 	}
 	p.steps <- step{p.Name(), at}
-	_, err := dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+	return dohost.Await(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
-		return struct{}{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	})
-	return err
 }
 
 // begin starts the fiber, under the agent's name.

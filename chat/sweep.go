@@ -89,7 +89,7 @@ func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) erro
 	for {
 		left, err := k.sweepOnce(ctx, &chunks, &rows)
 		if err == nil && left {
-			_, err = dohost.Await(ctx, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+			err = dohost.AwaitDurable(ctx)
 		}
 		if err != nil && ctx.Err() == nil { // the fiber runs again immediately
 			k.report(ctx, "chat:failed", "", slog.Any("err", err))

@@ -28,8 +28,8 @@ func (o *order) Place(ctx context.Context, amount int) (int, error) {
 	if err != nil || charged {
 		return amount, err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (int, error) {
-		return 0, o.bank.Call(ctx, o.st.ID().Name, fmt.Sprint(amount))
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		return o.bank.Call(ctx, o.st.ID().Name, fmt.Sprint(amount))
 	})
 	if err != nil {
 		return 0, err

@@ -24,7 +24,7 @@ func (a *Account) Pay(ctx context.Context, invoice string) (string, error) {
 	if err != nil || paid {
 		return invoice, err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (string, error) { return "", a.bank.Call(ctx, invoice, "100 EUR") })
+	err = dohost.Await(ctx, func(ctx context.Context) error { return a.bank.Call(ctx, invoice, "100 EUR") })
 	if err != nil {
 		return "", err
 	}

@@ -143,9 +143,9 @@ func fail(*room, context.Context, struct{}) (int, error) {
 
 // forever runs until the end of its incarnation.
 func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
-	return dohost.Await(ctx, func(ctx context.Context) (struct{}, error) {
+	return struct{}{}, dohost.Await(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
-		return struct{}{}, ctx.Err()
+		return ctx.Err()
 	})
 }
 

@@ -43,8 +43,8 @@ func (o *Order) Place(ctx context.Context, cents int) (int, error) {
 		return 0, err
 	}
 	key := fmt.Sprintf("%s/%d", o.st.ID().Name, declined+1)
-	_, err = dohost.Await(ctx, func(ctx context.Context) (int, error) {
-		return cents, o.shop.Charge(ctx, key, cents)
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		return o.shop.Charge(ctx, key, cents)
 	})
 	if errors.Is(err, ErrDeclined) {
 		return 0, errors.Join(err, dohost.Put(ctx, o.st.Storage(), "declined", declined+1))
@@ -59,10 +59,9 @@ func (o *Order) Place(ctx context.Context, cents int) (int, error) {
 }
 
 func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
-	_, err := dohost.Await(ctx, func(ctx context.Context) (int, error) {
-		return 0, o.shop.Ship(ctx, o.st.ID().Name)
+	return dohost.Await(ctx, func(ctx context.Context) error {
+		return o.shop.Ship(ctx, o.st.ID().Name)
 	})
-	return err
 }
 
 // Class returns the class of orders at a shop.

@@ -76,7 +76,7 @@ func (r *Researcher) read(ctx context.Context, f *agent.Fiber[place]) error {
 // step reads a piece, sends its words to the mergers, adds them to the researcher's own rows, and advances the
 // checkpoint.
 func (r *Researcher) step(ctx context.Context, f *agent.Fiber[place], at place) (place, error) {
-	p, err := dohost.Await(ctx, func(context.Context) (piece, error) { return r.cfg.readPiece(at) })
+	p, err := dohost.AwaitValue(ctx, func(context.Context) (piece, error) { return r.cfg.readPiece(at) })
 	if err != nil {
 		return at, err
 	}

@@ -41,8 +41,8 @@ func (w *worker) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err := w.out.write(begun, w.st.ID().Name, n); err != nil {
 		return err
 	}
-	_, err := dohost.Await(ctx, func(context.Context) (struct{}, error) {
-		return struct{}{}, w.out.write(effect, w.st.ID().Name, n)
+	err := dohost.Await(ctx, func(context.Context) error {
+		return w.out.write(effect, w.st.ID().Name, n)
 	})
 	if err != nil {
 		return err

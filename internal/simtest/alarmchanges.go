@@ -47,7 +47,7 @@ func (v *visit) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err := dohost.Put(ctx, s, "phase", visitBegun); err != nil {
 		return err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, v.bank.Call(ctx, v.st.ID().Name, "") })
+	err = dohost.Await(ctx, func(ctx context.Context) error { return v.bank.Call(ctx, v.st.ID().Name, "") })
 	return errors.Join(err, dohost.Put(ctx, s, "phase", visitDone))
 }
 

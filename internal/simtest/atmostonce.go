@@ -41,8 +41,8 @@ func (l *letter) send(ctx context.Context, _ none) (string, error) {
 	if _, err := l.become(ctx, letterTrying); err != nil {
 		return "", err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) {
-		return none{}, l.post.Call(ctx, l.st.ID().Name, "")
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		return l.post.Call(ctx, l.st.ID().Name, "")
 	})
 	switch {
 	case err == nil:

@@ -34,7 +34,7 @@ func (r *room) tidy(ctx context.Context, _ none) (none, error) {
 		if err := dohost.Put(ctx, r.st.Storage(), "tidy", false); err != nil {
 			return err
 		}
-		_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, r.desk.Call(ctx, "tidy", "") })
+		err = dohost.Await(ctx, func(ctx context.Context) error { return r.desk.Call(ctx, "tidy", "") })
 		if err != nil {
 			return err
 		}

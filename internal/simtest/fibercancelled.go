@@ -115,8 +115,8 @@ const (
 func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 	defer b.roll.enter(f.ID)()
 	for p := f.Checkpoint(); p.Done < 2; {
-		_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) {
-			return none{}, b.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
+		err := dohost.Await(ctx, func(ctx context.Context) error {
+			return b.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
 		})
 		if err != nil {
 			return nil // the result of a fiber that is cancelled, or was cut off, does not count

@@ -103,8 +103,8 @@ func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 // walk does the remaining steps, and counts itself in its last segment.
 func (s *scholar) walk(ctx context.Context, p studyNotes, stash func(context.Context, studyNotes) error) error {
 	for p.Done < steps {
-		_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) {
-			return none{}, s.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
+		err := dohost.Await(ctx, func(ctx context.Context) error {
+			return s.bank.Call(ctx, fmt.Sprintf("%s/%d", p.Name, p.Done), "")
 		})
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 // finish completes a fiber in the hook itself.
 func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
 	s.ledger.hooked(i)
-	_, err := dohost.Await(ctx, func(ctx context.Context) (none, error) { return none{}, s.bank.Call(ctx, i.Name, "") })
+	err := dohost.Await(ctx, func(ctx context.Context) error { return s.bank.Call(ctx, i.Name, "") })
 	if err != nil {
 		return err
 	}

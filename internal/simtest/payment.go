@@ -32,8 +32,8 @@ func (o *order) charge(ctx context.Context, _ dohost.AlarmInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) {
-		return none{}, o.bank.Call(ctx, o.st.ID().Name, fmt.Sprint(amount))
+	err = dohost.Await(ctx, func(ctx context.Context) error {
+		return o.bank.Call(ctx, o.st.ID().Name, fmt.Sprint(amount))
 	})
 	if err != nil {
 		return err

@@ -54,9 +54,9 @@ func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 	if err != nil || joined {
 		return q.total, err
 	}
-	_, err = dohost.Await(ctx, func(ctx context.Context) (none, error) {
+	err = dohost.Await(ctx, func(ctx context.Context) error {
 		if err := q.desk.Call(ctx, name, ""); err != nil {
-			return none{}, err
+			return err
 		}
 		err := dohost.HoldTurn(ctx, func(ctx context.Context) error {
 			return q.hold(ctx, name+" enters", func() error { return dohost.Put(ctx, s, "entered/"+name, true) })
@@ -64,7 +64,7 @@ func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 		if err == nil {
 			q.w.see("entered " + name)
 		}
-		return none{}, err
+		return err
 	})
 	if err != nil {
 		return 0, err

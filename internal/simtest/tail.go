@@ -147,7 +147,7 @@ func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
 // follow copies the remaining output. Lines and the cursor after them are one segment.
 func (t *tail) follow(ctx context.Context, at bookmark) error {
 	if at.Session == "" {
-		session, err := dohost.Await(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })
+		session, err := dohost.AwaitValue(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (t *tail) follow(ctx context.Context, at bookmark) error {
 		}
 	}
 	for {
-		lines, err := dohost.Await(ctx, func(ctx context.Context) ([]string, error) {
+		lines, err := dohost.AwaitValue(ctx, func(ctx context.Context) ([]string, error) {
 			return t.console.next(ctx, at.Session, at.Cursor)
 		})
 		if err != nil || len(lines) == 0 {
