@@ -71,7 +71,7 @@ type Options struct {
 	StuckAfter time.Duration
 	// MaxInterruptions bounds the starts of one run of a schedule or a queue item, if the end of the
 	// incarnation cuts off each start. After that the item, or a schedule that does not recur,
-	// becomes a dead letter: see [DeadLetters]. Zero means 5; negative means no bound.
+	// becomes a dead letter: see [DeadLetters.List]. Zero means 5; negative means no bound.
 	MaxInterruptions int
 }
 

@@ -65,12 +65,12 @@ type DeadLetter struct {
 	Error    string          `json:"error"` // the text of the last error, up to 4 KiB
 }
 
-// DeadLetters returns the agent's dead letters, the oldest first. A limit of zero means all. A dead
-// letter is kept until [RetryDead], [DropDead], or the failure of another item with the same id.
+// List returns the agent's dead letters, the oldest first. A limit of zero means all. A dead
+// letter is kept until [DeadLetters.Retry], [DeadLetters.Delete], or the failure of another item with the same id.
 //
 // Errors: [dohost.ErrCollection] for a negative limit.
-func DeadLetters(ctx context.Context, a Ref, limit int) ([]DeadLetter, error) {
-	c := a.base()
+func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) {
+	c := l.c
 	rows, err := deadItems.List(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath, Limit: limit})
 	if err != nil {
 		return nil, err
@@ -87,12 +87,12 @@ func DeadLetters(ctx context.Context, a Ref, limit int) ([]DeadLetter, error) {
 	return all, nil
 }
 
-// RetryDead appends a dead letter to the queue, also if it was a schedule, and reports whether
+// Retry appends a dead letter to the queue, also if it was a schedule, and reports whether
 // there was one.
 //
 // Errors: one if there is an item of its id in the queue.
-func RetryDead(ctx context.Context, a Ref, id string) (existed bool, err error) {
-	c := a.base()
+func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err error) {
+	c := l.c
 	if id == "" {
 		return false, nil
 	}
@@ -116,9 +116,9 @@ func RetryDead(ctx context.Context, a Ref, id string) (existed bool, err error) 
 	return existed && err == nil, err
 }
 
-// DropDead removes a dead letter, and reports whether there was one.
-func DropDead(ctx context.Context, a Ref, id string) (existed bool, err error) {
-	c := a.base()
+// Delete removes a dead letter, and reports whether there was one.
+func (l DeadLetters) Delete(ctx context.Context, id string) (existed bool, err error) {
+	c := l.c
 	if id == "" {
 		return false, nil
 	}

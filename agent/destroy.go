@@ -44,7 +44,7 @@ func (c *core) Destroy(ctx context.Context) error {
 // marks the agent as being destroyed before it destroys the first one.
 func (c *core) destroySubs(ctx context.Context) error {
 	for {
-		subs, err := ListSubAgents(ctx, c, "")
+		subs, err := c.SubAgents().List(ctx, "")
 		if err != nil || len(subs) == 0 {
 			return err
 		}
@@ -56,7 +56,7 @@ func (c *core) destroySubs(ctx context.Context) error {
 			return err
 		}
 		for _, s := range subs {
-			if _, err := DeleteSubAgent(ctx, c, s.Class, s.Name); err != nil {
+			if _, err := c.SubAgents().Delete(ctx, s.Class, s.Name); err != nil {
 				return err
 			}
 		}

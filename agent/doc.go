@@ -40,7 +40,7 @@
 // incarnation ends first, a later one calls [OnInterrupted] with the function's last checkpoint. [StartFiber]
 // starts a registered method as a separate task; a later incarnation resumes it from its last checkpoint, up to
 // the retry limit of its kind, unless [OnRecovery] decides about interrupted fibers. When the fiber ends, the
-// agent calls [OnFiberEnded]; [InspectFiber] returns its result afterwards.
+// agent calls [OnFiberEnded]; [Fibers.Get] returns its result afterwards.
 //
 // # Guarantees of fibers
 //

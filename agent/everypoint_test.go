@@ -54,10 +54,10 @@ func (c *clerk) recur(ctx context.Context, text string) error {
 	if count(lines, text) < times[text]-1 {
 		return nil
 	}
-	all, err := agent.ListSchedules(ctx, c, &agent.ScheduleQuery{Callback: string(recur)})
+	all, err := c.Schedules().List(ctx, &agent.ScheduleQuery{Callback: string(recur)})
 	for _, s := range all {
 		if string(s.Payload) == fmt.Sprintf("%q", text) {
-			_, err := agent.CancelSchedule(ctx, c, s.ID)
+			_, err := c.Schedules().Cancel(ctx, s.ID)
 			return err
 		}
 	}
@@ -182,11 +182,11 @@ func checkOrder(ctx context.Context, h *dohosttest.Host) error {
 		if err = errors.Join(err, err2); err != nil || checked {
 			return err
 		}
-		dead, err := agent.DeadLetters(ctx, c, 0)
+		dead, err := c.DeadLetters().List(ctx, 0)
 		if err != nil || len(dead) != 1 || dead[0].ID != "item 2" || !strings.Contains(dead[0].Error, "never") {
 			return fmt.Errorf("dead letters: %+v, %w", dead, err)
 		}
-		_, err = agent.DropDead(ctx, c, "item 2")
+		_, err = c.DeadLetters().Delete(ctx, "item 2")
 		return errors.Join(err, dohost.Put(ctx, c.Storage(), "checked", true))
 	})
 }

@@ -87,7 +87,7 @@ func ExampleSchedule() {
 	}, func(do func(func(context.Context, *Kitchen) error), heard chan string) {
 		fmt.Println(<-heard)
 		do(func(ctx context.Context, k *Kitchen) error {
-			all, err := agent.ListSchedules(ctx, k, nil)
+			all, err := k.Schedules().List(ctx, nil)
 			for _, s := range all {
 				fmt.Println(s.Kind, s.Cron, s.Zone, string(s.Payload))
 			}
@@ -116,7 +116,7 @@ func ExampleEnqueue() {
 			fmt.Println(<-heard)
 		}
 		do(func(ctx context.Context, k *Kitchen) error {
-			dead, err := agent.DeadLetters(ctx, k, 0)
+			dead, err := k.DeadLetters().List(ctx, 0)
 			for _, d := range dead {
 				fmt.Println(d.ID, "failed:", d.Error)
 			}

@@ -96,7 +96,7 @@ func Example() {
 			return err
 		}
 		fmt.Println("accepted:", started.Accepted, again.Accepted)
-		info, _, err := agent.WaitFiber(ctx, l, started.ID)
+		info, _, err := l.Fibers().Wait(ctx, started.ID)
 		if err != nil {
 			return err
 		}

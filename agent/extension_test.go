@@ -132,7 +132,7 @@ func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				done, err := agent.CancelFiber(ctx, w, s.ID)
+				done, err := w.Fibers().Cancel(ctx, s.ID)
 				if errors.Is(err, refused) != refuse || done == refuse {
 					t.Errorf("refused %t: %t, %v", refuse, done, err)
 				}
@@ -141,7 +141,7 @@ func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 		})
 		h.Advance(2 * time.Minute)
 		do(t, h, func(ctx context.Context, w *worker) error {
-			fs, err := agent.ListFibers(ctx, w, nil)
+			fs, err := w.Fibers().List(ctx, nil)
 			same(t, "fibers", words(len(fs), fs[0].Status, fs[1].Status), "2 cancelled completed")
 			return err
 		})

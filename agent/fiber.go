@@ -31,8 +31,8 @@ const (
 	FiberRunning     FiberStatus = "running"     // it has; perhaps in an incarnation that has ended
 	FiberCompleted   FiberStatus = "completed"   // its method has returned
 	FiberFailed      FiberStatus = "failed"      // it has failed too often
-	FiberCancelled   FiberStatus = "cancelled"   // by CancelFiber
-	FiberInterrupted FiberStatus = "interrupted" // its kind is not registered any more: see ResolveFiber
+	FiberCancelled   FiberStatus = "cancelled"   // by [Fibers.Cancel]
+	FiberInterrupted FiberStatus = "interrupted" // its kind is not registered any more: see [Fibers.SetStatus]
 )
 
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
@@ -57,7 +57,7 @@ type fiberRow struct {
 	Updated  int64
 	Ended    int64
 	Expires  int64 // when an ended one is forgotten; zero for never
-	Restarts int   `msgpack:",omitempty"` // by RestartFiber
+	Restarts int   `msgpack:",omitempty"` // by [Fibers.Restart]
 
 	// The state of the hook for the fiber's recovery or its end.
 	Tell  bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
@@ -233,7 +233,7 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 // RunFiber runs fn as a fiber and returns its result. The fiber's row is durable before fn begins; RunFiber
 // gives up the turn for that, as in an Await. The segment of fn's last step deletes the row. If the incarnation
 // ends first, a later one calls [OnInterrupted], and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
-// repeated. Its ctx holds the turn, and [CancelFiber] cancels it.
+// repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it.
 //
 // Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";
 // those of [dohost.Collection].
@@ -315,7 +315,7 @@ func text(err error) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "")
 }
 
-// enter makes the fiber's context. CancelFiber can cancel it.
+// enter makes the fiber's context. [Fibers.Cancel] can cancel it.
 func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, inner context.Context, end func()) {
 	f = &running{c: c, id: id, restarts: restarts}
 	inner, f.cancel = context.WithCancelCause(context.WithValue(ctx, fiberKey{}, f))

@@ -99,7 +99,7 @@ func start(t *testing.T, h *dohosttest.Host, checkpoint int, o *agent.FiberOptio
 func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo) {
 	t.Helper()
 	do(t, h, func(ctx context.Context, w *worker) (err error) {
-		info, _, err = agent.InspectFiber(ctx, w, id)
+		info, _, err = w.Fibers().Get(ctx, id)
 		return err
 	})
 	return info
@@ -149,13 +149,13 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 					if err := agent.Stash(ctx, 41); err != nil {
 						return 0, err
 					}
-					during, _, err = agent.InspectFiber(ctx, a, id)
+					during, _, err = a.Fibers().Get(ctx, id)
 					return 42, errors.Join(err, failure)
 				})
 				if !errors.Is(err, failure) || v != 42 {
 					t.Errorf("%d, %v", v, err)
 				}
-				after, _, err = agent.InspectFiber(ctx, a, id)
+				after, _, err = a.Fibers().Get(ctx, id)
 				return err
 			})
 			same(t, "during", words(during.Name, during.Status, string(during.Snapshot)), "sum running 41")
@@ -315,7 +315,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 		look := func() {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *worker) (err error) {
-				dead, err = agent.DeadFibers(ctx, a, 0)
+				dead, err = a.Fibers().ListDead(ctx, 0)
 				return err
 			})
 		}
@@ -330,7 +330,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 			return nil
 		}
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if ok, err := agent.ReviveFiber(ctx, a, dead[0].ID); err != nil || !ok {
+			if ok, err := a.Fibers().RetryDead(ctx, dead[0].ID); err != nil || !ok {
 				return fmt.Errorf("%v, %v", ok, err)
 			}
 			return nil
@@ -448,7 +448,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 			t.Error(a, b, c)
 		}
 		do(t, h, func(ctx context.Context, w *worker) error {
-			info, ok, err := agent.InspectFiberByKey(ctx, w, "k")
+			info, ok, err := w.Fibers().GetByKey(ctx, "k")
 			if err != nil || !ok || info.ID != a.ID || string(info.Snapshot) != "1" {
 				t.Error(info, ok, err)
 			}
@@ -469,7 +469,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 				_, err := agent.StartFiber(ctx, w, job, 9, &agent.FiberOptions{Key: "gone"})
 				return errors.Join(err, errors.New("no"))
 			})
-			if _, ok, err2 := agent.InspectFiberByKey(ctx, w, "gone"); err == nil || ok || err2 != nil {
+			if _, ok, err2 := w.Fibers().GetByKey(ctx, "gone"); err == nil || ok || err2 != nil {
 				t.Error(ok, err, err2)
 			}
 			return nil
@@ -494,7 +494,7 @@ func TestFiberWaitAndCancel(t *testing.T) {
 		wait := func(id string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-					info, ok, err := agent.WaitFiber(ctx, a, id)
+					info, ok, err := a.Fibers().Wait(ctx, id)
 					w.note("%v %s%s", ok, info.Status, info.Result)
 					return err
 				})
@@ -506,7 +506,7 @@ func TestFiberWaitAndCancel(t *testing.T) {
 		cancel := func(id string) (was bool) {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *worker) (err error) {
-				was, err = agent.CancelFiber(ctx, a, id)
+				was, err = a.Fibers().Cancel(ctx, id)
 				return err
 			})
 			return was
@@ -540,7 +540,7 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 		list := func(q *agent.FiberQuery) (got string) {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *worker) error {
-				infos, err := agent.ListFibers(ctx, a, q)
+				infos, err := a.Fibers().List(ctx, q)
 				for _, i := range infos {
 					got += fmt.Sprintf("%s %s;", i.Snapshot, i.Status)
 				}
@@ -553,10 +553,10 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 		same(t, "some", list(&agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 2}), "3 completed;1 completed;")
 		same(t, "none", list(&agent.FiberQuery{Kind: "other"}), "")
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if _, err := agent.ListFibers(ctx, a, &agent.FiberQuery{Limit: 101}); err == nil {
+			if _, err := a.Fibers().List(ctx, &agent.FiberQuery{Limit: 101}); err == nil {
 				t.Error("101 were listed")
 			}
-			n, err := agent.DeleteFibers(ctx, a, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
+			n, err := a.Fibers().Delete(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberCompleted}, Limit: 1})
 			same(t, "deleted", n, 1)
 			return err
 		})
@@ -586,13 +586,13 @@ func TestFiberOfUnknownKindIsKept(t *testing.T) {
 		info := inspect(t, h, s.ID)
 		same(t, "the fiber", words(info.Status, string(info.Snapshot)), "interrupted 7")
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if n, err := agent.DeleteFibers(ctx, a, nil); n != 0 || err != nil {
+			if n, err := a.Fibers().Delete(ctx, nil); n != 0 || err != nil {
 				t.Errorf("%d deleted, %v", n, err)
 			}
-			if _, err := agent.ResolveFiber(ctx, a, s.ID, agent.FiberRunning); err == nil {
+			if _, err := a.Fibers().SetStatus(ctx, s.ID, agent.FiberRunning); err == nil {
 				t.Error("resolved as running")
 			}
-			if ok, err := agent.ResolveFiber(ctx, a, s.ID, agent.FiberCompleted); !ok || err != nil {
+			if ok, err := a.Fibers().SetStatus(ctx, s.ID, agent.FiberCompleted); !ok || err != nil {
 				t.Error(ok, err)
 			}
 			return nil
@@ -619,11 +619,11 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 					return none{}, err
 				}
 				id, _ := agent.FiberID(outer)
-				info, _, err := agent.InspectFiber(outer, a, id)
+				info, _, err := a.Fibers().Get(outer, id)
 				same(t, "each has its own", string(info.Snapshot), `"outer"`)
 				// Inside an Await, Stash acquires the turn itself.
 				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.Stash(ctx, "away") })
-				info, _, err3 := agent.InspectFiber(outer, a, id)
+				info, _, err3 := a.Fibers().Get(outer, id)
 				same(t, "from an Await", string(info.Snapshot), `"away"`)
 				return none{}, errors.Join(err, err2, err3, agent.Stash(outer, func() {}))
 			})
@@ -700,13 +700,13 @@ func TestKeepAlive(t *testing.T) {
 func TestEmptyIDMatchesNoFiberOrItem(t *testing.T) {
 	atWork(t, &shift{}, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		do(t, h, func(ctx context.Context, w *worker) error {
-			_, inspected, err := agent.InspectFiber(ctx, w, "")
-			_, waited, err2 := agent.WaitFiber(ctx, w, "")
-			cancelled, err3 := agent.CancelFiber(ctx, w, "")
-			restarted, err4 := agent.RestartFiber(ctx, w, "")
-			resolved, err5 := agent.ResolveFiber(ctx, w, "", agent.FiberFailed)
-			revived, err6 := agent.ReviveFiber(ctx, w, "")
-			buried, err7 := agent.BuryFiber(ctx, w, "")
+			_, inspected, err := w.Fibers().Get(ctx, "")
+			_, waited, err2 := w.Fibers().Wait(ctx, "")
+			cancelled, err3 := w.Fibers().Cancel(ctx, "")
+			restarted, err4 := w.Fibers().Restart(ctx, "")
+			resolved, err5 := w.Fibers().SetStatus(ctx, "", agent.FiberFailed)
+			revived, err6 := w.Fibers().RetryDead(ctx, "")
+			buried, err7 := w.Fibers().DeleteDead(ctx, "")
 			if inspected || waited || cancelled || restarted || resolved || revived || buried {
 				t.Error("there is a fiber without an id")
 			}

@@ -17,7 +17,7 @@ type FiberInfo struct {
 	Started  bool            `json:"started"`
 	Key      string          `json:"key,omitempty"`
 	Status   FiberStatus     `json:"status"`
-	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often: see DeadFibers
+	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often: see [Fibers.ListDead]
 	Snapshot json.RawMessage `json:"snapshot,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"` // the last one
@@ -70,10 +70,10 @@ type FiberQuery struct {
 	Limit  int           // zero means 50; at most 100
 }
 
-// ListFibers returns started fibers, the newest first.
+// List returns started fibers, the newest first.
 //
 // Errors: one for a Limit that is out of range.
-func ListFibers(ctx context.Context, a Ref, q *FiberQuery) ([]FiberInfo, error) {
+func (f Fibers) List(ctx context.Context, q *FiberQuery) ([]FiberInfo, error) {
 	if q == nil {
 		q = &FiberQuery{}
 	}
@@ -81,7 +81,7 @@ func ListFibers(ctx context.Context, a Ref, q *FiberQuery) ([]FiberInfo, error) 
 	if err != nil {
 		return nil, err
 	}
-	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{
+	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{
 		Index: "started", Reverse: true, Limit: limit, Where: q.selects,
 	})
 	return infosOf(rows), err
@@ -117,32 +117,32 @@ func fiberOf(ctx context.Context, a Ref, id string) (row dohost.Row[fiberRow], o
 	return fiberRows.Get(ctx, a.base().store(), id)
 }
 
-// InspectFiber returns the description of a fiber. A fiber of [RunFiber] is found until it ends.
-func InspectFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
-	row, ok, err := fiberOf(ctx, a, id)
+// Get returns the description of a fiber. A fiber of [RunFiber] is found until it ends.
+func (f Fibers) Get(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
+	row, ok, err := fiberOf(ctx, f.c, id)
 	if err != nil || !ok {
 		return info, false, err
 	}
 	return infoOf(&row.Value), true, nil
 }
 
-// InspectFiberByKey returns the description of the fiber that was started with a key.
-func InspectFiberByKey(ctx context.Context, a Ref, key string) (info FiberInfo, ok bool, err error) {
-	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key), Limit: 1})
+// GetByKey returns the description of the fiber that was started with a key.
+func (f Fibers) GetByKey(ctx context.Context, key string) (info FiberInfo, ok bool, err error) {
+	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{Index: "key", Equal: dohost.KeyOf(key), Limit: 1})
 	if err != nil || len(rows) == 0 || key == "" {
 		return info, false, err
 	}
 	return infoOf(&rows[0].Value), true, nil
 }
 
-// WaitFiber returns when a fiber has ended or is dead. It gives up the turn while it waits. ok is false if
+// Wait returns when a fiber has ended or is dead. It gives up the turn while it waits. ok is false if
 // there is no such fiber. The end of ctx ends the wait.
 //
 // Errors: the ctx's cause, and those of [dohost.Recv].
-func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, err error) {
-	c := a.base()
+func (f Fibers) Wait(ctx context.Context, id string) (info FiberInfo, ok bool, err error) {
+	c := f.c
 	for {
-		info, ok, err = InspectFiber(ctx, c, id)
+		info, ok, err = c.Fibers().Get(ctx, id)
 		if err != nil || !ok || info.Status.final() || info.Dead {
 			return info, ok, err
 		}
@@ -160,10 +160,10 @@ func WaitFiber(ctx context.Context, a Ref, id string) (info FiberInfo, ok bool, 
 	}
 }
 
-// CancelFiber ends a fiber: it cancels the fiber's context and ignores its result. It reports whether there was
+// Cancel ends a fiber: it cancels the fiber's context and ignores its result. It reports whether there was
 // a fiber that had not ended.
-func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
-	c := a.base()
+func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
+	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || row.Value.Status.final() {
 		return false, err
@@ -197,16 +197,16 @@ func CancelFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	return true, c.rearm(ctx)
 }
 
-// RestartFiber restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
+// Restart restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
 // last checkpoint, with all counts at zero. The fiber runs as a separate task, once the restart is durable and
 // a cancelled call of its method has returned. [OnFiberEnded] is no longer called for the previous end.
-// RestartFiber reports whether it restarted the fiber: it does not restart a completed one, since finished work
+// Restart reports whether it restarted the fiber: it does not restart a completed one, since finished work
 // does not run again.
 //
 // Errors: one for a kind that the class does not have; [dohost.ErrOverloaded] when the object has
 // too many tasks.
-func RestartFiber(ctx context.Context, a Ref, id string) (bool, error) {
-	c := a.base()
+func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
+	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	r := &row.Value
 	if err != nil || !ok || !r.Started || r.open() || r.Status == FiberCompleted {
@@ -243,15 +243,15 @@ func (c *core) renew(r *fiberRow, now int64) {
 	r.Tell, r.Dead, r.Hooks, r.Lost, r.Again = false, false, 0, 0, 0
 }
 
-// ResolveFiber sets the final status of a fiber that has the status interrupted because its kind is no longer
+// SetStatus sets the final status of a fiber that has the status interrupted because its kind is no longer
 // registered. It reports whether there was such a fiber.
 //
 // Errors: one for a status that is not completed, failed or cancelled.
-func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bool, error) {
+func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (bool, error) {
 	if status != FiberCompleted && status != FiberFailed && status != FiberCancelled {
 		return false, fmt.Errorf("agent: a fiber cannot be resolved as %q", status)
 	}
-	c := a.base()
+	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || row.Value.Status != FiberInterrupted {
 		return false, err
@@ -263,12 +263,12 @@ func ResolveFiber(ctx context.Context, a Ref, id string, status FiberStatus) (bo
 	return true, c.rearm(ctx)
 }
 
-// DeleteFibers deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
+// Delete deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
 // only if q lists that status, and none with a pending call of [OnFiberEnded]. It deletes at most q.Limit
 // fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
-func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err error) {
+func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err error) {
 	if q == nil {
 		q = &FiberQuery{}
 	}
@@ -276,7 +276,7 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	if err != nil {
 		return 0, err
 	}
-	c := a.base()
+	c := f.c
 	rows, err := fiberRows.List(ctx, c.store(), &dohost.Query[fiberRow]{Index: "started", Limit: limit, Where: func(r fiberRow) bool {
 		return r.Status.final() && !r.Tell && (r.Status != FiberInterrupted || len(q.Status) > 0) && q.selects(r)
 	}})
@@ -300,23 +300,23 @@ func DeleteFibers(ctx context.Context, a Ref, q *FiberQuery) (deleted int, err e
 	return len(rows), nil
 }
 
-// DeadFibers returns the fibers with too many failed calls of [OnInterrupted] or [OnRecovery], the oldest
+// ListDead returns the fibers with too many failed calls of [OnInterrupted] or [OnRecovery], the oldest
 // first, at most limit; zero means 50.
 //
 // Errors: one for a limit that is not 0 to 100.
-func DeadFibers(ctx context.Context, a Ref, limit int) ([]FiberInfo, error) {
+func (f Fibers) ListDead(ctx context.Context, limit int) ([]FiberInfo, error) {
 	limit, err := within(limit, 50, 100)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := fiberRows.List(ctx, a.base().store(), &dohost.Query[fiberRow]{Index: "dead", Limit: limit})
+	rows, err := fiberRows.List(ctx, f.c.store(), &dohost.Query[fiberRow]{Index: "dead", Limit: limit})
 	return infosOf(rows), err
 }
 
-// ReviveFiber passes a dead fiber to [OnInterrupted] or [OnRecovery] again, with its count of hook calls at
+// RetryDead passes a dead fiber to [OnInterrupted] or [OnRecovery] again, with its count of hook calls at
 // zero. It reports whether there was one.
-func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
-	c := a.base()
+func (f Fibers) RetryDead(ctx context.Context, id string) (bool, error) {
+	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {
 		return false, err
@@ -330,9 +330,9 @@ func ReviveFiber(ctx context.Context, a Ref, id string) (bool, error) {
 	return true, c.rearm(ctx)
 }
 
-// BuryFiber deletes a dead fiber. It reports whether there was one.
-func BuryFiber(ctx context.Context, a Ref, id string) (bool, error) {
-	c := a.base()
+// DeleteDead deletes a dead fiber. It reports whether there was one.
+func (f Fibers) DeleteDead(ctx context.Context, id string) (bool, error) {
+	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Dead {
 		return false, err

@@ -16,11 +16,11 @@ import (
 func TestFiberExpiresAfterRolledBackRestartOrDelete(t *testing.T) {
 	for name, take := range map[string]func(ctx context.Context, w *worker, id string) error{
 		"restarted": func(ctx context.Context, w *worker, id string) error {
-			_, err := agent.RestartFiber(ctx, w, id)
+			_, err := w.Fibers().Restart(ctx, id)
 			return err
 		},
 		"deleted": func(ctx context.Context, w *worker, _ string) error {
-			if n, err := agent.DeleteFibers(ctx, w, nil); err != nil || n != 1 {
+			if n, err := w.Fibers().Delete(ctx, nil); err != nil || n != 1 {
 				return errors.Join(err, errors.New("want one deleted"))
 			}
 			_, err := agent.StartFiber(ctx, w, job, 0, nil) // sets the alarm once more

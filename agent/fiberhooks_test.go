@@ -35,7 +35,7 @@ func ends(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
 		ids = append(ids, start(t, h, i, nil).ID)
 	}
 	do(t, h, func(ctx context.Context, a *worker) error {
-		_, err := agent.CancelFiber(ctx, a, ids[2])
+		_, err := a.Fibers().Cancel(ctx, ids[2])
 		return err
 	})
 	h.Advance(2 * time.Second)
@@ -88,7 +88,7 @@ func TestFiberEndedHookRunsAtLeastOnce(t *testing.T) {
 		s := start(t, h, 0, nil)
 		h.Advance(10 * time.Second)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			n, err := agent.DeleteFibers(ctx, a, nil)
+			n, err := a.Fibers().Delete(ctx, nil)
 			same(t, "deleted", n, 0)
 			return err
 		})
@@ -169,10 +169,10 @@ func TestFiberEndedHookMayRestartTheFiber(t *testing.T) {
 		if i.Status == agent.FiberCompleted {
 			return nil
 		}
-		if ok, err := agent.RestartFiber(ctx, w, i.ID); err != nil || !ok {
+		if ok, err := w.Fibers().Restart(ctx, i.ID); err != nil || !ok {
 			return fmt.Errorf("%v, %w", ok, err)
 		}
-		if info, _, err := agent.WaitFiber(ctx, w, i.ID); err != nil || info.Status != agent.FiberCompleted {
+		if info, _, err := w.Fibers().Wait(ctx, i.ID); err != nil || info.Status != agent.FiberCompleted {
 			return fmt.Errorf("%v, %w", info.Status, err)
 		}
 		return sleep(ctx, 10*time.Second)
@@ -282,9 +282,9 @@ func TestFiberRecoveryHookRetriesAreBounded(t *testing.T) {
 		w.happened(t, "1s try 1 of 3", "1s 1 goes on, attempt 1", "31s try 2 of 2", "91s try 3 of 2", "211s try 4 of 2", "451s try 5 of 2")
 		var dead []agent.FiberInfo
 		do(t, h, func(ctx context.Context, a *worker) (err error) {
-			dead, err = agent.DeadFibers(ctx, a, 0)
+			dead, err = a.Fibers().ListDead(ctx, 0)
 			for _, d := range dead {
-				if ok, err := agent.ReviveFiber(ctx, a, d.ID); err != nil || !ok {
+				if ok, err := a.Fibers().RetryDead(ctx, d.ID); err != nil || !ok {
 					return fmt.Errorf("%v, %w", ok, err)
 				}
 			}
@@ -356,7 +356,7 @@ func TestFiberRecoveryHookHasTenSecondsInConstructor(t *testing.T) {
 		do(t, h, func(ctx context.Context, a *worker) error { w.note("served"); return nil })
 		h.Advance(time.Minute)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			_, err := agent.CancelFiber(ctx, a, ids[1])
+			_, err := a.Fibers().Cancel(ctx, ids[1])
 			return err
 		})
 		h.Advance(10 * time.Minute)
@@ -435,7 +435,7 @@ func TestFiberRecoveryHookRunsOneAtATime(t *testing.T) {
 		poison = false
 		for _, id := range ids[:2] {
 			do(t, h, func(ctx context.Context, a *worker) error {
-				_, err := agent.ReviveFiber(ctx, a, id)
+				_, err := a.Fibers().RetryDead(ctx, id)
 				return err
 			})
 			h.Advance(5 * time.Second)
@@ -485,7 +485,7 @@ func TestFiberRecoveryHookDecidesAllLargeFibers(t *testing.T) {
 				h.Advance(time.Minute)
 				var failed []agent.FiberInfo
 				do(t, h, func(ctx context.Context, a *worker) (err error) {
-					failed, err = agent.ListFibers(ctx, a, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberFailed}})
+					failed, err = a.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberFailed}})
 					return err
 				})
 				want := "40 1 0"
@@ -516,7 +516,7 @@ func TestFiberRestartResumesFromCheckpoint(t *testing.T) {
 		restart := func(id string) (ok bool) {
 			t.Helper()
 			do(t, h, func(ctx context.Context, a *worker) (err error) {
-				ok, err = agent.RestartFiber(ctx, a, id)
+				ok, err = a.Fibers().Restart(ctx, id)
 				return err
 			})
 			return ok
@@ -564,8 +564,8 @@ func TestFiberRestartWhileCancelledCallRuns(t *testing.T) {
 		h.Advance(time.Second)
 		for range 2 {
 			do(t, h, func(ctx context.Context, a *worker) error {
-				was, err := agent.CancelFiber(ctx, a, s.ID)
-				ok, err2 := agent.RestartFiber(ctx, a, s.ID)
+				was, err := a.Fibers().Cancel(ctx, s.ID)
+				ok, err2 := a.Fibers().Restart(ctx, s.ID)
 				same(t, "cancelled and restarted", words(was, ok), "true true")
 				return errors.Join(err, err2)
 			})
@@ -584,8 +584,8 @@ func TestFiberRestartStopsExpiry(t *testing.T) {
 		s := start(t, h, 0, nil)
 		h.Advance(time.Second)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			_, err := agent.CancelFiber(ctx, a, s.ID)
-			_, err2 := agent.RestartFiber(ctx, a, s.ID)
+			_, err := a.Fibers().Cancel(ctx, s.ID)
+			_, err2 := a.Fibers().Restart(ctx, s.ID)
 			return errors.Join(err, err2)
 		})
 		h.Advance(31 * time.Hour)
@@ -602,14 +602,14 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 		h.Advance(time.Hour)
 		w.events = nil
 		do(t, h, func(ctx context.Context, a *worker) error {
-			dead, err := agent.DeadFibers(ctx, a, 0)
+			dead, err := a.Fibers().ListDead(ctx, 0)
 			same(t, "dead", len(dead), 3)
-			ok, err2 := agent.RestartFiber(ctx, a, ids[0])
+			ok, err2 := a.Fibers().Restart(ctx, ids[0])
 			same(t, "restarted", ok, true)
-			_, err3 := agent.CancelFiber(ctx, a, ids[1])
-			dead, err4 := agent.DeadFibers(ctx, a, 0)
+			_, err3 := a.Fibers().Cancel(ctx, ids[1])
+			dead, err4 := a.Fibers().ListDead(ctx, 0)
 			same(t, "dead", len(dead), 1)
-			ok, err5 := agent.BuryFiber(ctx, a, ids[2])
+			ok, err5 := a.Fibers().DeleteDead(ctx, ids[2])
 			same(t, "buried", ok, true)
 			return errors.Join(err, err2, err3, err4, err5)
 		})
@@ -621,7 +621,7 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 		h.Advance(time.Second)
 		same(t, "the fiber", inspect(t, h, ids[0]).Status, agent.FiberInterrupted)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if ok, err := agent.RestartFiber(ctx, a, ids[0]); ok || err == nil || !strings.Contains(err.Error(), `no fiber "job"`) {
+			if ok, err := a.Fibers().Restart(ctx, ids[0]); ok || err == nil || !strings.Contains(err.Error(), `no fiber "job"`) {
 				t.Error(ok, err)
 			}
 			return nil
@@ -630,7 +630,7 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 			t.Fatal("no restart")
 		}
 		do(t, h, func(ctx context.Context, a *worker) error {
-			ok, err := agent.RestartFiber(ctx, a, ids[0])
+			ok, err := a.Fibers().Restart(ctx, ids[0])
 			same(t, "restarted", ok, true)
 			return err
 		})
@@ -648,7 +648,7 @@ func TestFiberRestartRolledBack(t *testing.T) {
 		h.Advance(time.Second)
 		do(t, h, func(ctx context.Context, a *worker) error {
 			err := dohost.Transaction(ctx, func(ctx context.Context) error {
-				_, err := agent.RestartFiber(ctx, a, s.ID)
+				_, err := a.Fibers().Restart(ctx, s.ID)
 				return errors.Join(err, errNo)
 			})
 			if !errors.Is(err, errNo) {

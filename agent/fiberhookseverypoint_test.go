@@ -113,7 +113,7 @@ func (n *nurse) counts(ctx context.Context, want map[string]int) (err error) {
 // check expects the skipped fiber to have failed and the others to have completed, with each end recorded once
 // on the disk, and outside as on the disk.
 func (n *nurse) check(ctx context.Context) error {
-	all, err := agent.ListFibers(ctx, n, nil)
+	all, err := n.Fibers().List(ctx, nil)
 	if err != nil || len(all) != 3 {
 		return fmt.Errorf("%d fibers, %w", len(all), err)
 	}

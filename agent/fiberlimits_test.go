@@ -87,7 +87,7 @@ func TestFiberResumedByHookCanBeCancelled(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		ok, err := agent.CancelFiber(ctx, a, id)
+		ok, err := a.Fibers().Cancel(ctx, id)
 		w.note("cancelled %v", ok)
 		return err
 	}
@@ -111,7 +111,7 @@ func TestFiberSurvivesRolledBackCancel(t *testing.T) {
 		do(t, h, func(ctx context.Context, a *worker) error {
 			no := errors.New("no")
 			if err := dohost.Transaction(ctx, func(ctx context.Context) error {
-				_, err := agent.CancelFiber(ctx, a, s.ID)
+				_, err := a.Fibers().Cancel(ctx, s.ID)
 				return errors.Join(err, no)
 			}); !errors.Is(err, no) {
 				t.Error(err)
@@ -136,7 +136,7 @@ func TestFiberResumesWithoutProgressAreBounded(t *testing.T) {
 		h.Advance(2 * time.Hour)
 		same(t, "runs of the hook", len(w.events), 5)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			dead, err := agent.DeadFibers(ctx, a, 0)
+			dead, err := a.Fibers().ListDead(ctx, 0)
 			same(t, "dead", len(dead), 1)
 			return err
 		})
@@ -153,11 +153,11 @@ func TestAlarmIsNotPostponedByBusyAgent(t *testing.T) {
 		interrupted(t, h)
 		h.Advance(time.Hour)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			dead, err := agent.DeadFibers(ctx, a, 0)
+			dead, err := a.Fibers().ListDead(ctx, 0)
 			if err != nil || len(dead) != 1 {
 				return fmt.Errorf("%d dead, %w", len(dead), err)
 			}
-			_, err = agent.ReviveFiber(ctx, a, dead[0].ID)
+			_, err = a.Fibers().RetryDead(ctx, dead[0].ID)
 			return err
 		})
 		w.events = nil
@@ -193,7 +193,7 @@ func TestFiberWaitEndsWhenRecoveryGivesUp(t *testing.T) {
 		do(t, h, func(ctx context.Context, a *worker) error {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 			defer cancel()
-			info, ok, err := agent.WaitFiber(ctx, a, s.ID)
+			info, ok, err := a.Fibers().Wait(ctx, s.ID)
 			same(t, "waited", words(info.Status, ok), "failed true")
 			return err
 		})
@@ -275,7 +275,7 @@ func TestFiberSurvivesFullDisk(t *testing.T) {
 		disk.SetFree(1 << 40)
 		time.Sleep(5 * time.Minute)
 		if err := a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			info, _, err := w.Fibers().Get(ctx, s.ID)
 			same(t, "the fiber", info.Status, agent.FiberCompleted)
 			return err
 		}); err != nil {
@@ -311,13 +311,13 @@ func TestFiberFailureOnFullDiskCountsOnce(t *testing.T) {
 				time.Sleep(200 * time.Millisecond) // and the store ten times a second
 				if want == agent.FiberCancelled {
 					err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-						_, err := agent.CancelFiber(ctx, w, s.ID)
+						_, err := w.Fibers().Cancel(ctx, s.ID)
 						return err
 					}))
 				}
 				time.Sleep(time.Minute)
 				err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-					info, _, err := agent.InspectFiber(ctx, w, s.ID)
+					info, _, err := w.Fibers().Get(ctx, s.ID)
 					same(t, "the fiber", info.Status, want)
 					return err
 				}))
@@ -423,7 +423,7 @@ func TestFiberFailsIfItsResultDoesNotFitOnFullDisk(t *testing.T) {
 		})
 		fullForAWhile(disk)
 		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			info, _, err := w.Fibers().Get(ctx, s.ID)
 			if info.Status != agent.FiberFailed || !strings.Contains(info.Error, "result") {
 				t.Errorf("%v %q", info.Status, info.Error)
 			}
@@ -455,7 +455,7 @@ func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 		})
 		fullForAWhile(disk)
 		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-			info, _, err := agent.InspectFiber(ctx, w, s.ID)
+			info, _, err := w.Fibers().Get(ctx, s.ID)
 			same(t, "the fiber", words(info.Status, string(info.Snapshot)), "failed 7")
 			return err
 		}))

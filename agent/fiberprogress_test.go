@@ -111,8 +111,8 @@ func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 		h.Advance(10 * time.Minute)
 		w.happened(t, "1s hook 0", "2s hook 1", "33s hook 2")
 		do(t, h, func(ctx context.Context, a *worker) error {
-			open, err := agent.ListFibers(ctx, a, nil)
-			dead, err2 := agent.DeadFibers(ctx, a, 0)
+			open, err := a.Fibers().List(ctx, nil)
+			dead, err2 := a.Fibers().ListDead(ctx, 0)
 			same(t, "left open and dead", words(len(open), len(dead)), "0 0")
 			return errors.Join(err, err2)
 		})

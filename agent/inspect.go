@@ -186,21 +186,21 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 		kind string
 		dohost.Action
 	}
-	acts := map[act][]func(context.Context, Ref, string) (bool, error){
-		{detailFiber, dohost.Cancel}:    {CancelFiber},
-		{detailFiber, dohost.Rerun}:     {ReviveFiber, RestartFiber},
-		{detailFiber, dohost.Clear}:     {BuryFiber, forgetFiber},
-		{detailSchedule, dohost.Cancel}: {CancelSchedule},
-		{detailItem, dohost.Cancel}:     {Dequeue},
-		{detailDead, dohost.Rerun}:      {RetryDead},
-		{detailDead, dohost.Clear}:      {DropDead},
+	acts := map[act][]func(context.Context, string) (bool, error){
+		{detailFiber, dohost.Cancel}:    {c.Fibers().Cancel},
+		{detailFiber, dohost.Rerun}:     {c.Fibers().RetryDead, c.Fibers().Restart},
+		{detailFiber, dohost.Clear}:     {c.Fibers().DeleteDead, c.forgetFiber},
+		{detailSchedule, dohost.Cancel}: {c.Schedules().Cancel},
+		{detailItem, dohost.Cancel}:     {c.Queue().Cancel},
+		{detailDead, dohost.Rerun}:      {c.DeadLetters().Retry},
+		{detailDead, dohost.Clear}:      {c.DeadLetters().Delete},
 	}
 	fns, ok := acts[act{kind, a}]
 	if !ok {
 		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("an agent has no %q that could be asked to %s", kind, a)}
 	}
 	for _, fn := range fns {
-		if done, err := fn(ctx, c, id); done || err != nil {
+		if done, err := fn(ctx, id); done || err != nil {
 			return done, err
 		}
 	}
@@ -208,8 +208,7 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 }
 
 // forgetFiber removes a started fiber that has ended.
-func forgetFiber(ctx context.Context, a Ref, id string) (bool, error) {
-	c := a.base()
+func (c *core) forgetFiber(ctx context.Context, id string) (bool, error) {
 	row, ok, err := fiberOf(ctx, c, id)
 	if err != nil || !ok || !row.Value.Status.final() || row.Value.Tell {
 		return false, err

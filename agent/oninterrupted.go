@@ -69,7 +69,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 // OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
 // nil, the fiber's row is deleted in the segment of the hook's last writes, or in the next one if that is full.
 // When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
-// and for at most a day; then the fiber is dead: see [DeadFibers]. The first call runs in the constructor,
+// and for at most a day; then the fiber is dead: see [Fibers.ListDead]. The first call runs in the constructor,
 // where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
 // OnInterrupted such fibers are reported and deleted.
 func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry[O] {

@@ -116,7 +116,7 @@ var errLeft = errors.New("agent: OnRecovery has left it")
 // one). Without an OnRecovery each fiber is resumed, the oldest first.
 //
 // If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
-// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [DeadFibers].
+// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [Fibers.ListDead].
 // Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
 // before other events and after [OnInterrupted], with 10 s for both hooks (their ctx ends then). Later calls
 // are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not

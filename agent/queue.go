@@ -47,7 +47,7 @@ type QueueOptions struct {
 // Enqueue makes the agent run a callback as soon as possible, as a separate event, and returns the item's id.
 // The items of an agent run one at a time, in the order of their places in the queue, and are as durable as the
 // agent's storage: if the end of an incarnation interrupts an item, it starts again, ahead of the others. A
-// failed item that is not retried does not block the next; it becomes one of the [DeadLetters].
+// failed item that is not retried does not block the next; it becomes one of the [DeadLetters.List].
 //
 // Errors name the invalid argument: an unknown callback, or one with another payload type; an id; a policy; a
 // payload that is not JSON, or a [*dohost.LimitError] for one of more than nearly 2 MiB. Then nothing is
@@ -167,11 +167,11 @@ type QueueQuery struct {
 	Limit    int // the maximum number; zero means no limit
 }
 
-// Queued returns the queue items in the order of their runs, including the running one.
+// List returns the queue items in the order of their runs, including the running one.
 //
 // Errors: [dohost.ErrCollection] for a negative Limit.
-func Queued(ctx context.Context, a Ref, q *QueueQuery) ([]QueueInfo, error) {
-	c := a.base()
+func (qu Queue) List(ctx context.Context, q *QueueQuery) ([]QueueInfo, error) {
+	c := qu.c
 	if q == nil {
 		q = &QueueQuery{}
 	}
@@ -193,10 +193,10 @@ func Queued(ctx context.Context, a Ref, q *QueueQuery) ([]QueueInfo, error) {
 	return all, nil
 }
 
-// Dequeue removes an item from the queue, and reports whether there was one. If it is running, its run
+// Cancel removes an item from the queue, and reports whether there was one. If it is running, its run
 // continues; it is not retried and does not become a dead letter.
-func Dequeue(ctx context.Context, a Ref, id string) (existed bool, err error) {
-	c := a.base()
+func (qu Queue) Cancel(ctx context.Context, id string) (existed bool, err error) {
+	c := qu.c
 	if id == "" {
 		return false, nil
 	}

@@ -16,7 +16,7 @@ import (
 func (b *bench) queued() (ids []string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, c *clerk) error {
-		all, err := agent.Queued(ctx, c, nil)
+		all, err := c.Queue().List(ctx, nil)
 		for _, q := range all {
 			ids = append(ids, q.ID)
 		}
@@ -28,7 +28,7 @@ func (b *bench) queued() (ids []string) {
 func (b *bench) dead() (ids []string) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, c *clerk) error {
-		all, err := agent.DeadLetters(ctx, c, 0)
+		all, err := c.DeadLetters().List(ctx, 0)
 		for _, d := range all {
 			ids = append(ids, d.ID)
 		}
@@ -52,7 +52,7 @@ func TestQueueRunsOneAtATimeInOrder(t *testing.T) {
 		enqueue(b, note, "last", called("last"))
 		b.Advance(time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
-			all, err := agent.Queued(ctx, c, &agent.QueueQuery{Callback: "work", Limit: 2})
+			all, err := c.Queue().List(ctx, &agent.QueueQuery{Callback: "work", Limit: 2})
 			if len(all) != 2 || !all[0].Running || all[1].Running || !strings.HasPrefix(string(all[1].Payload), `{"Name":"1",`) {
 				t.Errorf("%+v", all)
 			}
@@ -108,7 +108,7 @@ func TestQueueItemThatFailsIsADeadLetter(t *testing.T) {
 			"b begins 1", "b begins 2", "b begins 3", "c begins 1", "d")
 		b.told("queue:dead", "queue:dead callback=work err=b fails depth=1", "queue:dead callback=work err=c fails depth=2")
 		b.do(func(ctx context.Context, c *clerk) error {
-			all, err := agent.DeadLetters(ctx, c, 1)
+			all, err := c.DeadLetters().List(ctx, 1)
 			if len(all) != 1 || all[0].ID != "b" || all[0].Error != "b fails" ||
 				!strings.Contains(string(all[0].Payload), `"Name":"b"`) {
 				t.Errorf("%+v", all)
@@ -116,14 +116,14 @@ func TestQueueItemThatFailsIsADeadLetter(t *testing.T) {
 			return err
 		})
 		b.do(func(ctx context.Context, c *clerk) error {
-			retried, err := agent.RetryDead(ctx, c, "b")
-			dropped, err2 := agent.DropDead(ctx, c, "c")
-			none, err3 := agent.RetryDead(ctx, c, "c")
-			never, err4 := agent.DropDead(ctx, c, "")
+			retried, err := c.DeadLetters().Retry(ctx, "b")
+			dropped, err2 := c.DeadLetters().Delete(ctx, "c")
+			none, err3 := c.DeadLetters().Retry(ctx, "c")
+			never, err4 := c.DeadLetters().Delete(ctx, "")
 			if !retried || !dropped || none || never {
 				t.Error(retried, dropped, none, never)
 			}
-			if _, err := agent.RetryDead(ctx, c, ""); err != nil {
+			if _, err := c.DeadLetters().Retry(ctx, ""); err != nil {
 				t.Error(err)
 			}
 			return errors.Join(err, err2, err3, err4)
@@ -146,7 +146,7 @@ func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 		b.rest()
 		fail(2)
 		b.do(func(ctx context.Context, c *clerk) error {
-			existed, err := agent.RetryDead(ctx, c, "a")
+			existed, err := c.DeadLetters().Retry(ctx, "a")
 			if existed || err == nil || !strings.Contains(err.Error(), `"a" is in the queue anew`) {
 				t.Error(existed, err)
 			}
@@ -154,11 +154,11 @@ func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 		})
 		b.rest()
 		b.do(func(ctx context.Context, c *clerk) error {
-			all, err := agent.DeadLetters(ctx, c, 0)
+			all, err := c.DeadLetters().List(ctx, 0)
 			if len(all) != 1 || all[0].Error != "2 fails" || !strings.Contains(string(all[0].Payload), `"2"`) {
 				t.Errorf("%+v", all)
 			}
-			_, err2 := agent.DropDead(ctx, c, "a")
+			_, err2 := c.DeadLetters().Delete(ctx, "a")
 			return errors.Join(err, err2, c.empty(ctx))
 		})
 	})
@@ -210,11 +210,11 @@ func TestDequeue(t *testing.T) {
 		b.Advance(time.Second)
 		for id, want := range map[string]bool{"a": true, "b": true, "nobody": false, "": false} {
 			b.do(func(ctx context.Context, c *clerk) error {
-				existed, err := agent.Dequeue(ctx, c, id)
+				existed, err := c.Queue().Cancel(ctx, id)
 				if existed != want {
 					t.Errorf("%q: %t", id, existed)
 				}
-				twice, err2 := agent.Dequeue(ctx, c, id)
+				twice, err2 := c.Queue().Cancel(ctx, id)
 				if twice {
 					t.Errorf("%q: twice", id)
 				}
@@ -234,7 +234,7 @@ func TestDequeue(t *testing.T) {
 		enqueue(b, work, task{Name: "d", Takes: time.Minute}, called("d"))
 		b.Advance(time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
-			_, err := agent.Dequeue(ctx, c, "d")
+			_, err := c.Queue().Cancel(ctx, "d")
 			return err
 		})
 		b.Crash()
@@ -249,7 +249,7 @@ func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute}, called("a"))
 		b.Advance(time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
-			_, err := agent.Dequeue(ctx, c, "a")
+			_, err := c.Queue().Cancel(ctx, "a")
 			return err
 		})
 		b.Crash()
@@ -336,11 +336,11 @@ func TestJobOutcomeThatDoesNotFitIsWrittenLater(t *testing.T) {
 		b.told("schedule:run", "schedule:run callback=full")
 		b.told("queue:run", "queue:run callback=full behind=1")
 		b.do(func(ctx context.Context, c *clerk) error {
-			all, err := agent.DeadLetters(ctx, c, 0)
+			all, err := c.DeadLetters().List(ctx, 0)
 			if len(all) != 1 || all[0].Error != strings.Repeat("é", 2048) {
 				t.Errorf("%d dead letters", len(all))
 			}
-			_, err2 := agent.DropDead(ctx, c, "long")
+			_, err2 := c.DeadLetters().Delete(ctx, "long")
 			return errors.Join(err, err2, c.empty(ctx))
 		})
 		schedule(b, agent.Every(time.Hour), wipe, "schedule", nil)

@@ -151,11 +151,11 @@ func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 		{"started fiber", startLong, 29 * time.Second, nil},
 		{"run fiber", runLong, 29 * time.Second, nil},
 		{"restarted fiber", func(ctx context.Context, w *worker) error {
-			all, err := agent.ListFibers(ctx, w, nil)
+			all, err := w.Fibers().List(ctx, nil)
 			if err != nil || len(all) != 1 {
 				return errors.Join(err, errors.New("want one fiber"))
 			}
-			_, err = agent.RestartFiber(ctx, w, all[0].ID)
+			_, err = w.Fibers().Restart(ctx, all[0].ID)
 			return err
 		}, 29 * time.Second, nil},
 	} {
@@ -164,7 +164,7 @@ func TestAlarmIsSetForWorkAddedAfterRecovery(t *testing.T) {
 			atWork(t, w, &agent.KindOptions{KeepCompleted: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				s := start(t, h, 0, nil)
 				do(t, h, func(ctx context.Context, w *worker) error {
-					_, err := agent.CancelFiber(ctx, w, s.ID)
+					_, err := w.Fibers().Cancel(ctx, s.ID)
 					return err
 				})
 				begin(h, runLong)
@@ -199,19 +199,19 @@ func TestAlarmStaysSetAfterRolledBackDeletion(t *testing.T) {
 				_, err := agent.Schedule(ctx, w, agent.After(time.Hour), errand, "errand", nil)
 				return err
 			}, func(ctx context.Context, w *worker) error {
-				all, err := agent.ListSchedules(ctx, w, nil)
+				all, err := w.Schedules().List(ctx, nil)
 				if err != nil {
 					return err
 				}
-				_, err = agent.CancelSchedule(ctx, w, all[0].ID)
+				_, err = w.Schedules().Cancel(ctx, all[0].ID)
 				return err
 			}, time.Hour},
 			{"fiber", startLong, func(ctx context.Context, w *worker) error {
-				all, err := agent.ListFibers(ctx, w, nil)
+				all, err := w.Fibers().List(ctx, nil)
 				if err != nil {
 					return err
 				}
-				_, err = agent.CancelFiber(ctx, w, all[0].ID)
+				_, err = w.Fibers().Cancel(ctx, all[0].ID)
 				return err
 			}, 30 * time.Second},
 		} {

@@ -97,7 +97,7 @@ type ScheduleOptions struct {
 //
 // A schedule of [After] or [At] is deleted when its callback has returned; an error is reported as
 // "schedule:error". If the end of an incarnation cuts off a run, the run starts again; after Options.MaxInterruptions
-// such ends the schedule becomes a dead letter ([DeadLetters]). An interval that has been running for
+// such ends the schedule becomes a dead letter ([DeadLetters.List]). An interval that has been running for
 // Options.StuckAfter starts again, and the outcome of the hung run is ignored. A callback that schedules itself
 // should not be [Idempotent]; the running schedule does not count as equal, though, if it is of After or At.
 //
@@ -211,11 +211,11 @@ type ScheduleQuery struct {
 	Limit    int       // the maximum number; zero means no limit
 }
 
-// ListSchedules returns the agent's schedules, ordered by due time.
+// List returns the agent's schedules, ordered by due time.
 //
 // Errors: [dohost.ErrCollection] for a negative Limit.
-func ListSchedules(ctx context.Context, a Ref, q *ScheduleQuery) ([]ScheduleInfo, error) {
-	c := a.base()
+func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, error) {
+	c := s.c
 	if q == nil {
 		q = &ScheduleQuery{}
 	}
@@ -243,9 +243,9 @@ func ListSchedules(ctx context.Context, a Ref, q *ScheduleQuery) ([]ScheduleInfo
 	return all, nil
 }
 
-// GetSchedule returns the schedule with an id, if there is one.
-func GetSchedule(ctx context.Context, a Ref, id string) (ScheduleInfo, bool, error) {
-	c := a.base()
+// Get returns the schedule with an id, if there is one.
+func (s Schedules) Get(ctx context.Context, id string) (ScheduleInfo, bool, error) {
+	c := s.c
 	row, ok, err := c.jobOf(ctx, id)
 	if err != nil || !ok {
 		return ScheduleInfo{}, false, err
@@ -263,10 +263,10 @@ func (c *core) jobOf(ctx context.Context, id string) (job, bool, error) {
 	return row.Value, ok, err
 }
 
-// CancelSchedule removes a schedule, and reports whether there was one. A run in progress continues, and is not
+// Cancel removes a schedule, and reports whether there was one. A run in progress continues, and is not
 // retried.
-func CancelSchedule(ctx context.Context, a Ref, id string) (existed bool, err error) {
-	c := a.base()
+func (s Schedules) Cancel(ctx context.Context, id string) (existed bool, err error) {
+	c := s.c
 	err = dohost.Transaction(ctx, func(ctx context.Context) (err error) {
 		_, existed, err = c.jobOf(ctx, id)
 		if err != nil || !existed {

@@ -35,8 +35,8 @@ func TestSchedulesRunOnTime(t *testing.T) {
 		b.wrote("past", "every", "at", "every", "after")
 		b.Advance(2 * time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
-			existed, err := agent.CancelSchedule(ctx, c, every)
-			again, err2 := agent.CancelSchedule(ctx, c, every)
+			existed, err := c.Schedules().Cancel(ctx, every)
+			again, err2 := c.Schedules().Cancel(ctx, every)
 			if !existed || again {
 				t.Errorf("cancelled %t, then %t", existed, again)
 			}
@@ -52,7 +52,7 @@ func TestSchedulesRunOnTime(t *testing.T) {
 			t.Errorf("%d runs reported", n)
 		}
 		b.do(func(ctx context.Context, c *clerk) error {
-			_, err := agent.CancelSchedule(ctx, c, cron)
+			_, err := c.Schedules().Cancel(ctx, cron)
 			return errors.Join(err, c.empty(ctx))
 		})
 	})
@@ -238,7 +238,7 @@ func TestScheduleQueries(t *testing.T) {
 			}
 		}
 		b.do(func(ctx context.Context, c *clerk) error {
-			got, ok, err := agent.GetSchedule(ctx, c, four)
+			got, ok, err := c.Schedules().Get(ctx, four)
 			want := agent.ScheduleInfo{
 				ID: four, Callback: "note", Kind: agent.KindCron, Payload: []byte(`"four"`),
 				Created: got.Created, Due: now.Add(2 * time.Hour), Cron: "0 3 * * *", Zone: "Europe/Berlin",
@@ -248,7 +248,7 @@ func TestScheduleQueries(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 			for _, id := range []string{"", "nobody"} {
-				if _, ok, err := agent.GetSchedule(ctx, c, id); ok || err != nil {
+				if _, ok, err := c.Schedules().Get(ctx, id); ok || err != nil {
 					t.Errorf("%q: %t, %v", id, ok, err)
 				}
 			}
@@ -367,7 +367,7 @@ func TestScheduleHungIntervalStartsAgain(t *testing.T) {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
 		b.do(func(ctx context.Context, c *clerk) error {
-			if _, ok, err := agent.GetSchedule(ctx, c, once); ok || err != nil {
+			if _, ok, err := c.Schedules().Get(ctx, once); ok || err != nil {
 				t.Errorf("what runs once is freed or left: %t, %v", ok, err)
 			}
 			return nil

@@ -28,7 +28,7 @@ func TestScheduleCutOffTooOftenIsADeadLetter(t *testing.T) {
 			t.Errorf("schedules left: %+v", left)
 		}
 		b.do(func(ctx context.Context, c *clerk) error {
-			retried, err := agent.RetryDead(ctx, c, once)
+			retried, err := c.DeadLetters().Retry(ctx, once)
 			if !retried {
 				t.Error("RetryDead did not find the schedule")
 			}

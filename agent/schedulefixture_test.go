@@ -155,11 +155,11 @@ func (c *clerk) again(ctx context.Context, name string) error {
 
 // armed returns an error if there are rows without an alarm in time.
 func (c *clerk) armed(ctx context.Context) error {
-	schedules, err := agent.ListSchedules(ctx, c, nil)
+	schedules, err := c.Schedules().List(ctx, nil)
 	if err != nil {
 		return err
 	}
-	queued, err := agent.Queued(ctx, c, nil)
+	queued, err := c.Queue().List(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (b *bench) told(prefix string, want ...string) {
 func (b *bench) schedules(q *agent.ScheduleQuery) (all []agent.ScheduleInfo) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, c *clerk) (err error) {
-		all, err = agent.ListSchedules(ctx, c, q)
+		all, err = c.Schedules().List(ctx, q)
 		return err
 	})
 	return all

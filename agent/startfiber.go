@@ -148,7 +148,7 @@ type Started struct {
 // StartFiber starts a fiber of a kind from a checkpoint. The fiber runs as a separate task, once the event's
 // writes are durable, and not at all if they are rolled back or lost. When its incarnation ends, the next one
 // calls the method again with the last checkpoint; when the method fails, it is called again immediately.
-// [KindOptions].MaxRetries bounds both. [InspectFiber] finds the fiber until it has ended, and for its
+// [KindOptions].MaxRetries bounds both. [Fibers.Get] finds the fiber until it has ended, and for its
 // retention period afterwards.
 //
 // Errors: one for a kind that the class does not have, or has with another checkpoint type, and for a key that

@@ -123,7 +123,7 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 	return ns.Get(c.obj, objectOf(path[:len(path)-1])), true
 }
 
-// SubAgent returns a stub for a sub-agent, and adds it to [ListSubAgents]. After a [DeleteSubAgent] call
+// SubAgent returns a stub for a sub-agent, and adds it to [SubAgents.List]. After a [SubAgents.Delete] call
 // SubAgent again: the old stub would create a sub-agent that its parent does not list.
 //
 // Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name,
@@ -187,14 +187,14 @@ type SubInfo struct {
 	Created time.Time `json:"created"`
 }
 
-// ListSubAgents returns the agent's sub-agents, of one class or, if class is empty, of all, ordered by class
+// List returns the agent's sub-agents, of one class or, if class is empty, of all, ordered by class
 // and name.
-func ListSubAgents(ctx context.Context, a Ref, class string) ([]SubInfo, error) {
+func (s SubAgents) List(ctx context.Context, class string) ([]SubInfo, error) {
 	q := &dohost.Query[subRow]{}
 	if class != "" {
 		q.Prefix = dohost.KeyOf(class)
 	}
-	rows, err := subRows.List(ctx, a.base().store(), q)
+	rows, err := subRows.List(ctx, s.c.store(), q)
 	infos := make([]SubInfo, len(rows))
 	for i, r := range rows {
 		infos[i] = SubInfo{r.Value.Class, r.Value.Name, time.UnixMilli(r.Value.Created)}
@@ -202,29 +202,29 @@ func ListSubAgents(ctx context.Context, a Ref, class string) ([]SubInfo, error) 
 	return infos, err
 }
 
-// HasSubAgent reports whether the agent has such a sub-agent.
-func HasSubAgent(ctx context.Context, a Ref, class, name string) (bool, error) {
-	_, ok, err := subRows.Get(ctx, a.base().store(), subKey(class, name))
+// Exists reports whether the agent has such a sub-agent.
+func (s SubAgents) Exists(ctx context.Context, class, name string) (bool, error) {
+	_, ok, err := subRows.Get(ctx, s.c.store(), subKey(class, name))
 	return ok, err
 }
 
-// deletion is a DeleteSubAgent in progress.
+// deletion is a call of SubAgents.Delete in progress.
 type deletion struct {
 	key    string
 	wanted bool // a caller has asked for the sub-agent since
 }
 
-// DeleteSubAgent destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
+// Delete destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
 // or a request asks for it during the deletion, it is listed afterwards, as a new agent.
 //
 // Errors: [ErrNoSub], and those of a call.
-func DeleteSubAgent(ctx context.Context, a Ref, class, name string) (existed bool, err error) {
-	c := a.base()
+func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool, err error) {
+	c := s.c
 	object, err := c.child(class, name)
 	if err != nil {
 		return false, err
 	}
-	if existed, err = HasSubAgent(ctx, a, class, name); err != nil || !existed {
+	if existed, err = s.c.SubAgents().Exists(ctx, class, name); err != nil || !existed {
 		return false, err
 	}
 	d := &deletion{key: subKey(class, name)}

@@ -109,7 +109,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 		cl.want(`{"type":"cf_agent_state","state":1}`, `{"type":"rpc","id":"1","success":true,"done":true,"result":1}`)
 	}
 	err := trees.Get(s, "oak").Do(t.Context(), func(ctx context.Context, oak *tree) error {
-		subs, err := agent.ListSubAgents(ctx, oak, "")
+		subs, err := oak.SubAgents().List(ctx, "")
 		names := ""
 		for _, i := range subs {
 			names += i.Class + "/" + i.Name + " "
@@ -219,13 +219,13 @@ func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
 		}
 		remove := func(ctx context.Context) error {
 			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {
-				_, err := agent.DeleteSubAgent(ctx, oak, string(trees), "branch")
+				_, err := oak.SubAgents().Delete(ctx, string(trees), "branch")
 				return err
 			})
 		}
 		found := func() (found string) {
 			err := oak.Do(t.Context(), func(ctx context.Context, oak *tree) error {
-				subs, err := agent.ListSubAgents(ctx, oak, "")
+				subs, err := oak.SubAgents().List(ctx, "")
 				found = fmt.Sprint(len(subs), " listed, ")
 				return err
 			})

@@ -128,7 +128,7 @@ func (c *copier) copyItems(
 // copied compares the fiber's row with the last checkpoint, and counts the items in the segment that deletes the row.
 func (c *copier) copied(ctx context.Context, items int, kept place) error {
 	id, _ := agent.FiberID(ctx)
-	info, ok, err := agent.InspectFiber(ctx, c, id)
+	info, ok, err := c.Fibers().Get(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
 
 // has returns whether the agent has the fiber.
 func (s *sleeper) has(ctx context.Context, id string) (bool, error) {
-	_, ok, err := agent.InspectFiber(ctx, s, id)
+	_, ok, err := s.Fibers().Get(ctx, id)
 	return ok, err
 }
 

@@ -73,9 +73,9 @@ func (p *plodder) write(ctx context.Context, _ int) (int, error) {
 
 // ended waits until the fiber has ended.
 func (p *plodder) ended(ctx context.Context, _ int) (info agent.FiberInfo, err error) {
-	info, ok, err := agent.InspectFiberByKey(ctx, p, p.Name())
+	info, ok, err := p.Fibers().GetByKey(ctx, p.Name())
 	if err == nil && ok {
-		info, ok, err = agent.WaitFiber(ctx, p, info.ID)
+		info, ok, err = p.Fibers().Wait(ctx, info.ID)
 	}
 	if err == nil && !ok {
 		err = fmt.Errorf("%s has no fiber", p.Name())

@@ -59,6 +59,7 @@ type conversation struct {
 // base is the underlying agent.
 type base interface {
 	agent.Ref
+	Fibers() agent.Fibers
 	Object() *dohost.State
 	Storage() *dohost.Storage
 	Connections(tag string) iter.Seq[*agent.Conn]

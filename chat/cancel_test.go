@@ -99,11 +99,11 @@ func TestReplyStopsWhenItsFiberIsCancelled(t *testing.T) {
 		r.ask(ctx, "two", "count", nil)
 		r.begins(t, "one")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
-			fs, err := agent.ListFibers(ctx, p, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberRunning}})
+			fs, err := p.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberRunning}})
 			if err != nil || len(fs) != 1 {
 				return fmt.Errorf("%d fibers: %w", len(fs), err)
 			}
-			_, err = agent.CancelFiber(ctx, p, fs[0].ID)
+			_, err = p.Fibers().Cancel(ctx, fs[0].ID)
 			return err
 		})
 		if err != nil {
@@ -155,11 +155,11 @@ func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 						return nil
 					}
 					cancel := func(ctx context.Context, p *parrot) error {
-						fs, err := agent.ListFibers(ctx, p, nil)
+						fs, err := p.Fibers().List(ctx, nil)
 						if err != nil || len(fs) != 1 {
 							return fmt.Errorf("%d fibers: %w", len(fs), err)
 						}
-						_, err = agent.CancelFiber(ctx, p, fs[0].ID)
+						_, err = p.Fibers().Cancel(ctx, fs[0].ID)
 						return err
 					}
 					if begins {
@@ -169,7 +169,7 @@ func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 					} else {
 						do(func(ctx context.Context, p *parrot) error { return errors.Join(ask(ctx, p), cancel(ctx, p)) })
 						do(func(ctx context.Context, p *parrot) error {
-							_, err := agent.DeleteFibers(ctx, p, nil)
+							_, err := p.Fibers().Delete(ctx, nil)
 							return err
 						})
 					}

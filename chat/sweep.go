@@ -71,7 +71,7 @@ func (k *conversation) sweepLater(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f, ok, err := agent.InspectFiber(ctx, k.base, last.Fiber)
+	f, ok, err := k.base.Fibers().Get(ctx, last.Fiber)
 	if err != nil || ok && (f.Status == agent.FiberPending || f.Status == agent.FiberRunning) {
 		return err
 	}

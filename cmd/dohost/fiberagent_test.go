@@ -134,11 +134,11 @@ func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 }
 
 func (p *probe) fibers(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error) {
-	return agent.ListFibers(ctx, p, nil)
+	return p.Fibers().List(ctx, nil)
 }
 
 func (p *probe) dead(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error) {
-	return agent.DeadFibers(ctx, p, 0)
+	return p.Fibers().ListDead(ctx, 0)
 }
 
 // schedule starts a walk immediately, without a checkpoint.
@@ -157,11 +157,11 @@ func (p *probe) march(ctx context.Context, w walk) error {
 }
 
 func (p *probe) subs(ctx context.Context, _ struct{}) ([]agent.SubInfo, error) {
-	return agent.ListSubAgents(ctx, p, "")
+	return p.SubAgents().List(ctx, "")
 }
 
 func (p *probe) drop(ctx context.Context, name string) (existed bool, err error) {
-	return agent.DeleteSubAgent(ctx, p, string(probes), name)
+	return p.SubAgents().Delete(ctx, string(probes), name)
 }
 
 func (p *probe) destroy(ctx context.Context, _ struct{}) (struct{}, error) {

@@ -140,24 +140,24 @@ func (b *bureau) start(ctx context.Context, key string) (id string, err error) {
 func (b *bureau) think(ctx context.Context, key string) (id string, err error) {
 	s, err := agent.StartFiber(ctx, b, whim, studyNotes{Name: key}, &agent.FiberOptions{Key: key})
 	if err == nil {
-		_, err = agent.CancelFiber(ctx, b, s.ID)
+		_, err = b.Fibers().Cancel(ctx, s.ID)
 	}
 	return s.ID, err
 }
 
 func (b *bureau) cancel(ctx context.Context, id string) (bool, error) {
-	return agent.CancelFiber(ctx, b, id)
+	return b.Fibers().Cancel(ctx, id)
 }
 
 // wait returns the final status of a fiber.
 func (b *bureau) wait(ctx context.Context, id string) (agent.FiberStatus, error) {
-	info, _, err := agent.WaitFiber(ctx, b, id)
+	info, _, err := b.Fibers().Wait(ctx, id)
 	return info.Status, err
 }
 
 // forget deletes the whims.
 func (b *bureau) forget(ctx context.Context, _ none) (int, error) {
-	return agent.DeleteFibers(ctx, b, &agent.FiberQuery{Kind: string(whim)})
+	return b.Fibers().Delete(ctx, &agent.FiberQuery{Kind: string(whim)})
 }
 
 // finished returns how often an errand of a key has completed.
@@ -175,14 +175,14 @@ type fate struct {
 // look returns the fates of the fibers of keys. All queries for a fiber must agree.
 func (b *bureau) look(ctx context.Context, ids map[string]string) (fates map[string]fate, err error) {
 	fates = map[string]fate{}
-	all, err := agent.ListFibers(ctx, b, nil)
+	all, err := b.Fibers().List(ctx, nil)
 	listed := map[string]agent.FiberInfo{}
 	for _, i := range all {
 		listed[i.ID] = i
 	}
 	for key, id := range ids {
-		i, ok, err2 := agent.InspectFiber(ctx, b, id)
-		k, okByKey, err3 := agent.InspectFiberByKey(ctx, b, key)
+		i, ok, err2 := b.Fibers().Get(ctx, id)
+		k, okByKey, err3 := b.Fibers().GetByKey(ctx, key)
 		l, okListed := listed[id]
 		want := fmt.Sprint(ok, i.ID, i.Status)
 		err = errors.Join(err, err2, err3, differ(key+" by its key", fmt.Sprint(okByKey, k.ID, k.Status), want),

@@ -126,11 +126,11 @@ func (s *scholar) finished(ctx context.Context, name string) (int, error) {
 
 // left returns the number of fibers that have not ended, or are dead.
 func (s *scholar) left(ctx context.Context, _ none) (int, error) {
-	all, err := agent.ListFibers(ctx, s, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning}})
+	all, err := s.Fibers().List(ctx, &agent.FiberQuery{Status: []agent.FiberStatus{agent.FiberPending, agent.FiberRunning}})
 	if err != nil {
 		return 0, err
 	}
-	dead, err := agent.DeadFibers(ctx, s, 0)
+	dead, err := s.Fibers().ListDead(ctx, 0)
 	return len(all) + len(dead), err
 }
 

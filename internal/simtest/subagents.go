@@ -48,7 +48,7 @@ func (n *nursery) admit(ctx context.Context, parent bool) (none, error) {
 // dismiss deletes the child. If the end of one of the deleted incarnations interferes, it tries again.
 func (n *nursery) dismiss(ctx context.Context, _ none) (none, error) {
 	for {
-		_, err := agent.DeleteSubAgent(ctx, n, string(children), infant)
+		_, err := n.SubAgents().Delete(ctx, string(children), infant)
 		if ctx.Err() != nil || !errors.Is(err, dohost.ErrFenced) {
 			return none{}, err
 		}
@@ -60,8 +60,8 @@ type register struct{ Came, Listed bool }
 
 func (n *nursery) register(ctx context.Context, _ none) (r register, err error) {
 	r.Came, _, err = dohost.Get[bool](ctx, n.Storage(), "came")
-	infos, err2 := agent.ListSubAgents(ctx, n, "")
-	has, err3 := agent.HasSubAgent(ctx, n, string(children), infant)
+	infos, err2 := n.SubAgents().List(ctx, "")
+	has, err3 := n.SubAgents().Exists(ctx, string(children), infant)
 	r.Listed = len(infos) == 1 && infos[0].Name == infant
 	return r, errors.Join(err, err2, err3, differ("whether it has the child", has, r.Listed))
 }

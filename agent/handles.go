@@ -1,0 +1,32 @@
+package agent
+
+// The handles have the functions for durable work that exists. They are small values, which may be copied and kept for
+// as long as the incarnation; their methods want a context that holds the agent's turn. Work is created by functions
+// with type parameters: [StartFiber], [RunFiber], [Schedule], [Enqueue] and [SubAgent].
+type (
+	// Fibers lists, finds, cancels, restarts and deletes the fibers of an agent.
+	Fibers struct{ c *core }
+	// Schedules lists, finds and cancels the schedules of an agent.
+	Schedules struct{ c *core }
+	// Queue lists and cancels the items of an agent's queue.
+	Queue struct{ c *core }
+	// DeadLetters lists, retries and deletes the queue items and schedules that failed for good.
+	DeadLetters struct{ c *core }
+	// SubAgents lists and deletes the sub-agents of an agent.
+	SubAgents struct{ c *core }
+)
+
+// Fibers returns the handle of the agent's fibers. Any goroutine.
+func (c *core) Fibers() Fibers { return Fibers{c} }
+
+// Schedules returns the handle of the agent's schedules. Any goroutine.
+func (c *core) Schedules() Schedules { return Schedules{c} }
+
+// Queue returns the handle of the agent's queue. Any goroutine.
+func (c *core) Queue() Queue { return Queue{c} }
+
+// DeadLetters returns the handle of the agent's dead letters. Any goroutine.
+func (c *core) DeadLetters() DeadLetters { return DeadLetters{c} }
+
+// SubAgents returns the handle of the agent's sub-agents. Any goroutine.
+func (c *core) SubAgents() SubAgents { return SubAgents{c} }
