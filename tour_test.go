@@ -57,7 +57,8 @@ func TestTourQuotesTheOrdersExample(t *testing.T) {
 	}
 }
 
-// examples/orders is a module of its own, which ./... does not match, and uses only the public packages.
+// examples/orders is a module of its own, which ./... does not match, and uses only the public packages. Its tests run
+// without the workspace, as a user has none.
 func TestOrdersExamplePassesAsItsOwnModule(t *testing.T) {
 	_, files := tour(t)
 	for path, file := range files {

@@ -5,7 +5,8 @@
 // The model is for [chat.Answer]. The provider does not store answers, so an interrupted reply needs a second request,
 // and is billed again.
 //
-// Only programs that import this package link it: the SDK takes longer to compile than the rest of a server.
+// The package is a module of its own, so only programs that import it require the SDK, which takes longer to compile than
+// the rest of a server.
 package anthropic
 
 import (

@@ -5,7 +5,7 @@
 //	OPENAI_BASE_URL=http://127.0.0.1:11434/v1 go run ./examples/models --model completions:llama3.2
 //
 // The model is the first flag, or the environment variable DOHOST_MODEL; the dohost command follows. It is a
-// separate program since the official SDKs take longer to compile than all other packages.
+// separate program, and a module of its own, since the official SDKs take longer to compile than all other packages.
 package main
 
 import (

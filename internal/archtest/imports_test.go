@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/token"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -71,14 +72,8 @@ var testsMayImport = map[string][]string{
 	"cli":            {"dohosttest"},
 }
 
-// onlyPrograms are packages that are expensive to build for their importers, so only
-// programs may import them, and tests of their own.
-var onlyPrograms = []string{"chat/openai", "chat/anthropic"}
-
-var programs = []string{"cmd/...", "examples/...", "bench/...", "e2e/..."}
-
-// A dependency is a module that our go.mod may name directly. Adding one is a decision with
-// a page in docs/decisions.
+// A dependency is a module that our go.mod files may name directly. Adding one is a decision
+// with a page in docs/decisions.
 type dependency struct {
 	module string
 	// importers are the packages that may import it; none listed means all.
@@ -96,7 +91,6 @@ var dependencies = []dependency{
 	{module: "github.com/netresearch/go-cron"},
 	{module: "github.com/openai/openai-go/v3", importers: []string{"chat/openai"}},
 	{module: "github.com/anthropics/anthropic-sdk-go", importers: []string{"chat/anthropic"}},
-	{module: "github.com/google/jsonschema-go"},
 	{module: "github.com/alecthomas/kong"},
 	{module: "github.com/HdrHistogram/hdrhistogram-go", importers: []string{"bench/..."}},
 	{module: "gonum.org/v1/plot", importers: []string{"bench/..."}},
@@ -130,8 +124,9 @@ func importDirection(t *tree) (found []string) {
 			if !matchesAny(allowed, of) {
 				found = append(found, t.at(imp.pos, "%s may not import %s", f.dir, of))
 			}
-			if slices.Contains(onlyPrograms, of) && !matchesAny(programs, f.dir) && f.dir != of {
-				found = append(found, t.at(imp.pos, "only programs import %s", of))
+			// The workspace would compile it, but a user has no workspace.
+			if t.module(f.dir) == "." && t.module(of) != "." {
+				found = append(found, t.at(imp.pos, "the root module may not import the module %s", t.module(of)))
 			}
 		}
 	}
@@ -158,16 +153,71 @@ func importOwners(t *tree) (found []string) {
 	return found
 }
 
-var requirement = regexp.MustCompile(`^(?:require\s+)?([^\s()]+\.[^\s()]+)\s+v\S+`)
+// A requirement is a line of a go.mod file.
+type requirement struct {
+	at              string // the place of the line
+	in              string // the folder of the go.mod file
+	module, version string
+	indirect        bool
+}
 
+var requirementLine = regexp.MustCompile(`^(?:require\s+)?([^\s()]+\.[^\s()]+)\s+(v\S+)`)
+
+// requirements returns those of all modules, ordered by their places.
+func (t *tree) requirements() (list []requirement) {
+	for _, dir := range slices.Sorted(maps.Keys(t.goMods)) {
+		for i, line := range strings.Split(t.goMods[dir], "\n") {
+			m := requirementLine.FindStringSubmatch(strings.TrimSpace(line))
+			if m == nil {
+				continue
+			}
+			at := fmt.Sprintf("%s:%d", path.Join(dir, "go.mod"), i+1)
+			list = append(list, requirement{at, dir, m[1], m[2], strings.HasSuffix(line, "// indirect")})
+		}
+	}
+	return list
+}
+
+// directDependencies requires each direct requirement to be on the list, and to be imported: an SDK that only a nested
+// module imports is not in the go.mod of another module.
 func directDependencies(t *tree) (found []string) {
-	for i, line := range strings.Split(t.goMod, "\n") {
-		m := requirement.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || strings.HasSuffix(line, "// indirect") {
+	for _, r := range t.requirements() {
+		if _, ours := ourPackage(r.module); ours || r.indirect {
 			continue
 		}
-		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.module == m[1] }) {
-			found = append(found, fmt.Sprintf("go.mod:%d: %s is not on the list of dependencies", i+1, m[1]))
+		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.module == r.module }) {
+			found = append(found, fmt.Sprintf("%s: %s is not on the list of dependencies", r.at, r.module))
+		} else if !t.imports(r.in, r.module) {
+			found = append(found, fmt.Sprintf("%s: no file of this module imports %s", r.at, r.module))
+		}
+	}
+	return found
+}
+
+// imports reports whether a file of the module in a folder imports a package of another module.
+func (t *tree) imports(dir, module string) bool {
+	return slices.ContainsFunc(t.files, func(f *file) bool {
+		if t.module(f.dir) != dir {
+			return false
+		}
+		for p := range f.imports() {
+			if within(module, p) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// moduleVersions requires one version of each dependency in all modules. The workspace uses the highest version, so the
+// tests would run with another version than the users of a module that names a lower one.
+func moduleVersions(t *tree) (found []string) {
+	first := make(map[string]requirement)
+	for _, r := range t.requirements() {
+		if f, ok := first[r.module]; !ok {
+			first[r.module] = r
+		} else if f.version != r.version {
+			found = append(found, fmt.Sprintf("%s: %s %s, but %s at %s", r.at, r.module, r.version, f.version, f.at))
 		}
 	}
 	return found

@@ -19,31 +19,36 @@ var planted = []struct {
 	{
 		rule: "import direction",
 		files: map[string]string{
-			"alarm/a.go":            `package alarm; import _ "github.com/dohost/dohost/objectstore"`,
-			"alarm/a_test.go":       `package alarm; import _ "github.com/dohost/dohost/internal/crashtest"`,
-			"agent/a.go":            `package agent; import _ "github.com/dohost/dohost/runtime"`,
-			"agent/a_test.go":       `package agent_test; import (_ "github.com/dohost/dohost/agent"; _ "github.com/dohost/dohost/dohosttest")`,
-			"agent/deep/a.go":       `package deep`,
-			"chat/openai/a.go":      `package openai; import _ "github.com/dohost/dohost/chat"`,
-			"chat/openai/a_test.go": `package openai_test; import _ "github.com/dohost/dohost/chat/openai"`,
-			"cli/c.go":              `package cli; import _ "github.com/dohost/dohost/chat/openai"`,
-			"cmd/dohost/main.go":    `package main; import (_ "github.com/dohost/dohost/chat/openai"; _ "github.com/dohost/dohost/cli")`,
-			"objectstore/o.go":      `package objectstore; import _ "github.com/dohost/dohost"`,
-			"objectstore/o_test.go": `package objectstore; import _ "github.com/dohost/dohost/runtime"`,
-			"d.go":                  `package dohost; import (_ "github.com/dohost/dohost/runtime"; _ "github.com/dohost/dohost/web")`,
-			"web/w.go":              `package web; import _ "github.com/dohost/dohost/internal/invariants"`,
-			".scratch/s.go":         `package scratch; import _ "github.com/dohost/dohost/web"`,
-			"_old/o.go":             `package old; import _ "github.com/dohost/dohost/web"`,
-			"cli/testdata/t.go":     `package t; import _ "github.com/dohost/dohost/runtime"`,
-			"web/node_modules/n.go": `package n`,
-			"tools/go.mod":          `module github.com/dohost/dohost/tools`,
-			"tools/t.go":            `package tools; import _ "github.com/dohost/dohost/runtime"`,
+			"alarm/a.go":             `package alarm; import _ "github.com/dohost/dohost/objectstore"`,
+			"alarm/a_test.go":        `package alarm; import _ "github.com/dohost/dohost/internal/crashtest"`,
+			"agent/a.go":             `package agent; import _ "github.com/dohost/dohost/runtime"`,
+			"agent/a_test.go":        `package agent_test; import (_ "github.com/dohost/dohost/agent"; _ "github.com/dohost/dohost/dohosttest")`,
+			"agent/deep/a.go":        `package deep`,
+			"chat/openai/a.go":       `package openai; import _ "github.com/dohost/dohost/chat"`,
+			"chat/openai/a_test.go":  `package openai_test; import _ "github.com/dohost/dohost/chat/openai"`,
+			"cli/c.go":               `package cli; import _ "github.com/dohost/dohost/chat/openai"`,
+			"cmd/dohost/main.go":     `package main; import (_ "github.com/dohost/dohost/chat/openai"; _ "github.com/dohost/dohost/cli")`,
+			"objectstore/o.go":       `package objectstore; import _ "github.com/dohost/dohost"`,
+			"objectstore/o_test.go":  `package objectstore; import _ "github.com/dohost/dohost/runtime"`,
+			"d.go":                   `package dohost; import (_ "github.com/dohost/dohost/runtime"; _ "github.com/dohost/dohost/web")`,
+			"web/w.go":               `package web; import _ "github.com/dohost/dohost/internal/invariants"`,
+			".scratch/s.go":          `package scratch; import _ "github.com/dohost/dohost/web"`,
+			"_old/o.go":              `package old; import _ "github.com/dohost/dohost/web"`,
+			"cli/testdata/t.go":      `package t; import _ "github.com/dohost/dohost/runtime"`,
+			"web/node_modules/n.go":  `package n`,
+			"go.work":                "go 1.26\n\nuse (\n\t.\n\t./chat/openai\n\t./examples/models\n)\n",
+			"chat/openai/go.mod":     `module github.com/dohost/dohost/chat/openai`,
+			"examples/models/go.mod": `module github.com/dohost/dohost/examples/models`,
+			"examples/models/m.go":   `package main; import (_ "github.com/dohost/dohost/chat/openai"; _ "github.com/dohost/dohost/cli")`,
+			"orders/go.mod":          `module example.com/orders`,
+			"orders/o.go":            `package orders; import _ "github.com/dohost/dohost/runtime"`,
 		},
 		want: []string{
 			"agent/deep: the package is not in the import table",
 			"agent/a.go:1: agent may not import runtime",
 			"cli/c.go:1: cli may not import chat/openai",
-			"cli/c.go:1: only programs import chat/openai",
+			"cli/c.go:1: the root module may not import the module chat/openai",
+			"cmd/dohost/main.go:1: the root module may not import the module chat/openai",
 			"d.go:1: . may not import web",
 			"objectstore/o.go:1: objectstore may not import .",
 			"objectstore/o_test.go:1: objectstore may not import runtime",
@@ -90,12 +95,56 @@ require (
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/robfig/cron/v3 v3.0.1 // the old one
 	github.com/getsentry/sentry-go v0.27.0 // indirect
+	gonum.org/v1/plot v0.17.0
+)
+`,
+			"go.work":          "go 1.26\n\nuse .\nuse ./bench\n",
+			"objectstore/o.go": `package objectstore; import _ "github.com/cockroachdb/pebble/v2/vfs"`,
+			"bench/b.go":       `package main; import _ "gonum.org/v1/plot/vg"`,
+			"bench/go.mod": `module github.com/dohost/dohost/bench
+
+require github.com/dohost/dohost v0.0.0
+
+replace github.com/dohost/dohost => ..
+
+require (
+	github.com/cockroachdb/pebble/v2 v2.1.7
+	github.com/wcharczuk/go-chart v1.0.0
+	gonum.org/v1/plot v0.17.0
 )
 `,
 		},
 		want: []string{
 			"go.mod:5: github.com/cockroachdb/pebble is not on the list of dependencies",
 			"go.mod:9: github.com/robfig/cron/v3 is not on the list of dependencies",
+			"go.mod:11: no file of this module imports gonum.org/v1/plot",
+			"bench/go.mod:8: no file of this module imports github.com/cockroachdb/pebble/v2",
+			"bench/go.mod:9: github.com/wcharczuk/go-chart is not on the list of dependencies",
+		},
+	},
+	{
+		rule: "module versions",
+		files: map[string]string{
+			"go.work": "use (\n\t.\n\t./bench\n\t./orders\n)\n",
+			"go.mod": `module github.com/dohost/dohost
+
+require (
+	github.com/cockroachdb/pebble/v2 v2.1.7
+	golang.org/x/sys v0.48.0 // indirect
+)
+`,
+			"bench/go.mod": `module github.com/dohost/dohost/bench
+
+require github.com/cockroachdb/pebble/v2 v2.1.7
+
+require golang.org/x/sys v0.47.0 // indirect
+`,
+			"orders/go.mod": "module example.com/orders\n\nrequire github.com/cockroachdb/pebble/v2 v2.1.6\n",
+			"tools/go.mod":  "module github.com/dohost/dohost/tools\n\nrequire golang.org/x/sys v0.1.0\n",
+		},
+		want: []string{
+			"bench/go.mod:5: golang.org/x/sys v0.47.0, but v0.48.0 at go.mod:5",
+			"orders/go.mod:3: github.com/cockroachdb/pebble/v2 v2.1.6, but v2.1.7 at go.mod:4",
 		},
 	},
 	{

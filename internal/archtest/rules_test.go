@@ -10,6 +10,7 @@ var rules = map[string]func(*tree) []string{
 	"import direction":    importDirection,
 	"import owners":       importOwners,
 	"direct dependencies": directDependencies,
+	"module versions":     moduleVersions,
 	"file sizes":          fileSizes,
 	"function sizes":      funcSizes,
 	"package names":       packageNames,

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +21,8 @@ const modulePath = "github.com/dohost/dohost"
 // A tree is the source of a repository: the real one or a planted one.
 type tree struct {
 	fset      *token.FileSet
-	files     []*file // ordered by path
-	goMod     string
+	files     []*file           // ordered by path
+	goMods    map[string]string // by folder, those of the workspace; "." is the root module
 	documents map[string]string // the existing documents of documentNames
 }
 
@@ -30,7 +31,7 @@ var documentNames = []string{"AGENTS.md", "ARCHITECTURE.md"}
 
 // A file is one Go file, with any build constraints.
 type file struct {
-	path   string // from the root of the module, with slashes
+	path   string // from the root of the repository, with slashes
 	dir    string // "." for the root package
 	test   bool
 	lines  int
@@ -38,8 +39,8 @@ type file struct {
 	syntax *ast.File
 }
 
-// load parses every Go file of the module at the root of fsys. It skips nested modules, and
-// folders that the go command ignores.
+// load parses every Go file of the modules of a repository. It skips modules whose path is not below ours, and folders
+// that the go command ignores.
 func load(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet(), documents: make(map[string]string)}
 	err := eachFile(fsys, ".go", func(p string) error {
@@ -50,11 +51,9 @@ func load(fsys fs.FS) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	goMod, err := fs.ReadFile(fsys, "go.mod")
-	if err != nil {
+	if t.goMods, err = workspace(fsys); err != nil {
 		return nil, err
 	}
-	t.goMod = string(goMod)
 	for _, name := range documentNames {
 		text, err := fs.ReadFile(fsys, name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -66,6 +65,39 @@ func load(fsys fs.FS) (*tree, error) {
 		t.documents[name] = string(text)
 	}
 	return t, nil
+}
+
+var used = regexp.MustCompile(`(?m)^(?:use )?\t?(\.\S*)$`)
+
+// workspace returns the go.mod files that go.work names, or that of the root alone.
+func workspace(fsys fs.FS) (map[string]string, error) {
+	goWork, err := fs.ReadFile(fsys, "go.work")
+	if errors.Is(err, fs.ErrNotExist) {
+		goWork = []byte("use .")
+	} else if err != nil {
+		return nil, err
+	}
+	goMods := make(map[string]string)
+	for _, m := range used.FindAllStringSubmatch(string(goWork), -1) {
+		dir := path.Clean(m[1])
+		goMod, err := fs.ReadFile(fsys, path.Join(dir, "go.mod"))
+		if err != nil {
+			return nil, err
+		}
+		goMods[dir] = string(goMod)
+	}
+	return goMods, nil
+}
+
+// module returns the folder of the module that has dir.
+func (t *tree) module(dir string) string {
+	for dir != "." {
+		if _, ok := t.goMods[dir]; ok {
+			return dir
+		}
+		dir = path.Dir(dir)
+	}
+	return dir
 }
 
 // eachFile calls do for each file with an extension, except those in ignored folders.
@@ -88,8 +120,8 @@ func ignored(fsys fs.FS, dir string) bool {
 	if name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 		return true
 	}
-	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
-	return err == nil
+	goMod, err := fs.ReadFile(fsys, path.Join(dir, "go.mod"))
+	return err == nil && !strings.Contains("\n"+string(goMod), "\nmodule "+modulePath+"/")
 }
 
 func parse(fset *token.FileSet, fsys fs.FS, p string) (*file, error) {
