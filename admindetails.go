@@ -11,21 +11,21 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// View is the durable state of an object at one moment: acknowledged writes, and none that could still be lost.
-// Reading it does not wake the object. It is valid while [OnLook]'s sequence is read; after that [Collection.Durable]
+// Snapshot is the durable state of an object at one moment: acknowledged writes, and none that could still be lost.
+// Reading it does not wake the object. It is valid while [OnInspect]'s sequence is read; after that [Collection.Scan]
 // yields [ErrFenced].
-type View struct {
+type Snapshot struct {
 	id   ID
 	sn   *objectstore.Snapshot
 	slot objectstore.Slot
 }
 
 // ID is the object's.
-func (v *View) ID() ID { return v.id }
+func (v *Snapshot) ID() ID { return v.id }
 
 // Alarm returns the due time of the object's alarm, or zero if none is set. boot reports whether the alarm is also
 // delivered when the host starts.
-func (v *View) Alarm() (at time.Time, boot bool) {
+func (v *Snapshot) Alarm() (at time.Time, boot bool) {
 	if v.slot.Parked != objectstore.NotParked {
 		return time.Time{}, false
 	}
@@ -33,28 +33,28 @@ func (v *View) Alarm() (at time.Time, boot bool) {
 }
 
 // ParkedAlarm returns the object's alarm if it is parked.
-func (v *View) ParkedAlarm() (ParkedAlarm, bool) { return runtime.ParkedAlarmOf(v.id, v.slot) }
+func (v *Snapshot) ParkedAlarm() (ParkedAlarm, bool) { return runtime.ParkedAlarmOf(v.id, v.slot) }
 
-func viewOf(sn *objectstore.Snapshot, id ID) (*View, error) {
+func viewOf(sn *objectstore.Snapshot, id ID) (*Snapshot, error) {
 	slot, _, err := sn.Slot(id)
-	return &View{id, sn, slot}, err
+	return &Snapshot{id, sn, slot}, err
 }
 
-// Durable yields the collection's rows as they are on the disk: in the order of their keys, or,
+// Scan yields the collection's rows as they are on the disk: in the order of their keys, or,
 // those that are in it, of an index. A row's Cursor is good for a [Query] of that index.
 //
 // Errors: a [*NameError], [ErrFormat], [ErrFenced].
-func (c *Collection[T]) Durable(v *View, index string) iter.Seq2[Row[T], error] {
+func (c *Collection[T]) Scan(v *Snapshot, index string) iter.Seq2[Row[T], error] {
 	return c.durable(v, index, false)
 }
 
-// DurableBackward is Durable from the last row to the first. A caller that stops after the newest rows reads no
+// ScanReverse is Durable from the last row to the first. A caller that stops after the newest rows reads no
 // others.
-func (c *Collection[T]) DurableBackward(v *View, index string) iter.Seq2[Row[T], error] {
+func (c *Collection[T]) ScanReverse(v *Snapshot, index string) iter.Seq2[Row[T], error] {
 	return c.durable(v, index, true)
 }
 
-func (c *Collection[T]) durable(v *View, index string, backward bool) iter.Seq2[Row[T], error] {
+func (c *Collection[T]) durable(v *Snapshot, index string, backward bool) iter.Seq2[Row[T], error] {
 	return func(yield func(Row[T], error) bool) {
 		for r, err := range v.sn.Rows(v.id, c.Name, index, backward) {
 			var row Row[T]
@@ -68,8 +68,8 @@ func (c *Collection[T]) durable(v *View, index string, backward bool) iter.Seq2[
 	}
 }
 
-// Detail describes one item of an object to operators.
-type Detail struct {
+// Resource describes one item of an object to operators.
+type Resource struct {
 	Kind  string `json:"kind"`            // such as "fiber"
 	ID    string `json:"id"`              // unique among items of its kind
 	State string `json:"state,omitempty"` // one word
@@ -92,29 +92,29 @@ const (
 	Clear  Action = "clear"  // remove an item that has ended or failed
 )
 
-// OnLook lists an object's items for operators, and their faults for [CheckStore]. It reads a View, not the object,
+// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the object,
 // which need not be in memory and may change during the call.
-func OnLook[O any](look func(context.Context, *View) iter.Seq2[Detail, error]) Entry[O] {
+func OnInspect[O any](look func(context.Context, *Snapshot) iter.Seq2[Resource, error]) Entry[O] {
 	return func(c *Class) {
 		switch {
 		case look == nil:
-			c.mistake("OnLook without a function")
+			c.mistake("OnInspect without a function")
 		case c.look != nil:
-			c.mistake("a second OnLook")
+			c.mistake("a second OnInspect")
 		}
 		c.look = look
 	}
 }
 
-// OnOperate applies an operator's action to an item that OnLook lists, as an event of the object. It returns false if
+// OnAdmin applies an operator's action to an item that OnInspect lists, as an event of the object. It returns false if
 // there is no item of that kind and id that the action applies to.
-func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)) Entry[O] {
+func OnAdmin[O any](m func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)) Entry[O] {
 	return func(c *Class) {
 		switch {
 		case m == nil:
-			c.mistake("OnOperate without a method")
+			c.mistake("OnAdmin without a method")
 		case c.operate != nil:
-			c.mistake("a second OnOperate")
+			c.mistake("a second OnAdmin")
 		}
 		c.operate = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
 			o, err := instanceOf[O](instance)
@@ -126,14 +126,14 @@ func OnOperate[O any](m func(o *O, ctx context.Context, a Action, kind, id strin
 	}
 }
 
-// Details yields the items that the [OnLook] function of the object's class finds on the disk: none without such a
+// Details yields the items that the [OnInspect] function of the object's class finds on the disk: none without such a
 // function, or if the class is not bound. It does not wake the object.
 //
-// Errors: a [*NameError], OnLook's.
-func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
-	return func(yield func(Detail, error) bool) {
+// Errors: a [*NameError], OnInspect's.
+func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
+	return func(yield func(Resource, error) bool) {
 		if err := id.Validate(); err != nil {
-			yield(Detail{}, err)
+			yield(Resource{}, err)
 			return
 		}
 		c := h.classes[id.Class]
@@ -142,13 +142,13 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
 		}
 		sn, err := h.rt.Store().Snapshot(ctx)
 		if err != nil {
-			yield(Detail{}, err)
+			yield(Resource{}, err)
 			return
 		}
 		defer sn.Close()
 		v, err := viewOf(sn, id)
 		if err != nil {
-			yield(Detail{}, err)
+			yield(Resource{}, err)
 			return
 		}
 		for d, err := range c.look(ctx, v) {
@@ -163,12 +163,12 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Detail, error] {
 // object, and reaches [Private] objects too. It returns false if there is no item of that kind and id that the action
 // applies to.
 //
-// Errors: an [*Error], with [ErrNoMethod] for a class without [OnOperate].
+// Errors: an [*Error], with [ErrNoMethod] for a class without [OnAdmin].
 func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
 	const op = "operate"
 	c, bound := h.classes[id.Class]
 	if bound && c.operate == nil {
-		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnOperate", ErrNoMethod, id.Class), Ran: RanNo}
+		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", ErrNoMethod, id.Class), Ran: RanNo}
 	}
 	var did bool // owned by the event until it has answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {
@@ -182,7 +182,7 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 }
 
 // CheckStore reads the whole store and reports all problems: those of [objectstore.Store.Check], and the faults that
-// the classes find in their objects ([OnLook]). It returns an error only if it could not finish.
+// the classes find in their objects ([OnInspect]). It returns an error only if it could not finish.
 func CheckStore(
 	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes ...Class,
 ) (CheckStats, error) {

@@ -24,8 +24,8 @@ type Class struct {
 	// reads are the methods that callers with ReadOnly rights can call.
 	reads map[string]bool
 	subs  SubObjects
-	// look and operate are the functions of OnLook and OnOperate.
-	look    func(context.Context, *View) iter.Seq2[Detail, error]
+	// look and operate are the functions of OnInspect and OnAdmin.
+	look    func(context.Context, *Snapshot) iter.Seq2[Resource, error]
 	operate func(ctx context.Context, instance any, a Action, kind, id string) (bool, error)
 	// sockets are nil if the class has none.
 	sockets *socket.Handlers

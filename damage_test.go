@@ -170,7 +170,7 @@ func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 		return h
 	}
 	h := openChimes()
-	set := func(ctx context.Context, c *chime) error { return c.st.SetBootAlarm(ctx, time.Now().Add(time.Hour)) }
+	set := func(ctx context.Context, c *chime) error { return c.st.SetStartAlarm(ctx, time.Now().Add(time.Hour)) }
 	err := one.Get(h, "a").Do(t.Context(), set)
 	for i := range alarms {
 		err = errors.Join(err, many.Get(h, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))).Do(t.Context(), set))

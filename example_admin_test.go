@@ -34,10 +34,10 @@ func (p *party) invite(ctx context.Context, g guest) (struct{}, error) {
 }
 
 // lookAround lists the guests for operators, with their tables.
-func lookAround(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
-	return func(yield func(dohost.Detail, error) bool) {
-		for row, err := range guests.Durable(v, "table") {
-			d := dohost.Detail{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.Cancel}}
+func lookAround(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+	return func(yield func(dohost.Resource, error) bool) {
+		for row, err := range guests.Scan(v, "table") {
+			d := dohost.Resource{Kind: "guest", ID: row.Key, State: row.Value.Table, Can: []dohost.Action{dohost.Cancel}}
 			if at, _ := v.Alarm(); row.Value.Table == "" && at.IsZero() {
 				d.Fault = "nobody will find a table for them"
 			}
@@ -54,10 +54,10 @@ func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bo
 }
 
 // Operators list the items of a party without waking it, and send guests away.
-func ExampleOnLook() {
+func ExampleOnInspect() {
 	ctx := context.Background()
 	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
-		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround), dohost.OnOperate((*party).turnAway)))
+		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround), dohost.OnAdmin((*party).turnAway)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func ExampleOnLook() {
 func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 	disk := objectstore.NewMemFS()
 	h := open(t, &dohost.Options{FS: disk},
-		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround)), dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }))
+		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround)), dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }))
 	for id, want := range map[dohost.ID]error{
 		{Class: "holder", Name: "a"}: nil,
 		{Class: "nobody", Name: "a"}: nil,
@@ -120,7 +120,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	stats, err := dohost.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
-		dohost.Bind(parties, newParty, dohost.OnLook[party](lookAround)))
+		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround)))
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
-			dohost.OnOperate(func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
+			dohost.OnAdmin(func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
 				time.Sleep(time.Second)
 				return true, nil
 			})))
@@ -148,8 +148,8 @@ func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 
 // A View that is kept yields no rows.
 func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
-	var kept *dohost.View
-	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnLook[party](func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+	var kept *dohost.Snapshot
+	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnInspect[party](func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 		kept = v
 		return lookAround(ctx, v)
 	})))
@@ -163,7 +163,7 @@ func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 		}
 	}
 	var got error
-	for _, err := range guests.Durable(kept, "") {
+	for _, err := range guests.Scan(kept, "") {
 		got = err
 	}
 	if !errors.Is(got, dohost.ErrFenced) {

@@ -141,11 +141,11 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 		if c.err != nil {
 			return nil, c.err
 		}
-		if other, taken := inURLs[Kebab(c.Name())]; taken && other != c.Name() && c.ServesHTTP() {
-			return nil, fmt.Errorf("dohost: classes %q and %q are both %q in URLs", other, c.Name(), Kebab(c.Name()))
+		if other, taken := inURLs[URLName(c.Name())]; taken && other != c.Name() && c.ServesHTTP() {
+			return nil, fmt.Errorf("dohost: classes %q and %q are both %q in URLs", other, c.Name(), URLName(c.Name()))
 		}
 		if c.ServesHTTP() {
-			inURLs[Kebab(c.Name())] = c.Name()
+			inURLs[URLName(c.Name())] = c.Name()
 		}
 		h.classes[c.rt.Name] = c
 		h.authorizes = h.authorizes || c.authorize != nil

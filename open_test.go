@@ -69,7 +69,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 	bind := func(entries ...dohost.Entry[holder]) dohost.Class { return dohost.Bind(holders, construct, entries...) }
 	ring := func(*holder, context.Context, dohost.AlarmInfo) error { return nil }
 	show := func(*holder, http.ResponseWriter, *http.Request) {}
-	look := func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error] { return nil }
+	look := func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] { return nil }
 	operate := func(*holder, context.Context, dohost.Action, string, string) (bool, error) { return false, nil }
 	for _, c := range []struct {
 		class dohost.Class
@@ -84,10 +84,10 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		{bind(dohost.OnAlarm(ring), dohost.OnAlarm(ring)), "a second OnAlarm"},
 		{bind(dohost.OnHTTP[holder](nil)), "OnHTTP without a method"},
 		{bind(dohost.OnHTTP(show), dohost.OnHTTP(show)), "a second OnHTTP"},
-		{bind(dohost.OnLook[holder](nil)), "OnLook without a function"},
-		{bind(dohost.OnLook[holder](look), dohost.OnLook[holder](look)), "a second OnLook"},
-		{bind(dohost.OnOperate[holder](nil)), "OnOperate without a method"},
-		{bind(dohost.OnOperate(operate), dohost.OnOperate(operate)), "a second OnOperate"},
+		{bind(dohost.OnInspect[holder](nil)), "OnInspect without a function"},
+		{bind(dohost.OnInspect[holder](look), dohost.OnInspect[holder](look)), "a second OnInspect"},
+		{bind(dohost.OnAdmin[holder](nil)), "OnAdmin without a method"},
+		{bind(dohost.OnAdmin(operate), dohost.OnAdmin(operate)), "a second OnAdmin"},
 		{bind(nil, dohost.Expose("", (*holder).Get)), "entry 0 is nil"}, // the first invalid entry
 	} {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })

@@ -56,11 +56,11 @@ func (s *State) Storage() *Storage { return &s.store }
 // Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
 
-// SetBootAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work that the end of a
+// SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work that the end of a
 // process has interrupted resumes without waiting for the due time.
 //
 // Errors: SetAlarm's.
-func (s *State) SetBootAlarm(ctx context.Context, at time.Time) error {
+func (s *State) SetStartAlarm(ctx context.Context, at time.Time) error {
 	return s.rt().SetBootAlarm(ctx, at)
 }
 
@@ -90,10 +90,10 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 	return s.rt().Go(ctx, name, fn)
 }
 
-// GoAtOnce is [State.Go], but fn does not wait for the disk. It begins when the turn is free, even if a [Transaction]
+// GoImmediately is [State.Go], but fn does not wait for the disk. It begins when the turn is free, even if a [Transaction]
 // around this call is rolled back. Its outputs leave the object after the writes of this event are durable. The end
 // of the process may undo all of that: use Go for a counter of starts that must survive a crash caused by fn.
-func (s *State) GoAtOnce(ctx context.Context, name string, fn func(context.Context) error) error {
+func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.Context) error) error {
 	return s.rt().GoAtOnce(ctx, name, fn)
 }
 

@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// Kebab returns the name of a class as it is in URLs, by the rules of the Agents SDK. A name all in capitals is
+// URLName returns the name of a class as it is in URLs, by the rules of the Agents SDK. A name all in capitals is
 // lower-cased; in other names each capital begins a new part, so that ChatRoom is chat-room. Underscores become
 // hyphens.
-func Kebab(name string) string {
+func URLName(name string) string {
 	if name == strings.ToUpper(name) && name != strings.ToLower(name) {
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	}

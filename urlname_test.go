@@ -12,8 +12,8 @@ func TestKebab(t *testing.T) {
 		"counter": "counter", "ChatRoom": "chat-room", "XMLParserAgent": "x-m-l-parser-agent", "MY_AGENT": "my-agent",
 		"MCP": "mcp", "my_agent": "my-agent", "Agent_": "agent", "roomÄ": "room-ä", "v2": "v2",
 	} {
-		if got := dohost.Kebab(name); got != want {
-			t.Errorf("Kebab(%q) = %q, want %q", name, got, want)
+		if got := dohost.URLName(name); got != want {
+			t.Errorf("URLName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -108,9 +108,9 @@ func (tr *trap) class() dohost.Class {
 			}
 			return false
 		}),
-		dohost.OnLook[trapped](func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error] {
-			tr.at("OnLook")
-			return func(func(dohost.Detail, error) bool) {}
+		dohost.OnInspect[trapped](func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			tr.at("OnInspect")
+			return func(func(dohost.Resource, error) bool) {}
 		}))
 }
 
@@ -195,8 +195,8 @@ func serveTrap(change func(*http.Request)) func(context.Context, *dohost.Host) {
 // springs has a call of each function of the table in docs/guarantees.md.
 var springs = map[string]func(context.Context, *dohost.Host){
 	"constructor": inTrap(nothing),
-	"method, call, OnOperate": inTrap(func(_ context.Context, x *trapped) error {
-		x.tr.at("method, call, OnOperate")
+	"method, call, OnAdmin": inTrap(func(_ context.Context, x *trapped) error {
+		x.tr.at("method, call, OnAdmin")
 		return nil
 	}),
 	errorMethods: func(ctx context.Context, h *dohost.Host) {
@@ -225,8 +225,8 @@ var springs = map[string]func(context.Context, *dohost.Host){
 	"function of Transaction": inTrap(func(ctx context.Context, x *trapped) error {
 		return dohost.Transaction(ctx, func(context.Context) error { x.tr.at("function of Transaction"); return nil })
 	}),
-	"task of Go or GoAtOnce": inTrap(func(ctx context.Context, x *trapped) error {
-		return x.st.Go(ctx, "task", func(context.Context) error { x.tr.at("task of Go or GoAtOnce"); return nil })
+	"task of Go or GoImmediately": inTrap(func(ctx context.Context, x *trapped) error {
+		return x.st.Go(ctx, "task", func(context.Context) error { x.tr.at("task of Go or GoImmediately"); return nil })
 	}),
 	"body of a range loop": inTrap(func(ctx context.Context, x *trapped) error {
 		if err := dohost.Put(ctx, x.st.Storage(), "k", 1); err != nil {
@@ -250,7 +250,7 @@ var springs = map[string]func(context.Context, *dohost.Host){
 		}
 		return x.st.Emit(ctx, func(error) { x.tr.at("function of Emit") })
 	}),
-	"OnLook": func(ctx context.Context, h *dohost.Host) {
+	"OnInspect": func(ctx context.Context, h *dohost.Host) {
 		defer func() { _ = recover() }()
 		for range h.Details(ctx, trappeds.Get(h, "a").ID()) {
 			break

@@ -54,7 +54,7 @@ func (c *core) arm(ctx context.Context, sure bool) error {
 	case next.at.IsZero():
 		return c.obj.DeleteAlarm(ctx)
 	case next.boot:
-		return c.obj.SetBootAlarm(ctx, next.at)
+		return c.obj.SetStartAlarm(ctx, next.at)
 	}
 	return c.obj.SetAlarm(ctx, next.at)
 }

@@ -131,7 +131,7 @@ func Bind[O, S any, P interface {
 	Ref
 }](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), entries ...Entry[O]) dohost.Class {
 	c := &class{
-		name: dohost.Kebab(string(ns)), state: reflect.TypeFor[S](), object: reflect.TypeFor[*O](),
+		name: dohost.URLName(string(ns)), state: reflect.TypeFor[S](), object: reflect.TypeFor[*O](),
 		options: Options{}.withDefaults(), methods: map[string]method{}, kinds: map[string]kind{}, subs: map[string]sub{},
 	}
 	if construct == nil {
@@ -176,9 +176,9 @@ func Bind[O, S any, P interface {
 		},
 	}), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
 		return of(o).ring(ctx, info)
-	}), dohost.OnOperate(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+	}), dohost.OnAdmin(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
 		return of(o).operate(ctx, a, kind, id)
-	}), dohost.OnLook[O](c.look), dohost.Protocols[O](c.protocols()...), dohost.Private[O](func(name string) bool {
+	}), dohost.OnInspect[O](c.look), dohost.Protocols[O](c.protocols()...), dohost.Private[O](func(name string) bool {
 		return strings.HasPrefix(name, subPrefix)
 	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
 }

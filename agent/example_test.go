@@ -63,7 +63,7 @@ func (l *Librarian) readBook(ctx context.Context, f *agent.Fiber[bookmark]) erro
 			return l.UpdateState(ctx, func(s *Shelf) error { s.Words[b.Title] = b.Words; return nil })
 		}
 		b = bookmark{b.Title, b.Page + 1, b.Words + n}
-		if err := f.Stash(ctx, b); err != nil {
+		if err := f.SaveCheckpoint(ctx, b); err != nil {
 			return err
 		}
 	}

@@ -24,14 +24,14 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same segment. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Look lists the extension's items in an agent for operators, after the agent's own: see [dohost.OnLook].
-	Look func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error]
+	// Inspect lists the extension's items in an agent for operators, after the agent's own: see [dohost.OnInspect].
+	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 // Extend adds an extension. Extensions run in the order of the entries.
 func Extend[O any](e Extension[O]) Entry[O] {
 	return func(c *class) {
-		x := extension{protocol: e.Protocol, look: e.Look}
+		x := extension{protocol: e.Protocol, look: e.Inspect}
 		if e.Connect != nil {
 			x.connect = func(self any, ctx context.Context, conn *Conn) error { return e.Connect(self.(*O), ctx, conn) }
 		}
@@ -63,7 +63,7 @@ type extension struct {
 	close   func(self any, ctx context.Context, c *Conn)
 
 	cancelled func(self any, ctx context.Context, f FiberInfo) error
-	look      func(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error]
+	look      func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
 func (c *core) extendedConnect(ctx context.Context, conn *Conn) error {
@@ -120,7 +120,7 @@ func (c *core) extendedCancelled(ctx context.Context, f FiberInfo) error {
 }
 
 // extendedLook lists the extensions' items for operators, and reports whether the caller wants more.
-func (c *class) extendedLook(ctx context.Context, v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+func (c *class) extendedLook(ctx context.Context, v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	for _, x := range c.extensions {
 		if x.look == nil {
 			continue

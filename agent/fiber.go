@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// The errors of Stash and SetCheckpoint without an open fiber.
+// The errors of SaveCheckpoint and SetCheckpoint without an open fiber.
 var (
 	ErrNoFiber   = errors.New("agent: the context is not a fiber's")
 	ErrFiberDone = errors.New("agent: the fiber has ended")
@@ -38,26 +38,26 @@ const (
 // fiberRow is the stored form of a fiber. The row of a fiber of StartFiber outlives the fiber's end, the row of
 // one of RunFiber does not.
 type fiberRow struct {
-	ID       string
-	Name     string // or its kind
-	Life     string // the incarnation that works on it
-	Started  bool   // by StartFiber
-	Key      string
-	Status   FiberStatus
-	Snapshot []byte // JSON; nil before the first stash
-	Result   []byte // JSON
-	Error    string
-	Attempt  int    // failures and interruptions since it was started
-	Retries  int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
-	Failures int    `msgpack:",omitempty"` // errors that its method has returned
-	Stalls   int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
-	Number   uint64 // in the order of creation within the agent
-	Created  int64
-	Began    int64
-	Updated  int64
-	Ended    int64
-	Expires  int64 // when an ended one is forgotten; zero for never
-	Restarts int   `msgpack:",omitempty"` // by [Fibers.Restart]
+	ID         string
+	Name       string // or its kind
+	Life       string // the incarnation that works on it
+	Started    bool   // by StartFiber
+	Key        string
+	Status     FiberStatus
+	Checkpoint []byte // JSON; nil before the first one is saved
+	Result     []byte // JSON
+	Error      string
+	Attempt    int    // failures and interruptions since it was started
+	Retries    int    // bound of Failures and Stalls together: see KindOptions.MaxRetries
+	Failures   int    `msgpack:",omitempty"` // errors that its method has returned
+	Stalls     int    `msgpack:",omitempty"` // interruptions since its checkpoint last changed
+	Number     uint64 // in the order of creation within the agent
+	Created    int64
+	Began      int64
+	Updated    int64
+	Ended      int64
+	Expires    int64 // when an ended one is forgotten; zero for never
+	Restarts   int   `msgpack:",omitempty"` // by [Fibers.Restart]
 
 	// The state of the hook for the fiber's recovery or its end.
 	Tell  bool  `msgpack:",omitempty"` // it has ended, and the call of OnFiberEnded is pending
@@ -163,21 +163,21 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 	return f.id, true
 }
 
-// Stash saves v, as JSON, as the checkpoint of the fiber that runs with ctx, and replaces the previous one. The
-// checkpoint is on disk when Stash returns. If ctx holds the turn, all earlier writes are on disk too, and
-// Stash keeps the turn while it waits; inside an Await, Stash acquires the turn itself. For a fiber with many
+// SaveCheckpoint saves v, as JSON, as the checkpoint of the fiber that runs with ctx, and replaces the previous one. The
+// checkpoint is on disk when SaveCheckpoint returns. If ctx holds the turn, all earlier writes are on disk too, and
+// SaveCheckpoint keeps the turn while it waits; inside an Await, SaveCheckpoint acquires the turn itself. For a fiber with many
 // small steps use [SetCheckpoint].
 //
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
-func Stash(ctx context.Context, v any) error {
+func SaveCheckpoint(ctx context.Context, v any) error {
 	f, snapshot, err := checkpointOf(ctx, v)
 	if err != nil {
 		return err
 	}
-	err = f.stash(ctx, snapshot)
+	err = f.saveCheckpoint(ctx, snapshot)
 	if errors.Is(err, dohost.ErrNoTurn) {
-		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return f.stash(ctx, snapshot) })
+		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return f.saveCheckpoint(ctx, snapshot) })
 	}
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func Stash(ctx context.Context, v any) error {
 	return f.c.store().Sync(ctx)
 }
 
-// SetCheckpoint saves v like [Stash], but does not wait: the checkpoint commits with the event's other writes,
+// SetCheckpoint saves v like [SaveCheckpoint], but does not wait: the checkpoint commits with the event's other writes,
 // and is durable before any output leaves the agent. It can be combined with other writes, also in a
 // [dohost.Transaction]. It wants a ctx that holds the turn.
 //
@@ -196,7 +196,7 @@ func SetCheckpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	return f.stash(ctx, snapshot)
+	return f.saveCheckpoint(ctx, snapshot)
 }
 
 // checkpointOf returns the fiber that runs with ctx, and v encoded as its checkpoint.
@@ -209,7 +209,7 @@ func checkpointOf(ctx context.Context, v any) (f *running, snapshot []byte, err 
 	return f, snapshot, err
 }
 
-func (f *running) stash(ctx context.Context, snapshot []byte) error {
+func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
 	if len(snapshot) > maxCheckpoint {
 		return &dohost.LimitError{What: "checkpoint", Size: len(snapshot), Limit: maxCheckpoint}
 	}
@@ -218,8 +218,8 @@ func (f *running) stash(ctx context.Context, snapshot []byte) error {
 			return ErrFiberDone
 		}
 		r.Updated = time.Now().UnixMilli()
-		if !bytes.Equal(r.Snapshot, snapshot) { // the fiber has made progress
-			r.Snapshot = snapshot
+		if !bytes.Equal(r.Checkpoint, snapshot) { // the fiber has made progress
+			r.Checkpoint = snapshot
 			r.Stalls, r.Hooks, r.Lost = 0, 0, 0
 		}
 		return nil
@@ -375,7 +375,7 @@ func fresh(ctx context.Context, do func() error) error {
 	return err
 }
 
-// decode decodes a snapshot, and reports whether there is one.
+// decode decodes a checkpoint, and reports whether there is one.
 func decode(snapshot []byte, v any) (bool, error) {
 	if snapshot == nil {
 		return false, nil

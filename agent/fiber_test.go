@@ -146,7 +146,7 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 			do(t, h, func(ctx context.Context, a *worker) error {
 				v, err := agent.RunFiber(ctx, a, "sum", func(ctx context.Context) (v int, err error) {
 					id, _ = agent.FiberID(ctx)
-					if err := agent.Stash(ctx, 41); err != nil {
+					if err := agent.SaveCheckpoint(ctx, 41); err != nil {
 						return 0, err
 					}
 					during, _, err = a.Fibers().Get(ctx, id)
@@ -158,7 +158,7 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 				after, _, err = a.Fibers().Get(ctx, id)
 				return err
 			})
-			same(t, "during", words(during.Name, during.Status, string(during.Snapshot)), "sum running 41")
+			same(t, "during", words(during.Name, during.Status, string(during.Checkpoint)), "sum running 41")
 			same(t, "after", after.ID, "")
 			if d, set := alarm(t, h); set {
 				t.Errorf("an alarm is left, in %v", d)
@@ -171,7 +171,7 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 	w := &shift{hook: func(w *worker, _ context.Context, i *agent.Interrupted) error {
 		var stashed string
-		ok, err := i.Snapshot(&stashed)
+		ok, err := i.Checkpoint(&stashed)
 		w.note("%s interrupted at %q %v, attempt %d", i.Name, stashed, ok, i.Attempt)
 		return err
 	}}
@@ -181,7 +181,7 @@ func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
 					_, err := agent.RunFiber(ctx, a, name, func(ctx context.Context) (none, error) {
 						if name != "bare" {
-							if err := agent.Stash(ctx, "half of "+name); err != nil {
+							if err := agent.SaveCheckpoint(ctx, "half of "+name); err != nil {
 								return none{}, err
 							}
 						}
@@ -214,7 +214,7 @@ func TestFiberResumesWhenTheHostStarts(t *testing.T) {
 	w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 		w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
 		for n := f.Checkpoint(); n < 3; n++ {
-			if err := f.Stash(ctx, n+1); err != nil {
+			if err := f.SaveCheckpoint(ctx, n+1); err != nil {
 				return err
 			}
 			if err := sleep(ctx, 10*time.Second); err != nil {
@@ -243,7 +243,7 @@ func TestFiberRetriesAreBounded(t *testing.T) {
 		w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 			calls++
 			if before != nil {
-				if err := agent.Stash(before, 9); !errors.Is(err, agent.ErrFiberDone) {
+				if err := agent.SaveCheckpoint(before, 9); !errors.Is(err, agent.ErrFiberDone) {
 					t.Errorf("what the call before has left behind may stash: %v", err)
 				}
 			}
@@ -449,7 +449,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 		}
 		do(t, h, func(ctx context.Context, w *worker) error {
 			info, ok, err := w.Fibers().GetByKey(ctx, "k")
-			if err != nil || !ok || info.ID != a.ID || string(info.Snapshot) != "1" {
+			if err != nil || !ok || info.ID != a.ID || string(info.Checkpoint) != "1" {
 				t.Error(info, ok, err)
 			}
 			if _, err := agent.StartFiber(ctx, w, other, "x", nil); err == nil || !strings.Contains(err.Error(), "checkpoint") {
@@ -542,7 +542,7 @@ func TestFiberExpiresAfterRetention(t *testing.T) {
 			do(t, h, func(ctx context.Context, a *worker) error {
 				infos, err := a.Fibers().List(ctx, q)
 				for _, i := range infos {
-					got += fmt.Sprintf("%s %s;", i.Snapshot, i.Status)
+					got += fmt.Sprintf("%s %s;", i.Checkpoint, i.Status)
 				}
 				return err
 			})
@@ -584,7 +584,7 @@ func TestFiberOfUnknownKindIsKept(t *testing.T) {
 		}
 		h.Advance(time.Minute)
 		info := inspect(t, h, s.ID)
-		same(t, "the fiber", words(info.Status, string(info.Snapshot)), "interrupted 7")
+		same(t, "the fiber", words(info.Status, string(info.Checkpoint)), "interrupted 7")
 		do(t, h, func(ctx context.Context, a *worker) error {
 			if n, err := a.Fibers().Delete(ctx, nil); n != 0 || err != nil {
 				t.Errorf("%d deleted, %v", n, err)
@@ -607,30 +607,30 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var kept context.Context
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if err := agent.Stash(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
+			if err := agent.SaveCheckpoint(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
 				t.Error(err)
 			}
 			_, err := agent.RunFiber(ctx, a, "outer", func(outer context.Context) (none, error) {
 				kept = outer
 				_, err := agent.RunFiber(outer, a, "inner", func(inner context.Context) (none, error) {
-					return none{}, errors.Join(agent.Stash(inner, "inner"), agent.Stash(outer, "outer"))
+					return none{}, errors.Join(agent.SaveCheckpoint(inner, "inner"), agent.SaveCheckpoint(outer, "outer"))
 				})
 				if err != nil {
 					return none{}, err
 				}
 				id, _ := agent.FiberID(outer)
 				info, _, err := a.Fibers().Get(outer, id)
-				same(t, "each has its own", string(info.Snapshot), `"outer"`)
-				// Inside an Await, Stash acquires the turn itself.
-				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.Stash(ctx, "away") })
+				same(t, "each has its own", string(info.Checkpoint), `"outer"`)
+				// Inside an Await, SaveCheckpoint acquires the turn itself.
+				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.SaveCheckpoint(ctx, "away") })
 				info, _, err3 := a.Fibers().Get(outer, id)
-				same(t, "from an Await", string(info.Snapshot), `"away"`)
-				return none{}, errors.Join(err, err2, err3, agent.Stash(outer, func() {}))
+				same(t, "from an Await", string(info.Checkpoint), `"away"`)
+				return none{}, errors.Join(err, err2, err3, agent.SaveCheckpoint(outer, func() {}))
 			})
 			if err == nil || !strings.Contains(err.Error(), "unsupported type") {
 				t.Error(err)
 			}
-			if err := agent.Stash(kept, 1); !errors.Is(err, agent.ErrFiberDone) {
+			if err := agent.SaveCheckpoint(kept, 1); !errors.Is(err, agent.ErrFiberDone) {
 				t.Error(err)
 			}
 			return nil

@@ -12,25 +12,25 @@ import (
 
 // FiberInfo describes a fiber.
 type FiberInfo struct {
-	ID       string          `json:"id"`
-	Name     string          `json:"name"` // or its kind
-	Started  bool            `json:"started"`
-	Key      string          `json:"key,omitempty"`
-	Status   FiberStatus     `json:"status"`
-	Dead     bool            `json:"dead,omitempty"` // its hook has failed too often: see [Fibers.ListDead]
-	Snapshot json.RawMessage `json:"snapshot,omitempty"`
-	Result   json.RawMessage `json:"result,omitempty"`
-	Error    string          `json:"error,omitempty"` // the last one
-	Attempt  int             `json:"attempt"`         // failures and interruptions; of RunFiber's, calls of the hook
-	Retries  int             `json:"retries"`         // see KindOptions.MaxRetries
-	Created  time.Time       `json:"created"`
-	Updated  time.Time       `json:"updated"`
-	Ended    time.Time       `json:"ended,omitzero"`
+	ID         string          `json:"id"`
+	Name       string          `json:"name"` // or its kind
+	Started    bool            `json:"started"`
+	Key        string          `json:"key,omitempty"`
+	Status     FiberStatus     `json:"status"`
+	Dead       bool            `json:"dead,omitempty"` // its hook has failed too often: see [Fibers.ListDead]
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      string          `json:"error,omitempty"` // the last one
+	Attempt    int             `json:"attempt"`         // failures and interruptions; of RunFiber's, calls of the hook
+	Retries    int             `json:"retries"`         // see KindOptions.MaxRetries
+	Created    time.Time       `json:"created"`
+	Updated    time.Time       `json:"updated"`
+	Ended      time.Time       `json:"ended,omitzero"`
 }
 
 func infoOf(r *fiberRow) FiberInfo {
 	return FiberInfo{
-		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.Status, Dead: r.Dead, Snapshot: r.Snapshot,
+		ID: r.ID, Name: r.Name, Started: r.Started, Key: r.Key, Status: r.Status, Dead: r.Dead, Checkpoint: r.Checkpoint,
 		Result: r.Result, Error: r.Error, Attempt: r.tries(), Retries: r.Retries,
 		Created: time.UnixMilli(r.Created), Updated: time.UnixMilli(r.Updated), Ended: timeOf(r.Ended),
 	}

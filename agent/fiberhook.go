@@ -19,7 +19,7 @@ func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call
 			row.Lost = now.UnixMilli()
 		}
 		row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
-		if written += len(row.Snapshot); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoverySegment {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return nil, err

@@ -46,7 +46,7 @@ func ends(t *testing.T, w *shift, h *dohosttest.Host) (ids []string) {
 func TestFiberEndedHookRunsForCompletedAndFailed(t *testing.T) {
 	w := &shift{}
 	w.ended = func(w *worker, ctx context.Context, i agent.FiberInfo) error {
-		w.note("%s %s %s%s, checkpoint %s, ended %v", i.Name, i.Status, i.Result, i.Error, i.Snapshot, !i.Ended.IsZero())
+		w.note("%s %s %s%s, checkpoint %s, ended %v", i.Name, i.Status, i.Result, i.Error, i.Checkpoint, !i.Ended.IsZero())
 		return nil
 	}
 	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
@@ -505,7 +505,7 @@ func TestFiberRestartResumesFromCheckpoint(t *testing.T) {
 		fails := true
 		w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
 			w.note("attempt %d from %d", f.Attempt, f.Checkpoint())
-			if err := f.Stash(ctx, f.Checkpoint()+1); err != nil {
+			if err := f.SaveCheckpoint(ctx, f.Checkpoint()+1); err != nil {
 				return err
 			}
 			if fails {
@@ -555,7 +555,7 @@ func TestFiberRestartWhileCancelledCallRuns(t *testing.T) {
 			if err := sleep(context.WithoutCancel(ctx), 10*time.Second); err != nil {
 				return err
 			}
-			if err := f.Stash(context.WithoutCancel(ctx), call); err != nil {
+			if err := f.SaveCheckpoint(context.WithoutCancel(ctx), call); err != nil {
 				w.note("call %d: %v", call, err)
 			}
 			return f.SetResult(call)
@@ -573,7 +573,7 @@ func TestFiberRestartWhileCancelledCallRuns(t *testing.T) {
 		}
 		h.Advance(time.Minute)
 		w.happened(t, "0s call 1, 1 at a time", "10s call 1: agent: the fiber has ended", "10s call 2, 1 at a time", "20s told of completed 2")
-		same(t, "the fiber", words(string(inspect(t, h, s.ID).Snapshot)), "2")
+		same(t, "the fiber", words(string(inspect(t, h, s.ID).Checkpoint)), "2")
 	})
 }
 

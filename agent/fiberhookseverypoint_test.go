@@ -125,19 +125,19 @@ func (n *nurse) check(ctx context.Context) error {
 	want := map[string]int{"left": 1}
 	for _, i := range all {
 		status, ended := agent.FiberCompleted, 1
-		if string(i.Snapshot) == fmt.Sprint(skipped) {
+		if string(i.Checkpoint) == fmt.Sprint(skipped) {
 			status, ended = agent.FiberFailed, 0
 		}
 		if i.Status != status || i.Attempt == 0 {
-			err = errors.Join(err, fmt.Errorf("fiber %s is %s", i.Snapshot, outcome(i)))
+			err = errors.Join(err, fmt.Errorf("fiber %s is %s", i.Checkpoint, outcome(i)))
 		}
 		want["told/"+i.ID], want["ended/"+i.ID] = 1, ended
 		if len(n.w.told[i.ID]) == 0 {
-			err = errors.Join(err, fmt.Errorf("nobody was told of fiber %s", i.Snapshot))
+			err = errors.Join(err, fmt.Errorf("nobody was told of fiber %s", i.Checkpoint))
 		}
 		for _, told := range n.w.told[i.ID] {
 			if told != outcome(i) {
-				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Snapshot, outcome(i), told))
+				err = errors.Join(err, fmt.Errorf("fiber %s is %s, and the world was told %s", i.Checkpoint, outcome(i), told))
 			}
 		}
 	}

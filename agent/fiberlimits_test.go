@@ -387,7 +387,7 @@ func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 		for range 4 {
 			begin(h, func(ctx context.Context, w *worker) error {
 				_, err := agent.RunFiber(ctx, w, "x", func(ctx context.Context) (none, error) {
-					if err := agent.Stash(ctx, strings.Repeat("x", 3<<19)); err != nil {
+					if err := agent.SaveCheckpoint(ctx, strings.Repeat("x", 3<<19)); err != nil {
 						return none{}, err
 					}
 					return none{}, sleep(ctx, time.Hour)
@@ -440,7 +440,7 @@ func TestFiberFailsIfItsResultDoesNotFitOnFullDisk(t *testing.T) {
 func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 	w := &shift{}
 	w.run = func(w *worker, ctx context.Context, f *agent.Fiber[int]) error {
-		if err := f.Stash(ctx, 7); err != nil {
+		if err := f.SaveCheckpoint(ctx, 7); err != nil {
 			return err
 		}
 		return errors.Join(sleep(ctx, 10*time.Second), errNo)
@@ -456,7 +456,7 @@ func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 		fullForAWhile(disk)
 		err = errors.Join(err, a.Do(t.Context(), func(ctx context.Context, w *worker) error {
 			info, _, err := w.Fibers().Get(ctx, s.ID)
-			same(t, "the fiber", words(info.Status, string(info.Snapshot)), "failed 7")
+			same(t, "the fiber", words(info.Status, string(info.Checkpoint)), "failed 7")
 			return err
 		}))
 		if err != nil {

@@ -21,7 +21,7 @@ func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 					return err
 				}
 				n++
-				if err := f.Stash(ctx, n); err != nil {
+				if err := f.SaveCheckpoint(ctx, n); err != nil {
 					return err
 				}
 			}
@@ -37,7 +37,7 @@ func TestFiberThatMakesProgressOutlivesRestarts(t *testing.T) {
 		}
 		h.Advance(time.Minute)
 		info := inspect(t, h, s.ID)
-		same(t, "the fiber", words(info.Status, info.Attempt, string(info.Snapshot)), "completed 12 36")
+		same(t, "the fiber", words(info.Status, info.Attempt, string(info.Checkpoint)), "completed 12 36")
 	})
 }
 
@@ -49,7 +49,7 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 			calls := 0
 			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 				calls++
-				if err := f.Stash(ctx, 7); err != nil {
+				if err := f.SaveCheckpoint(ctx, 7); err != nil {
 					return err
 				}
 				return sleep(ctx, time.Hour)
@@ -70,7 +70,7 @@ func TestFiberWithoutProgressFails(t *testing.T) {
 			calls := 0
 			w.run = func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 				calls++
-				if err := f.Stash(ctx, calls); err != nil {
+				if err := f.SaveCheckpoint(ctx, calls); err != nil {
 					return err
 				}
 				return errNo

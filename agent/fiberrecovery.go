@@ -34,7 +34,7 @@ func (c *core) recover(ctx context.Context) error {
 			c.fibers.left = true
 			return true, nil
 		}
-		if written += len(row.Snapshot); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoverySegment {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return false, err
@@ -65,7 +65,7 @@ func (c *core) resumeLeft(ctx context.Context) error {
 		if c.judge(row, time.Now()) != resume {
 			return true, nil
 		}
-		if written += len(row.Snapshot); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoverySegment {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return false, err
@@ -290,7 +290,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			handed = true
 			return true, nil
 		}
-		if written += len(row.Snapshot); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoverySegment {
 			c.later() // the alarm's run is one segment
 			return false, nil
 		}

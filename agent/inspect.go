@@ -21,8 +21,8 @@ const (
 
 // look lists an agent's items for operators. The agent has no alarm but the object's, so an item that needs one
 // and has none never runs: that is a fault.
-func (c *class) look(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
-	return func(yield func(dohost.Detail, error) bool) {
+func (c *class) look(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+	return func(yield func(dohost.Resource, error) bool) {
 		_ = details(v, &fiberRows, "", fiberDetail, yield) &&
 			details(v, &jobs, byDue, jobDetail, yield) &&
 			details(v, &queue, byPlace, itemDetail, yield) &&
@@ -34,12 +34,12 @@ func (c *class) look(ctx context.Context, v *dohost.View) iter.Seq2[dohost.Detai
 
 // details yields the rows of a collection, and reports whether the caller wants more.
 func details[T any](
-	v *dohost.View, of *dohost.Collection[T], index string, detail func(*dohost.View, *T) dohost.Detail,
-	yield func(dohost.Detail, error) bool,
+	v *dohost.Snapshot, of *dohost.Collection[T], index string, detail func(*dohost.Snapshot, *T) dohost.Resource,
+	yield func(dohost.Resource, error) bool,
 ) bool {
-	for row, err := range of.Durable(v, index) {
+	for row, err := range of.Scan(v, index) {
 		if err != nil {
-			yield(dohost.Detail{}, err)
+			yield(dohost.Resource{}, err)
 			return false
 		}
 		if !yield(detail(v, &row.Value), nil) {
@@ -49,8 +49,8 @@ func details[T any](
 	return true
 }
 
-func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
-	d := dohost.Detail{Kind: detailFiber, ID: r.ID, State: string(r.Status)}
+func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
+	d := dohost.Resource{Kind: detailFiber, ID: r.ID, State: string(r.Status)}
 	at, _ := v.Alarm()
 	switch {
 	case r.Dead:
@@ -78,7 +78,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 	text.add(true, "since %s", r.since().Format(time.RFC3339))
 	text.add(r.Key != "", "key %q", r.Key)
 	text.add(r.tries() > 0, "%d failed or cut off", r.tries())
-	text.add(r.Snapshot != nil, "checkpoint of %d bytes", len(r.Snapshot))
+	text.add(r.Checkpoint != nil, "checkpoint of %d bytes", len(r.Checkpoint))
 	text.add(r.Tell, "its end is still to be told")
 	text.add(r.Error != "", "%q", short(r.Error))
 	d.Text = text.String()
@@ -88,7 +88,7 @@ func fiberDetail(v *dohost.View, r *fiberRow) dohost.Detail {
 func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 
 // unalarmed returns the fault of an item that survives its process without an alarm at the host's start, or "".
-func unalarmed(v *dohost.View) string {
+func unalarmed(v *dohost.Snapshot) string {
 	switch at, boot := v.Alarm(); {
 	case at.IsZero():
 		return "there is something to do, and " + noAlarm(v)
@@ -99,15 +99,15 @@ func unalarmed(v *dohost.View) string {
 }
 
 // noAlarm describes why nothing delivers an alarm to the agent.
-func noAlarm(v *dohost.View) string {
+func noAlarm(v *dohost.Snapshot) string {
 	if p, ok := v.ParkedAlarm(); ok {
 		return fmt.Sprintf("the agent's alarm is parked: %v", p.Reason)
 	}
 	return "the agent has no alarm"
 }
 
-func jobDetail(v *dohost.View, j *job) dohost.Detail {
-	d := dohost.Detail{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+func jobDetail(v *dohost.Snapshot, j *job) dohost.Resource {
+	d := dohost.Resource{Kind: detailSchedule, ID: j.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
 	at, _ := v.Alarm()
 	switch {
 	case j.Run.Life != "":
@@ -126,8 +126,8 @@ func jobDetail(v *dohost.View, j *job) dohost.Detail {
 	return d
 }
 
-func itemDetail(v *dohost.View, it *item) dohost.Detail {
-	d := dohost.Detail{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
+func itemDetail(v *dohost.Snapshot, it *item) dohost.Resource {
+	d := dohost.Resource{Kind: detailItem, ID: it.ID, State: "waiting", Can: []dohost.Action{dohost.Cancel}}
 	d.Fault = unalarmed(v)
 	switch {
 	case it.Gone:
@@ -142,8 +142,8 @@ func itemDetail(v *dohost.View, it *item) dohost.Detail {
 	return d
 }
 
-func deadDetail(_ *dohost.View, r *deadItem) dohost.Detail {
-	d := dohost.Detail{Kind: detailDead, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
+func deadDetail(_ *dohost.Snapshot, r *deadItem) dohost.Resource {
+	d := dohost.Resource{Kind: detailDead, ID: r.Item.ID, State: "failed", Can: []dohost.Action{dohost.Rerun, dohost.Clear}}
 	text := words{fmt.Sprintf("%q", r.Item.Callback)}
 	text.add(true, "since %s", r.Died.UTC().Format(time.RFC3339))
 	text.add(true, "%q", short(r.Error))
@@ -152,11 +152,11 @@ func deadDetail(_ *dohost.View, r *deadItem) dohost.Detail {
 }
 
 // subDetail names the object of a sub-agent, so that an operator can inspect it.
-func subDetail(v *dohost.View, r *subRow) dohost.Detail {
+func subDetail(v *dohost.Snapshot, r *subRow) dohost.Resource {
 	object := dohost.ID{Class: r.Class, Name: objectOf(append(pathOf(v.ID()), dohost.ID{Class: r.Class, Name: r.Name}))}
 	text := words{"since " + time.UnixMilli(r.Created).UTC().Format(time.RFC3339)}
 	text.add(true, "object %v", object)
-	return dohost.Detail{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: text.String()}
+	return dohost.Resource{Kind: detailSub, ID: r.Class + "/" + r.Name, Text: text.String()}
 }
 
 // words are the parts of a line.

@@ -25,8 +25,8 @@ type Interrupted struct {
 	resumed bool
 }
 
-// Snapshot decodes the fiber's last checkpoint into v, and reports whether there is one.
-func (i *Interrupted) Snapshot(v any) (bool, error) { return decode(i.row.Snapshot, v) }
+// Checkpoint decodes the fiber's last checkpoint into v, and reports whether there is one.
+func (i *Interrupted) Checkpoint(v any) (bool, error) { return decode(i.row.Checkpoint, v) }
 
 // Resume runs fn as a new fiber with the name and the checkpoint of the interrupted one, as a separate task,
 // when the hook has returned. One segment inserts the new fiber and deletes the interrupted one, so a crash
@@ -37,7 +37,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	}
 	c, now := i.c, time.Now().UnixMilli()
 	next := fiberRow{
-		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Snapshot: i.row.Snapshot,
+		ID: ulid.Make().String(), Name: i.Name, Life: c.life, Status: FiberRunning, Checkpoint: i.row.Checkpoint,
 		Number: i.row.Number, Created: i.row.Created, Began: now, Updated: now,
 		// Its count of hook calls starts from that of the interrupted fiber, until it saves a new checkpoint.
 		Hooks: i.row.Hooks, Lost: i.row.Lost,

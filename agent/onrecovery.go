@@ -28,7 +28,7 @@ type InterruptedFiber struct {
 
 // Checkpoint decodes the fiber's last checkpoint into v.
 func (f *InterruptedFiber) Checkpoint(v any) error {
-	_, err := decode(f.row.Snapshot, v)
+	_, err := decode(f.row.Checkpoint, v)
 	return err
 }
 

@@ -81,7 +81,7 @@ func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) er
 		c.kinds[string(k)] = kind{o.withDefaults(), reflect.TypeFor[T](),
 			func(self any, ctx context.Context, r *running, row *fiberRow) (json.RawMessage, error) {
 				f := &Fiber[T]{ID: row.ID, Attempt: row.Attempt, run: r}
-				if _, err := decode(row.Snapshot, &f.checkpoint); err != nil {
+				if _, err := decode(row.Checkpoint, &f.checkpoint); err != nil {
 					return nil, err
 				}
 				err := m(self.(*O), ctx, f)
@@ -103,9 +103,9 @@ type Fiber[T any] struct {
 // Checkpoint returns the last saved checkpoint, or the one given to StartFiber.
 func (f *Fiber[T]) Checkpoint() T { return f.checkpoint }
 
-// Stash saves cp as the fiber's checkpoint: see [Stash].
-func (f *Fiber[T]) Stash(ctx context.Context, cp T) error {
-	if err := Stash(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
+// SaveCheckpoint saves cp as the fiber's checkpoint: see [SaveCheckpoint].
+func (f *Fiber[T]) SaveCheckpoint(ctx context.Context, cp T) error {
+	if err := SaveCheckpoint(context.WithValue(ctx, fiberKey{}, f.run), cp); err != nil {
 		return err
 	}
 	f.checkpoint = cp
@@ -179,7 +179,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	now := time.Now().UnixMilli()
 	return c.startFiber(ctx, fiberRow{
 		ID: ulid.Make().String(), Name: string(k), Life: c.life, Started: true, Key: o.Key, Status: FiberPending,
-		Snapshot: snapshot, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
+		Checkpoint: snapshot, Retries: max(0, of.options.MaxRetries), Created: now, Updated: now,
 	})
 }
 
@@ -215,7 +215,7 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 func (c *core) launch(ctx context.Context, row *fiberRow, atOnce bool) error {
 	id, restarts, begin := row.ID, row.Restarts, c.obj.Go
 	if atOnce {
-		begin = c.obj.GoAtOnce
+		begin = c.obj.GoImmediately
 	}
 	return begin(ctx, "fiber "+row.Name, func(ctx context.Context) error { return c.work(ctx, id, restarts) })
 }

@@ -43,7 +43,7 @@ func Sub[O, C any, P interface {
 	Ref
 }](ns dohost.Namespace[C]) Entry[O] {
 	return func(c *class) {
-		k := dohost.Kebab(string(ns))
+		k := dohost.URLName(string(ns))
 		if k == "sub" {
 			c.mistake("Sub of %q: the name is taken", ns)
 		}
@@ -139,7 +139,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 
 // child returns the object name of a sub-agent.
 func (c *core) child(class, name string) (object string, err error) {
-	if s, ok := c.class.subs[dohost.Kebab(class)]; !ok || s.class != class {
+	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
 		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
 	}
 	id := childOf(c.obj.ID(), class, name)
@@ -229,7 +229,7 @@ func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool
 	}
 	d := &deletion{key: subKey(class, name)}
 	c.deletions = append(c.deletions, d)
-	err = c.class.subs[dohost.Kebab(class)].destroy(ctx, c.obj, object) // others have the turn meanwhile
+	err = c.class.subs[dohost.URLName(class)].destroy(ctx, c.obj, object) // others have the turn meanwhile
 	c.deletions = slices.DeleteFunc(c.deletions, func(o *deletion) bool { return o == d })
 	if err != nil || d.wanted {
 		return true, err

@@ -43,7 +43,7 @@ func (s sightings) class() dohost.Class {
 		if from == half {
 			s[what] = true
 		}
-		if err := agent.Stash(ctx, half); err != nil {
+		if err := agent.SaveCheckpoint(ctx, half); err != nil {
 			return err
 		}
 		return dohost.Sleep(ctx, time.Hour)
@@ -54,7 +54,7 @@ func (s sightings) class() dohost.Class {
 		}, nil),
 		agent.OnInterrupted(func(h *hiker, ctx context.Context, i *agent.Interrupted) error {
 			var at string
-			if ok, err := i.Snapshot(&at); !ok || at != half {
+			if ok, err := i.Checkpoint(&at); !ok || at != half {
 				return errors.Join(err, errors.New("no checkpoint"))
 			}
 			s["a fiber that was run: its row and checkpoint, for the hook"] = true
@@ -94,7 +94,7 @@ func (h *hiker) prepare(ctx context.Context, busy bool) error {
 	})
 	err7 := h.Object().Go(ctx, "run", func(ctx context.Context) error {
 		_, err := agent.RunFiber(ctx, h, "x", func(ctx context.Context) (none, error) {
-			return none{}, errors.Join(agent.Stash(ctx, half), dohost.Sleep(ctx, time.Hour))
+			return none{}, errors.Join(agent.SaveCheckpoint(ctx, half), dohost.Sleep(ctx, time.Hour))
 		})
 		return err
 	})

@@ -37,7 +37,7 @@ func waysToStash(period time.Duration) []way {
 		{id: "C4", what: "once, at the end", end: true},
 	} {
 		c := w
-		w.what, w.stash, w.durable = w.what+", by Stash", agent.Stash, true
+		w.what, w.stash, w.durable = w.what+", by SaveCheckpoint", agent.SaveCheckpoint, true
 		c.id, c.what, c.stash = c.id+"c", c.what+", by SetCheckpoint", agent.SetCheckpoint
 		ways = append(ways, w, c)
 	}
@@ -75,7 +75,7 @@ func copierClass(found chan<- place) dohost.Class {
 		return &copier{a, found}, nil
 	}, agent.OnInterrupted(func(c *copier, _ context.Context, i *agent.Interrupted) error {
 		var p place
-		_, err := i.Snapshot(&p)
+		_, err := i.Checkpoint(&p)
 		c.found <- p
 		return err
 	}))
@@ -133,8 +133,8 @@ func (c *copier) copied(ctx context.Context, items int, kept place) error {
 		return err
 	}
 	var p place
-	if ok && info.Snapshot != nil {
-		err = json.Unmarshal(info.Snapshot, &p)
+	if ok && info.Checkpoint != nil {
+		err = json.Unmarshal(info.Checkpoint, &p)
 	}
 	if err != nil || p != kept {
 		return fmt.Errorf("the fiber's checkpoint is %v, want %v; %v", p, kept, err)

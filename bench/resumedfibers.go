@@ -43,7 +43,7 @@ func (p *plodder) plod(ctx context.Context, f *agent.Fiber[int]) error {
 	if p.over {
 		return nil
 	}
-	if err := f.Stash(ctx, f.Checkpoint()+1); err != nil {
+	if err := f.SaveCheckpoint(ctx, f.Checkpoint()+1); err != nil {
 		return err
 	}
 	p.steps <- step{p.Name(), at}
@@ -201,9 +201,9 @@ func (r *resuming) verify(ctx context.Context) error {
 			return err
 		}
 		stashes := fmt.Sprint(fences + 1)
-		if info.Status != agent.FiberCompleted || info.Attempt != fences+1 || string(info.Snapshot) != stashes {
+		if info.Status != agent.FiberCompleted || info.Attempt != fences+1 || string(info.Checkpoint) != stashes {
 			return fmt.Errorf("no figure: the fiber of %s is %s after %d interruptions at checkpoint %s; want %d and %s",
-				name(i), info.Status, info.Attempt, info.Snapshot, fences+1, stashes)
+				name(i), info.Status, info.Attempt, info.Checkpoint, fences+1, stashes)
 		}
 	}
 	return nil

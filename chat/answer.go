@@ -42,16 +42,16 @@ type Prompt struct {
 	// continues from there, in the same text if that was interrupted. For a [ResumableModel] it may end with calls without a
 	// result, which have not run.
 	Partial Message
-	// Cut reports that Partial was interrupted before the end of a step.
-	Cut bool
+	// Interrupted reports that Partial was interrupted before the end of a step.
+	Interrupted bool
 	// Tools are the tools that the model may call: the server's and the client's.
 	Tools []ToolSpec
-	// Keep saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id of the
-	// answer. It replaces the value of [Reply.Stash]. When Keep returns, the value and all chunks yielded before are
+	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id of the
+	// answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all chunks yielded before are
 	// durable. Only the goroutine of Stream may call it.
-	Keep func(ctx context.Context, v any) error
-	// Kept decodes the saved value into v, and reports whether there is one.
-	Kept func(v any) (bool, error)
+	SaveCheckpoint func(ctx context.Context, v any) error
+	// Checkpoint decodes the saved value into v, and reports whether there is one.
+	Checkpoint func(v any) (bool, error)
 }
 
 // ToolSpec describes a tool to a model.
@@ -285,7 +285,7 @@ func (a *answering) endStep(ctx context.Context) error {
 // prompt returns the prompt of the next answer.
 func (a *answering) prompt() *Prompt {
 	return &Prompt{
-		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Cut: a.r.l.acc.inStep, Tools: a.specs(), Kept: a.r.Stashed,
+		System: a.o.System, Messages: a.before, Partial: a.r.Partial(), Interrupted: a.r.l.acc.inStep, Tools: a.specs(), Checkpoint: a.r.Checkpoint,
 	}
 }
 

@@ -70,7 +70,7 @@ type base interface {
 type class struct {
 	options  Options
 	reply    func(self any, ctx context.Context, r *Reply) error
-	recovery func(self any, ctx context.Context, c *Cut) (Decision, error)
+	recovery func(self any, ctx context.Context, c *InterruptedReply) (RecoveryAction, error)
 	response func(self any, ctx context.Context, r Response) error
 	sanitize func(self any, m Message) Message
 }
@@ -82,7 +82,7 @@ type Handlers[O any] struct {
 	// the reply, keeps the chunks sent so far, and is reported to the clients.
 	Reply func(*O, context.Context, *Reply) error
 	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes. Optional.
-	OnRecovery func(*O, context.Context, *Cut) (Decision, error)
+	OnRecovery func(*O, context.Context, *InterruptedReply) (RecoveryAction, error)
 	// OnResponse is called after a request that was begun has ended, and again if its incarnation ends before it returns.
 	// The next request is answered concurrently. Optional.
 	OnResponse func(*O, context.Context, Response) error
@@ -161,7 +161,7 @@ func Bind[O, S any, P interface {
 			Cancelled: func(o *O, ctx context.Context, f agent.FiberInfo) error {
 				return of(o).fiberCancelled(ctx, f)
 			},
-			Look: look,
+			Inspect: look,
 		}),
 		agent.OnFiber(replyKind, func(o *O, ctx context.Context, f *agent.Fiber[json.RawMessage]) error {
 			return of(o).work(ctx, f)
@@ -206,7 +206,7 @@ func newClass[O any](h Handlers[O], o *Options) (*class, error) {
 	c.options.MaxBytes = cmp.Or(c.options.MaxBytes, maxConversation)
 	c.reply = func(self any, ctx context.Context, r *Reply) error { return h.Reply(self.(*O), ctx, r) }
 	if h.OnRecovery != nil {
-		c.recovery = func(self any, ctx context.Context, cut *Cut) (Decision, error) {
+		c.recovery = func(self any, ctx context.Context, cut *InterruptedReply) (RecoveryAction, error) {
 			return h.OnRecovery(self.(*O), ctx, cut)
 		}
 	}

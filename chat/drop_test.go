@@ -17,7 +17,7 @@ import (
 
 // forgetting is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
 // interrupted chunks.
-func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
+func forgetting(c *cage, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class {
 	return parrotClassOf(c, chat.Handlers[parrot]{
 		Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 			if call := c.calls.Load() + 1; !done(r.Partial()) {
@@ -39,7 +39,7 @@ func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
 			}
 			return p.reply(ctx, r)
 		},
-		OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+		OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			cuts.Add(1)
 			return d, nil
 		},
@@ -47,7 +47,7 @@ func forgetting(c *cage, cuts *atomic.Int64, d chat.Decision) dohost.Class {
 }
 
 // dropping is a scenario with the decision d after an interruption, and two connected clients.
-func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker *reader, last chat.Message) error) dohosttest.Scenario {
+func dropping(d chat.RecoveryAction, check func(ctx context.Context, p *parrot, asker *reader, last chat.Message) error) dohosttest.Scenario {
 	c := &cage{words: 3}
 	var cuts atomic.Int64
 	c.more = func(p *parrot, ctx context.Context, _ *chat.Reply, i int) error {
@@ -110,7 +110,7 @@ func dropping(d chat.Decision, check func(ctx context.Context, p *parrot, asker 
 // Dropped text disappears, and the reply starts over. A tool that already has a result does not run again.
 func TestDropAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
+	dohosttest.EveryPoint(t, dropping(chat.RecoveryRestart, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
 		if end := asker.ended["one"]; end.Outcome != "completed" {
 			return fmt.Errorf("%+v", end)
 		}
@@ -129,7 +129,7 @@ func TestDropAtEveryPoint(t *testing.T) {
 // Dropped text disappears, and the reply ends.
 func TestDropAndStopAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	dohosttest.EveryPoint(t, dropping(chat.Decision{Drop: true, Stop: true}, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
+	dohosttest.EveryPoint(t, dropping(chat.RecoveryDiscard, func(_ context.Context, _ *parrot, asker *reader, last chat.Message) error {
 		if end := asker.ended["one"]; end.Outcome != "aborted" || last.PlainText() != "" {
 			return fmt.Errorf("%+v, %q", end, last.PlainText())
 		}

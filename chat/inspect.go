@@ -26,9 +26,9 @@ const (
 
 // look yields the details of a conversation for operators: the open requests, then the newest of the ended requests
 // and of the messages, the newest first.
-func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
+func look(_ context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
 	ended := func(*replyRow) bool { return true }
-	return func(yield func(dohost.Detail, error) bool) {
+	return func(yield func(dohost.Resource, error) bool) {
 		_ = lookAtOpen(v, yield) &&
 			newestOf(&replies, v, "ended", shownRequests, ended, requestDetail, yield) &&
 			lookAtMessages(v, yield)
@@ -37,11 +37,11 @@ func look(_ context.Context, v *dohost.View) iter.Seq2[dohost.Detail, error] {
 
 // lookAtOpen yields the open requests, and reports whether the consumer wants more. The first request is running, or
 // is not due yet: see the package's comment.
-func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+func lookAtOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	first := true
-	for row, err := range replies.Durable(v, "open") {
+	for row, err := range replies.Scan(v, "open") {
 		if err != nil {
-			yield(dohost.Detail{}, err)
+			yield(dohost.Resource{}, err)
 			return false
 		}
 		r := &row.Value
@@ -49,7 +49,7 @@ func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 		if r.Status == StatusRunning {
 			n, err := logged(v, r)
 			if err != nil {
-				yield(dohost.Detail{}, err)
+				yield(dohost.Resource{}, err)
 				return false
 			}
 			d.Counts["chunks"] = n
@@ -66,8 +66,8 @@ func lookAtOpen(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
 
 // logged returns the number of chunks in the log of the running reply. Chunks of earlier replies may still be on the
 // disk.
-func logged(v *dohost.View, r *replyRow) (int64, error) {
-	for row, err := range chunkRows.DurableBackward(v, "") {
+func logged(v *dohost.Snapshot, r *replyRow) (int64, error) {
+	for row, err := range chunkRows.ScanReverse(v, "") {
 		if err != nil || row.Value.Reply != r.Number || row.Value.Seq < r.From {
 			return 0, err
 		}
@@ -77,11 +77,11 @@ func logged(v *dohost.View, r *replyRow) (int64, error) {
 }
 
 // lookAtMessages yields the newest messages above the floor, and reports whether the consumer wants more.
-func lookAtMessages(v *dohost.View, yield func(dohost.Detail, error) bool) bool {
+func lookAtMessages(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) bool {
 	var floor uint64
-	for row, err := range notes.Durable(v, "") {
+	for row, err := range notes.Scan(v, "") {
 		if err != nil {
-			yield(dohost.Detail{}, err)
+			yield(dohost.Resource{}, err)
 			return false
 		}
 		if row.Value.Name == extentNote {
@@ -95,13 +95,13 @@ func lookAtMessages(v *dohost.View, yield func(dohost.Detail, error) bool) bool 
 // newestOf yields the last n rows of an index, the last one first, up to the first row that is not wanted. It reports
 // whether the consumer wants more.
 func newestOf[T any](
-	of *dohost.Collection[T], v *dohost.View, index string, n int, wanted func(*T) bool,
-	detail func(*T) dohost.Detail, yield func(dohost.Detail, error) bool,
+	of *dohost.Collection[T], v *dohost.Snapshot, index string, n int, wanted func(*T) bool,
+	detail func(*T) dohost.Resource, yield func(dohost.Resource, error) bool,
 ) bool {
-	for row, err := range of.DurableBackward(v, index) {
+	for row, err := range of.ScanReverse(v, index) {
 		switch {
 		case err != nil:
-			yield(dohost.Detail{}, err)
+			yield(dohost.Resource{}, err)
 			return false
 		case n == 0 || !wanted(&row.Value):
 			return true
@@ -116,8 +116,8 @@ func newestOf[T any](
 // requestDetail returns the detail of a request. Its counts are the cost of its reply: the counted runs of the
 // handler, including an attempt given up before it ran (runs), the attempts to resume (recoveries), and how many of
 // the latest attempts have added no chunk (idle).
-func requestDetail(r *replyRow) dohost.Detail {
-	d := dohost.Detail{Kind: detailRequest, ID: r.ID, State: string(r.Status)}
+func requestDetail(r *replyRow) dohost.Resource {
+	d := dohost.Resource{Kind: detailRequest, ID: r.ID, State: string(r.Status)}
 	recoveries := max(0, r.Runs.Begun-1)
 	d.Counts = map[string]int64{"runs": int64(r.Runs.Begun), "recoveries": int64(recoveries), "idle": int64(r.Runs.Idle)}
 	text := []string{"since " + timeText(r.Created)}
@@ -139,11 +139,11 @@ func requestDetail(r *replyRow) dohost.Detail {
 func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
 
 // messageDetail returns the detail of a message: its role and its size.
-func messageDetail(r *messageRow) dohost.Detail {
+func messageDetail(r *messageRow) dohost.Resource {
 	var m struct {
 		Role Role `json:"role"`
 	}
-	d := dohost.Detail{Kind: detailMessage, ID: r.ID, Counts: map[string]int64{"bytes": int64(len(r.JSON))}}
+	d := dohost.Resource{Kind: detailMessage, ID: r.ID, Counts: map[string]int64{"bytes": int64(len(r.JSON))}}
 	if err := json.Unmarshal(r.JSON, &m); err != nil {
 		d.Fault = err.Error()
 	}

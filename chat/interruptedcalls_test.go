@@ -21,12 +21,12 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 	class := parrotClassOf(c, chat.Handlers[parrot]{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 			var s string
-			ok, err := r.Stashed(&s)
+			ok, err := r.Checkpoint(&s)
 			found = append(found, strings.TrimSpace(fmt.Sprintln(ok, err)))
 			if len(found) > 1 {
 				return r.Say(ctx, "done")
 			}
-			if err := r.Stash(ctx, "old"); err != nil {
+			if err := r.SaveCheckpoint(ctx, "old"); err != nil {
 				return err
 			}
 			if err := r.Say(ctx, "a "); err != nil {
@@ -34,8 +34,8 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 			}
 			return dohost.Sleep(ctx, time.Minute)
 		},
-		OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
-			return chat.Decision{Drop: true}, nil
+		OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+			return chat.RecoveryRestart, nil
 		},
 	}, nil)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
@@ -220,8 +220,8 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 						return "stamped", dohost.Sleep(ctx, 50*time.Millisecond)
 					},
 				}}})
-			}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
-				return chat.Decision{Drop: true}, nil
+			}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
+				return chat.RecoveryRestart, nil
 			}}, nil)
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")

@@ -216,11 +216,11 @@ func TestDropOnAFullDisk(t *testing.T) {
 				map[string]any{"type": "tool-output-available", "toolCallId": "c", "output": "paid"})
 			return errors.Join(err, r.Say(ctx, "nonsense"), dohost.Sleep(ctx, time.Hour))
 		},
-		OnRecovery: func(_ *parrot, ctx context.Context, cut *chat.Cut) (chat.Decision, error) {
+		OnRecovery: func(_ *parrot, ctx context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			if cuts++; cuts == 1 {
 				disk.SetFree(0)
 			}
-			return chat.Decision{Drop: true}, dohost.Sleep(ctx, time.Second)
+			return chat.RecoveryRestart, dohost.Sleep(ctx, time.Second)
 		},
 	}, nil)
 	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {

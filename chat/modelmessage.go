@@ -84,7 +84,7 @@ func (p *Prompt) ModelMessages(s Strategy) (list []ModelMessage, goesOn bool) {
 	}
 	switch {
 	case s == ContinuePrefill:
-	case s == ContinueRetry && p.Cut:
+	case s == ContinueRetry && p.Interrupted:
 		return list[:len(list)-1], false
 	default:
 		list = append(list, ModelMessage{RoleUser, []Block{{Kind: TextBlock, Text: goOnText}}})

@@ -90,7 +90,7 @@ func TestModelMessages(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &chat.Prompt{Cut: c.cut}
+			p := &chat.Prompt{Interrupted: c.cut}
 			parse := func(id, parts string) (m chat.Message) {
 				if err := json.Unmarshal([]byte(`{"id":"`+id+`","role":"assistant","parts":[`+parts+`]}`), &m); err != nil {
 					t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// said is a chunk of a model, or a value that the model passes to [Prompt.Keep].
+// said is a chunk of a model, or a value that the model passes to [Prompt.SaveCheckpoint].
 type said struct {
 	chunk Chunk
 	err   error
@@ -16,7 +16,7 @@ type said struct {
 	kept  chan<- error // nil for a chunk
 }
 
-// keeper returns a [Prompt.Keep]: a value is saved after the chunks that were yielded
+// keeper returns a [Prompt.SaveCheckpoint]: a value is saved after the chunks that were yielded
 // before it.
 func keeper(ch chan<- said) func(context.Context, any) error {
 	return func(ctx context.Context, v any) error {
@@ -67,7 +67,7 @@ func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan said, 16)
-	p.Keep = keeper(ch)
+	p.SaveCheckpoint = keeper(ch)
 	go runModel(inner, ch, func() iter.Seq2[Chunk, error] { return ask(inner, p) })
 	for {
 		s, ok, err := dohost.Recv(ctx, ch)
@@ -79,7 +79,7 @@ func (a *answering) stream(ctx context.Context, p *Prompt, ask func(context.Cont
 		case s.err != nil:
 			return s.err
 		case s.kept != nil:
-			s.kept <- a.r.l.whenRoom(ctx, func() error { return a.r.Stash(ctx, s.keep) })
+			s.kept <- a.r.l.whenRoom(ctx, func() error { return a.r.SaveCheckpoint(ctx, s.keep) })
 			continue
 		}
 		if t := s.chunk.Type(); t == "start" || t == "finish" || t == "start-step" || t == "finish-step" {

@@ -8,30 +8,30 @@ type Recovery struct {
 	Off bool
 	// MaxAttempts bounds the attempts in a row that add no chunk. Zero means 5; negative means no bound.
 	MaxAttempts int
-	// Strict makes MaxAttempts bound all attempts, including those that add chunks.
-	Strict bool
-	// NoProgress bounds the time without a new chunk. Zero means 5 min; negative means no bound.
-	NoProgress time.Duration
-	// MaxWork bounds the chunks in the log of a reply beyond those of its first run. Zero means 10,000; negative means no
+	// CountAllAttempts makes MaxAttempts bound all attempts, including those that add chunks.
+	CountAllAttempts bool
+	// ProgressTimeout bounds the time without a new chunk. Zero means 5 min; negative means no bound.
+	ProgressTimeout time.Duration
+	// MaxChunks bounds the chunks in the log of a reply beyond those of its first run. Zero means 10,000; negative means no
 	// bound.
-	MaxWork int
-	// Apology is the error that clients receive when a reply is given up. Empty means a sentence that says that the
+	MaxChunks int
+	// FailureMessage is the error that clients receive when a reply is given up. Empty means a sentence that says that the
 	// assistant was interrupted and could not recover.
-	Apology string
+	FailureMessage string
 }
 
 func (r Recovery) withDefaults() Recovery {
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = 5
 	}
-	if r.NoProgress == 0 {
-		r.NoProgress = 5 * time.Minute
+	if r.ProgressTimeout == 0 {
+		r.ProgressTimeout = 5 * time.Minute
 	}
-	if r.MaxWork == 0 {
-		r.MaxWork = 10_000
+	if r.MaxChunks == 0 {
+		r.MaxChunks = 10_000
 	}
-	if r.Apology == "" {
-		r.Apology = "The assistant was interrupted and could not recover. Please try again."
+	if r.FailureMessage == "" {
+		r.FailureMessage = "The assistant was interrupted and could not recover. Please try again."
 	}
 	return r
 }
@@ -81,11 +81,11 @@ func (r *runs) cut(rules Recovery, chunks uint64, waits bool, now time.Time) (v 
 		return park, ""
 	case rules.Off:
 		return keep, ""
-	case rules.MaxWork >= 0 && chunks-r.First > uint64(rules.MaxWork):
+	case rules.MaxChunks >= 0 && chunks-r.First > uint64(rules.MaxChunks):
 		return giveUp, tooMuchWork
-	case rules.NoProgress >= 0 && now.Sub(time.UnixMilli(r.IdleFrom)) > rules.NoProgress:
+	case rules.ProgressTimeout >= 0 && now.Sub(time.UnixMilli(r.IdleFrom)) > rules.ProgressTimeout:
 		return giveUp, noProgress
-	case most >= 0 && (r.Idle > most || rules.Strict && r.Begun-1 > most):
+	case most >= 0 && (r.Idle > most || rules.CountAllAttempts && r.Begun-1 > most):
 		return giveUp, tooManyTries
 	}
 	return goOn, ""

@@ -46,11 +46,11 @@ func TestRecoveryRules(t *testing.T) {
 		fails string
 	}{
 		"three times":          {chat.Recovery{}, 3, 10, ""},
-		"three times, counted": {chat.Recovery{Strict: true}, 3, 10, ""},
+		"three times, counted": {chat.Recovery{CountAllAttempts: true}, 3, 10, ""},
 		"six times":            {chat.Recovery{}, 6, 10, ""},
-		"six times, counted":   {chat.Recovery{Strict: true}, 6, 6, sorry},
+		"six times, counted":   {chat.Recovery{CountAllAttempts: true}, 6, 6, sorry},
 		"off":                  {chat.Recovery{Off: true}, 1, 1, sorry},
-		"too much work":        {chat.Recovery{MaxWork: 2, Apology: "no more"}, 5, 4, "no more"},
+		"too much work":        {chat.Recovery{MaxChunks: 2, FailureMessage: "no more"}, 5, 4, "no more"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -119,26 +119,26 @@ func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
 // OnRecovery gets the reply so far and the stashed value, and decides.
 func TestRecoveryHookDecisions(t *testing.T) {
 	cases := map[string]struct {
-		d    chat.Decision
+		d    chat.RecoveryAction
 		err  error
 		want string
 		as   string
 	}{
-		"go on":     {chat.Decision{}, nil, "assistant: 1.0 1.1 2.2 2.3", "completed"},
-		"stop":      {chat.Decision{Stop: true}, nil, "assistant: 1.0 1.1", "aborted"},
-		"drop":      {chat.Decision{Drop: true}, nil, "assistant: 2.0 2.1 2.2 2.3", "completed"},
-		"drop all":  {chat.Decision{Drop: true, Stop: true}, nil, "", "aborted"},
-		"it failed": {chat.Decision{Stop: true}, errors.New("hm"), "assistant: 1.0 1.1 2.2 2.3", "completed"},
+		"go on":     {chat.RecoveryResume, nil, "assistant: 1.0 1.1 2.2 2.3", "completed"},
+		"stop":      {chat.RecoveryStop, nil, "assistant: 1.0 1.1", "aborted"},
+		"drop":      {chat.RecoveryRestart, nil, "assistant: 2.0 2.1 2.2 2.3", "completed"},
+		"drop all":  {chat.RecoveryDiscard, nil, "", "aborted"},
+		"it failed": {chat.RecoveryStop, errors.New("hm"), "assistant: 1.0 1.1 2.2 2.3", "completed"},
 	}
 	for name, d := range cases {
 		t.Run(name, func(t *testing.T) {
 			var cuts []string
 			c := &cage{words: 4}
-			c.more = func(_ *parrot, ctx context.Context, r *chat.Reply, i int) error { return r.Stash(ctx, i) }
+			c.more = func(_ *parrot, ctx context.Context, r *chat.Reply, i int) error { return r.SaveCheckpoint(ctx, i) }
 			class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
-				OnRecovery: func(_ *parrot, _ context.Context, cut *chat.Cut) (chat.Decision, error) {
+				OnRecovery: func(_ *parrot, _ context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
 					var n int
-					_, err := cut.Stashed(&n)
+					_, err := cut.Checkpoint(&n)
 					cuts = append(cuts, fmt.Sprintf("%s %d %q %d", cut.ID, cut.Attempt, cut.Partial.PlainText(), n))
 					return d.d, errors.Join(err, d.err)
 				}}, nil)
@@ -146,7 +146,7 @@ func TestRecoveryHookDecisions(t *testing.T) {
 				r := interrupts(t, h, 1, 2)
 				r.seen = map[string]*view{} // dropped text disappears
 				for !r.ended["one"].Done {
-					if _, _, err := r.hear(ctx); err != nil && d.d.Drop == false {
+					if _, _, err := r.hear(ctx); err != nil && d.d != chat.RecoveryRestart && d.d != chat.RecoveryDiscard {
 						t.Fatal(err)
 					}
 				}

@@ -45,19 +45,19 @@ func (r *Reply) Body() json.RawMessage { return r.l.row.Body }
 // Tools returns the client's tools, as the client described them: an array, or nil.
 func (r *Reply) Tools() json.RawMessage { return r.l.row.Tools }
 
-// Stash saves a value, as JSON, for later calls of the handler, and replaces the previous value: see [agent.Stash].
+// SaveCheckpoint saves a value, as JSON, for later calls of the handler, and replaces the previous value: see [agent.SaveCheckpoint].
 // The context may lack the turn if it is the handler's.
-func (r *Reply) Stash(ctx context.Context, v any) error {
+func (r *Reply) SaveCheckpoint(ctx context.Context, v any) error {
 	raw, err := encode(v)
 	if err != nil {
 		return err
 	}
-	return r.fiber.Stash(ctx, raw)
+	return r.fiber.SaveCheckpoint(ctx, raw)
 }
 
-// Stashed decodes into v the value last saved by Stash, or by [agent.Stash] in an earlier call of the handler. It
+// Checkpoint decodes into v the value last saved by SaveCheckpoint, or by [agent.SaveCheckpoint] in an earlier call of the handler. It
 // reports whether there is one.
-func (r *Reply) Stashed(v any) (bool, error) {
+func (r *Reply) Checkpoint(v any) (bool, error) {
 	raw := r.fiber.Checkpoint()
 	if raw == nil || string(raw) == "null" {
 		return false, nil
@@ -268,8 +268,8 @@ type Response struct {
 	Continues bool    // the reply continued an older message
 }
 
-// Cut is an interrupted reply.
-type Cut struct {
+// InterruptedReply is an interrupted reply.
+type InterruptedReply struct {
 	ID      string    // of the request
 	Attempt int       // number of this attempt, from 1, since the last one that added chunks
 	Partial Message   // the reply so far
@@ -278,13 +278,28 @@ type Cut struct {
 	fiber *agent.Fiber[json.RawMessage]
 }
 
-// Stashed is [Reply.Stashed].
-func (c *Cut) Stashed(v any) (bool, error) { return (&Reply{fiber: c.fiber}).Stashed(v) }
-
-// Decision says how to handle an interrupted reply. The zero Decision resumes it from its chunks.
-type Decision struct {
-	// Drop discards the chunks, except tool results, and the stashed value. The text disappears from clients.
-	Drop bool
-	// Stop ends the reply with its present chunks, or none with Drop.
-	Stop bool
+// Checkpoint is [Reply.Checkpoint].
+func (c *InterruptedReply) Checkpoint(v any) (bool, error) {
+	return (&Reply{fiber: c.fiber}).Checkpoint(v)
 }
+
+// RecoveryAction is the next step for an interrupted reply. The zero action is RecoveryResume.
+type RecoveryAction int
+
+const (
+	// RecoveryResume calls the handler again, which continues after the chunks so far.
+	RecoveryResume RecoveryAction = iota
+	// RecoveryRestart discards the chunks, except tool results, and the checkpoint, and calls the handler again. The
+	// text disappears from clients.
+	RecoveryRestart
+	// RecoveryStop ends the reply with its present chunks.
+	RecoveryStop
+	// RecoveryDiscard ends the reply without chunks, except tool results. The text disappears from clients.
+	RecoveryDiscard
+)
+
+// discards reports whether the chunks are discarded.
+func (a RecoveryAction) discards() bool { return a == RecoveryRestart || a == RecoveryDiscard }
+
+// stops reports whether the reply ends.
+func (a RecoveryAction) stops() bool { return a == RecoveryStop || a == RecoveryDiscard }

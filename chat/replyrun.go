@@ -203,21 +203,21 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	}
 	k.report(ctx, "chat:interrupted", l.row.ID, slog.Int("attempt", l.row.Runs.Idle),
 		slog.Uint64("chunks", l.acc.chunks), slog.String("why", why))
-	var d Decision
+	var action RecoveryAction
 	if v == goOn && k.class.recovery != nil {
 		var err error
-		d, err = k.class.recovery(k.owner, ctx, &Cut{
+		action, err = k.class.recovery(k.owner, ctx, &InterruptedReply{
 			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.acc.message(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
 			k.report(ctx, "chat:failed", l.row.ID, slog.String("hook", "OnRecovery"), slog.Any("err", err))
-			d = Decision{}
+			action = RecoveryResume
 		}
 		if ctx.Err() != nil || l.over {
 			return context.Cause(ctx)
 		}
 	}
-	if err := l.recast(ctx, f, d.Drop, v == goOn && !d.Stop); l.over {
+	if err := l.recast(ctx, f, action.discards(), v == goOn && !action.stops()); l.over {
 		return nil
 	} else if err != nil {
 		return err
@@ -227,8 +227,8 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 		return k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case v == giveUp, v == keep:
 		k.report(ctx, "chat:given up", l.row.ID, slog.String("why", why))
-		return k.endWhenever(ctx, l, StatusFailed, failureOf(k.class.options.Recovery.Apology))
-	case d.Stop:
+		return k.endWhenever(ctx, l, StatusFailed, failureOf(k.class.options.Recovery.FailureMessage))
+	case action.stops():
 		return k.endWhenever(ctx, l, StatusAborted, failure{})
 	}
 	l.quiet = true

@@ -49,7 +49,7 @@ func steps(p *chat.Prompt) (n int) {
 			n++
 		}
 	}
-	if !p.Cut {
+	if !p.Interrupted {
 		n++
 	}
 	return n
@@ -85,7 +85,7 @@ func (m *author) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 	return func(yield func(chat.Chunk, error) bool) {
 		a := m.next(p)
 		time.Sleep(100 * time.Millisecond)
-		if err := p.Keep(ctx, a); err != nil {
+		if err := p.SaveCheckpoint(ctx, a); err != nil {
 			yield(chat.Chunk{}, err)
 			return
 		}
@@ -99,7 +99,7 @@ type archive struct{ *author }
 func (m archive) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		var a answer
-		if ok, err := p.Kept(&a); !ok || err != nil || a.Step != steps(p) {
+		if ok, err := p.Checkpoint(&a); !ok || err != nil || a.Step != steps(p) {
 			yield(chat.Chunk{}, errors.Join(err, chat.ErrNotResumable))
 			return
 		}
@@ -135,9 +135,9 @@ func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 			Run:      func(ctx context.Context, in json.RawMessage) (any, error) { return m.stamp(ctx, p, in) },
 		}}
 		return chat.Answer(ctx, r, model, &mine)
-	}, OnRecovery: func(*parrot, context.Context, *chat.Cut) (chat.Decision, error) {
+	}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 		m.cuts++
-		return chat.Decision{}, nil
+		return chat.RecoveryResume, nil
 	}}, nil)
 }
 
@@ -246,12 +246,12 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 	drops := 0
 	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) },
-		OnRecovery: func(_ *parrot, _ context.Context, c *chat.Cut) (chat.Decision, error) {
-			said := c.Partial.PlainText() != ""
-			if said {
-				drops++
+		OnRecovery: func(_ *parrot, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
+			if c.Partial.PlainText() == "" {
+				return chat.RecoveryResume, nil
 			}
-			return chat.Decision{Drop: said}, nil
+			drops++
+			return chat.RecoveryRestart, nil
 		},
 	}, nil)
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {

@@ -33,7 +33,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 	if strings.ContainsAny(c.Agent.Name, "?#% ") {
 		return fmt.Errorf("--agent %v: the name cannot stand in a URL as it is", c.Agent)
 	}
-	path := "/agents/" + dohost.Kebab(c.Agent.Class) + "/" + c.Agent.Name
+	path := "/agents/" + dohost.URLName(c.Agent.Class) + "/" + c.Agent.Name
 	at := c.At
 	if !strings.Contains(at, "://") {
 		at = "http://" + at

@@ -12,8 +12,8 @@ import (
 
 // DetailList is a page of an object's details.
 type DetailList struct {
-	Details []dohost.Detail `json:"details"`
-	More    bool            `json:"more,omitempty"`
+	Details []dohost.Resource `json:"details"`
+	More    bool              `json:"more,omitempty"`
 }
 
 // Operated reports whether the item existed.
@@ -32,7 +32,7 @@ func (a *admin) details(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 		}
 		limit = n
 	}
-	list := DetailList{Details: []dohost.Detail{}}
+	list := DetailList{Details: []dohost.Resource{}}
 	if err := isAction(can); can != "" && err != nil {
 		return nil, &dohost.ArgumentError{Method: "details", Err: err}
 	}

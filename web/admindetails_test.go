@@ -19,16 +19,16 @@ const nests dohost.Namespace[nest] = "nest"
 
 func nestClass(eggs int) dohost.Class {
 	return dohost.Bind(nests, func(context.Context, *dohost.State) (*nest, error) { return &nest{}, nil },
-		dohost.OnLook[nest](func(context.Context, *dohost.View) iter.Seq2[dohost.Detail, error] {
-			return func(yield func(dohost.Detail, error) bool) {
+		dohost.OnInspect[nest](func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			return func(yield func(dohost.Resource, error) bool) {
 				for i := range eggs {
-					if !yield(dohost.Detail{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
+					if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
 						return
 					}
 				}
 			}
 		}),
-		dohost.OnOperate(func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
+		dohost.OnAdmin(func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
 			switch {
 			case kind != "egg":
 				return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}

@@ -20,7 +20,7 @@ func newAgents(p *public) *agents {
 	a := &agents{p, pathSegments(p.opts.AgentsPrefix), map[string]string{}}
 	for _, c := range p.classes {
 		if c.ServesHTTP() {
-			a.classes[dohost.Kebab(c.Name())] = c.Name()
+			a.classes[dohost.URLName(c.Name())] = c.Name()
 		}
 	}
 	return a

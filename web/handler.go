@@ -9,7 +9,7 @@
 //
 // Class and name are percent-encoded, so that a name may contain a slash; a method
 // that is exposed as "http" cannot be reached. Errors are a [dohost.ErrorBody]. In the
-// last form the class is written as [dohost.Kebab] has it and the name is not decoded; an
+// last form the class is written as [dohost.URLName] has it and the name is not decoded; an
 // unknown class is 400.
 //
 // [Admin] is the operator's side, and belongs on a listener of its own.

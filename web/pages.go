@@ -61,7 +61,7 @@ func newPages(classes []dohost.Class, facts pageFacts, questions Questions) *pag
 	for _, c := range classes {
 		of := pageClass{Name: c.Name(), Chat: c.HasProtocol("chat"), Questions: questions[c.Name()]}
 		if c.HasProtocol("agent") {
-			of.URL = dohost.Kebab(c.Name())
+			of.URL = dohost.URLName(c.Name())
 		}
 		if of.Chat || facts.Operator {
 			facts.Classes = append(facts.Classes, of)

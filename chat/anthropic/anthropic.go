@@ -109,7 +109,7 @@ func (m *Model) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk
 			yield(chat.Chunk{}, err)
 			return
 		}
-		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		stream := m.client.Messages.NewStreaming(ctx, params)

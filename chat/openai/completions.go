@@ -51,7 +51,7 @@ func (m *Completions) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat
 			yield(chat.Chunk{}, err)
 			return
 		}
-		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		stream := m.client.Chat.Completions.NewStreaming(ctx, params)

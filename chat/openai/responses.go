@@ -25,8 +25,8 @@ type ResponsesOptions struct {
 	Params func(p *responses.ResponseNewParams, goesOn bool)
 }
 
-// Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.Keep], so a
-// handler that uses it cannot stash its own value. It is safe for concurrent use.
+// Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.SaveCheckpoint], so a
+// handler that uses it cannot save a checkpoint of its own. It is safe for concurrent use.
 type Responses struct {
 	model    string
 	client   sdk.Client
@@ -59,16 +59,16 @@ type kept struct {
 
 // Stream implements [chat.Model].
 //
-// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.Keep]; the cause of ctx.
+// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.SaveCheckpoint]; the cause of ctx.
 func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
-		if p.Cut && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
+		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {
 			return
 		}
 		a := &answer{yield: yield}
 		if !m.o.Ephemeral {
 			step, said := lastStep(p)
-			a.keep = func(id string) error { return p.Keep(ctx, kept{ID: id, Step: step, Said: len(said)}) }
+			a.keep = func(id string) error { return p.SaveCheckpoint(ctx, kept{ID: id, Step: step, Said: len(said)}) }
 		}
 		m.ended(ctx, a, m.ask(ctx, p, a))
 	}
@@ -81,7 +81,7 @@ func (m *Responses) ResumeStream(ctx context.Context, p *chat.Prompt) iter.Seq2[
 	return func(yield func(chat.Chunk, error) bool) {
 		step, said := lastStep(p)
 		var k kept
-		ok, err := p.Kept(&k)
+		ok, err := p.Checkpoint(&k)
 		if err != nil || !ok || k.ID == "" || k.Step != step || k.Said > len(said) || m.o.Ephemeral {
 			yield(chat.Chunk{}, chat.ErrNotResumable)
 			return
@@ -122,7 +122,7 @@ func lastStep(p *chat.Prompt) (step int, said string) {
 			said += part.Text("text")
 		}
 	}
-	if p.Cut {
+	if p.Interrupted {
 		return step, said
 	}
 	return step + 1, "" // the step is about to begin

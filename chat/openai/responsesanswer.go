@@ -52,7 +52,7 @@ func (m *Responses) fetch(ctx context.Context, p *chat.Prompt, a *answer, k kept
 			m.cancel(ctx, a.id)
 			return chat.ErrNotResumable
 		}
-		if err := p.Keep(ctx, k); err != nil {
+		if err := p.SaveCheckpoint(ctx, k); err != nil {
 			return err
 		}
 		stream := m.client.Responses.GetStreaming(ctx, a.id, responses.ResponseGetParams{},

@@ -34,8 +34,8 @@ func fetching(t *testing.T) (m *openai.Responses, p *chat.Prompt, posted *int) {
 		t.Fatal(err)
 	}
 	p = &chat.Prompt{
-		Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")}, Cut: true,
-		Kept: func(v any) (bool, error) {
+		Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")}, Interrupted: true,
+		Checkpoint: func(v any) (bool, error) {
 			return true, json.Unmarshal([]byte(`{"openaiResponse":"resp_0","step":1}`), v)
 		},
 	}
@@ -92,7 +92,7 @@ func TestResumeFailureRequestsNoNewAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, p, _ := fetching(t)
-		p.Keep = func(context.Context, any) error { return nil }
+		p.SaveCheckpoint = func(context.Context, any) error { return nil }
 		for _, failed := range m.ResumeStream(t.Context(), p) {
 			err = failed
 		}

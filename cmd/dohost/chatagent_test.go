@@ -27,21 +27,21 @@ type speaker struct {
 func speaking() (all []dohost.Class) {
 	for name, of := range map[string]struct {
 		rules chat.Recovery
-		d     chat.Decision
+		d     chat.RecoveryAction
 	}{
 		"speaker": {},
-		"counted": {rules: chat.Recovery{Strict: true}},
+		"counted": {rules: chat.Recovery{CountAllAttempts: true}},
 		"fragile": {rules: chat.Recovery{Off: true}},
-		"stopper": {d: chat.Decision{Stop: true}},
-		"dropper": {d: chat.Decision{Drop: true, Stop: true}},
+		"stopper": {d: chat.RecoveryStop},
+		"dropper": {d: chat.RecoveryDiscard},
 	} {
 		all = append(all, chat.Bind(dohost.Namespace[speaker](name), func(_ context.Context, a *chat.Agent[struct{}]) (*speaker, error) {
 			return &speaker{a, os.Getenv("PROBE_FILE")}, nil
 		}, chat.Handlers[speaker]{
 			Reply: (*speaker).reply,
-			OnRecovery: func(s *speaker, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+			OnRecovery: func(s *speaker, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				var kept string
-				_, err := c.Stashed(&kept)
+				_, err := c.Checkpoint(&kept)
 				return of.d, errors.Join(err, s.happened("cut %s, attempt %d, with %q", c.ID, c.Attempt, kept))
 			},
 		}, &chat.Options{Recovery: of.rules}))
@@ -56,7 +56,7 @@ func (s *speaker) happened(format string, args ...any) error {
 func (s *speaker) reply(ctx context.Context, r *chat.Reply) error {
 	err := s.happened("run of %s, attempt %d, body %s, tools %s", r.ID, r.Attempt, r.Body(), r.Tools())
 	if err == nil && r.Attempt == 0 {
-		err = r.Stash(ctx, "kept by "+r.ID)
+		err = r.SaveCheckpoint(ctx, "kept by "+r.ID)
 	}
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 // ask records a call of the model, or a fetch of an answer by its name.
 func (m *speech) ask(p *chat.Prompt, named bool) error {
 	var name string
-	ok, err := p.Kept(&name)
+	ok, err := p.Checkpoint(&name)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (p *probe) walk(ctx context.Context, at walkPart) error {
 			return err
 		}
 		at.Done++
-		if err := agent.Stash(ctx, at); err != nil {
+		if err := agent.SaveCheckpoint(ctx, at); err != nil {
 			return err
 		}
 		told, err := json.Marshal(at)
@@ -110,7 +110,7 @@ func (p *probe) walk(ctx context.Context, at walkPart) error {
 // interrupted resumes fibers of RunFiber, except poison.
 func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 	at := walkPart{Walk: walk{Name: i.Name}}
-	if _, err := i.Snapshot(&at); err != nil {
+	if _, err := i.Checkpoint(&at); err != nil {
 		return err
 	}
 	if err := p.happened("hook %s %d", i.Name, at.Done); err != nil {

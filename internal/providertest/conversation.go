@@ -57,12 +57,13 @@ func dropping(model chat.Model, dropped func(text string)) dohost.Class {
 		},
 		chat.Handlers[Talk]{
 			Reply: (*Talk).reply,
-			OnRecovery: func(_ *Talk, _ context.Context, c *chat.Cut) (chat.Decision, error) {
+			OnRecovery: func(_ *Talk, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				text := c.Partial.PlainText()
-				if text != "" {
-					dropped(text)
+				if text == "" {
+					return chat.RecoveryResume, nil
 				}
-				return chat.Decision{Drop: text != ""}, nil
+				dropped(text)
+				return chat.RecoveryRestart, nil
 			},
 		}, nil)
 }

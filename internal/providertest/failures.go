@@ -122,9 +122,9 @@ func (away) RoundTrip(*http.Request) (*http.Response, error) {
 func prompt() *chat.Prompt {
 	return &chat.Prompt{
 		System: "Count.", Messages: []chat.Message{chat.Text("m", chat.RoleUser, "Count.")},
-		Partial: chat.Message{ID: "a", Role: chat.RoleAssistant},
-		Keep:    func(context.Context, any) error { return nil },
-		Kept:    func(any) (bool, error) { return false, nil },
+		Partial:        chat.Message{ID: "a", Role: chat.RoleAssistant},
+		SaveCheckpoint: func(context.Context, any) error { return nil },
+		Checkpoint:     func(any) (bool, error) { return false, nil },
 	}
 }
 

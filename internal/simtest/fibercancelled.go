@@ -122,7 +122,7 @@ func (b *bureau) run(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 			return nil // the result of a fiber that is cancelled, or was cut off, does not count
 		}
 		p.Done++
-		if err := f.Stash(ctx, p); err != nil {
+		if err := f.SaveCheckpoint(ctx, p); err != nil {
 			return err
 		}
 		b.roll.goesOn(f.ID, "stashes")

@@ -97,7 +97,7 @@ func (s *scholar) start(ctx context.Context, name string) (none, error) {
 func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 	p := f.Checkpoint()
 	s.ledger.begins(s, p)
-	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.Stash(ctx, p) })
+	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.SaveCheckpoint(ctx, p) })
 }
 
 // walk does the remaining steps, and counts itself in its last segment.
@@ -148,13 +148,13 @@ func (s *scholar) run(ctx context.Context, name string) (none, error) {
 	})
 }
 
-func stashHere(ctx context.Context, p studyNotes) error { return agent.Stash(ctx, p) }
+func stashHere(ctx context.Context, p studyNotes) error { return agent.SaveCheckpoint(ctx, p) }
 
 // goOn resumes a fiber from its checkpoint.
 func (s *scholar) goOn(ctx context.Context, i *agent.Interrupted) error {
 	s.ledger.hooked(i)
 	p := studyNotes{Name: i.Name[len("run "):]}
-	if _, err := i.Snapshot(&p); err != nil {
+	if _, err := i.Checkpoint(&p); err != nil {
 		return err
 	}
 	s.ledger.begins(s, p)

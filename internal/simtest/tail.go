@@ -137,7 +137,7 @@ func (t *tail) copying(ctx context.Context, f *agent.Fiber[bookmark]) error {
 
 func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
 	at := bookmark{Program: i.Name}
-	if _, err := i.Snapshot(&at); err != nil {
+	if _, err := i.Checkpoint(&at); err != nil {
 		return err
 	}
 	_, err := i.Resume(ctx, func(ctx context.Context) error { return t.follow(ctx, at) })
@@ -152,7 +152,7 @@ func (t *tail) follow(ctx context.Context, at bookmark) error {
 			return err
 		}
 		at.Session = session
-		if err := agent.Stash(ctx, at); err != nil {
+		if err := agent.SaveCheckpoint(ctx, at); err != nil {
 			return err
 		}
 	}
