@@ -39,7 +39,7 @@ func TestFenceRefusesLaterCommits(t *testing.T) {
 		n := o.next()
 		n.want(t, "n", "7")
 		if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
-			t.Fatalf("hand-over under the next life: %v", err)
+			t.Fatalf("hand-over under the next incarnation: %v", err)
 		}
 		// A refused segment and its outputs are still the caller's.
 		if outs := o.Discard(); len(outs) != 1 || outs[0] != (entry{j, "after"}) {

@@ -324,7 +324,7 @@ func (m *model) reborn(t *rapid.T) {
 	old := m.o.Segment
 	m.o.Range.Begin(e)
 	if err := m.o.HandOver(old); err == nil {
-		t.Fatal("a dead life handed over")
+		t.Fatal("a dead incarnation handed over")
 	}
 	m.o = live{Range: m.o.Range, Segment: m.o.NewSegment(e), e: e}
 }

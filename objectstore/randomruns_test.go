@@ -18,7 +18,7 @@ var (
 
 // TestRandomRuns takes objects of one store through random steps, one after the other without
 // waiting for the disk, and compares each read with a model. TestModel has the crashes, and
-// shrinks; this test has large values, lives that begin on a range that is clean, and many more
+// shrinks; this test has large values, incarnations that begin on a range that is clean, and many more
 // steps.
 func TestRandomRuns(t *testing.T) {
 	seed := *randomSeed

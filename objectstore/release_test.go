@@ -84,7 +84,7 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 		next.Range.Begin(next.e)
 		next.Segment = next.NewSegment(next.e)
 		next.want(t, "n", "6")
-		next.Emit(entry{j, "next life"})
+		next.Emit(entry{j, "next incarnation"})
 		next.handOver(t)
 		j.want(t)
 
@@ -98,7 +98,7 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 			t.Error("clean with outputs withheld")
 		}
 		release()
-		j.want(t, "write", "read", "next life")
+		j.want(t, "write", "read", "next incarnation")
 		if !o.Clean() {
 			t.Error("not clean after the release")
 		}

@@ -42,8 +42,8 @@ func newAlarmRun(d *delivery, attempt int) *alarmRun {
 // handleAlarm runs the class's alarm handler, if the slot still has the alarm of the
 // delivery, and writes the outcome into the handler's last segment.
 func (o *object) handleAlarm(ev *event) {
-	l := ev.life
-	slot, ok, err := l.segment.Slot()
+	inc := ev.incarnation
+	slot, ok, err := inc.segment.Slot()
 	if err != nil {
 		ev.err = err
 		ev.endDelivery(true) // the slot may have an alarm
@@ -63,39 +63,39 @@ func (o *object) handleAlarm(ev *event) {
 	if o.class.Alarm == nil {
 		ev.err = ErrNoAlarmHandler
 		if ok {
-			o.setSlot(l.segment, alarm.NoHandler(slot, ev.err, o.host().store.NewAlarmGeneration()))
+			o.setSlot(inc.segment, alarm.NoHandler(slot, ev.err, o.host().store.NewAlarmGeneration()))
 		}
 		return
 	}
 	ev.running = slot.Charge
-	l.ringing = ev.delivery
-	ev.err = o.class.Alarm((*eventCtx)(ev), l.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
+	inc.ringing = ev.delivery
+	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
 	o.at(ev, PlaceSettle)
 	ev.end()
-	l.ringing = nil
-	if !l.dead.Load() {
+	inc.ringing = nil
+	if !inc.dead.Load() {
 		o.settleRun(ev)
 	}
 }
 
 // settleRun writes the outcome of a run into the slot.
 func (o *object) settleRun(ev *event) {
-	l := ev.life
-	slot, ok, err := l.segment.Slot()
+	inc := ev.incarnation
+	slot, ok, err := inc.segment.Slot()
 	own := ok && ev.isFor(slot, ok)
 	switch {
 	case err != nil:
 		// What the handler did must not happen without the alarm's end.
 		ev.err = err
-		o.fence(l, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
 	case own && ev.err != nil && guard.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
 	case own && ev.err != nil:
-		o.failRun(l.segment, slot, ev.delivery, guard.Text(ev.err), false)
+		o.failRun(inc.segment, slot, ev.delivery, guard.Text(ev.err), false)
 	case ok && slot.Generation == ev.alarm.Generation:
-		l.segment.ClearSlot()
+		inc.segment.ClearSlot()
 	case ok:
-		o.freshen(l.segment, slot) // set by the constructor, or since: that stands
+		o.freshen(inc.segment, slot) // set by the constructor, or since: that stands
 	}
 }
 

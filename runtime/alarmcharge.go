@@ -50,7 +50,7 @@ func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstor
 		return next, true
 	}
 	if next != slot {
-		o.setSlot(ev.life.segment, next)
+		o.setSlot(ev.incarnation.segment, next)
 	}
 	if verdict != alarm.Runs {
 		return next, false // the end of the event commits it

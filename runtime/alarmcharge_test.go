@@ -53,7 +53,7 @@ func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 	// Ten places are reached. The Go scheduler decides whether the recording goroutine
 	// waits for the turn and gets it.
 	if cut[1] < 27 {
-		t.Errorf("only %d lives were ended at a first visit", cut[1])
+		t.Errorf("only %d incarnations were ended at a first visit", cut[1])
 	}
-	t.Logf("%d lives were ended at a first visit, %d at a second", cut[1], cut[2])
+	t.Logf("%d incarnations were ended at a first visit, %d at a second", cut[1], cut[2])
 }

@@ -237,7 +237,7 @@ func TestAlarmFailureIsRecordedBeforeTheNextIncarnation(t *testing.T) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			if o.repairs == nil {
-				t.Error("the next life may begin, and the alarm's failure is not noted")
+				t.Error("the next incarnation may begin, and the alarm's failure is not noted")
 			}
 		}}}, class)
 		setAlarm(t, h, "a", time.Minute)

@@ -59,7 +59,7 @@ func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err er
 		return p, false, err
 	}
 	defer t.done()
-	slot, _, err := s.life().segment.Slot()
+	slot, _, err := s.incarnation().segment.Slot()
 	if err != nil {
 		return p, false, err
 	}

@@ -345,7 +345,7 @@ func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := births.Load() - before; n != 1 { // by the delivery
-			t.Errorf("%d lives since", n)
+			t.Errorf("%d incarnations since", n)
 		}
 		bad.Store(false)
 		close(hold)

@@ -60,7 +60,7 @@ func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
 		return false, err
 	}
 	defer t.done()
-	return s.life().obj.revive(s.life().segment)
+	return s.incarnation().obj.revive(s.incarnation().segment)
 }
 
 // errInUse means that an object has an incarnation, or events.
@@ -74,7 +74,7 @@ func (o *object) claimCold() error {
 	switch {
 	case o.gone:
 		return errGone
-	case o.life != nil || o.waking || o.count > 0 || o.repairs != nil:
+	case o.incarnation != nil || o.waking || o.count > 0 || o.repairs != nil:
 		return errInUse
 	}
 	if o.rng == nil {

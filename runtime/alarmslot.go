@@ -41,21 +41,21 @@ func generation(slot objectstore.Slot, ok bool) uint64 {
 // Otherwise a constructor that sets the alarm anew would postpone it for ever. The alarm
 // that it has set inherits the counts of the delivered alarm: otherwise an object that sets
 // its alarm whenever it wakes would never back off.
-func (o *object) noteSlot(l *life) {
+func (o *object) noteSlot(inc *incarnation) {
 	o.mu.Lock()
 	ev := o.alarm
 	o.mu.Unlock()
 	if ev == nil || !ev.compared {
 		return
 	}
-	slot, ok, err := l.segment.Slot()
+	slot, ok, err := inc.segment.Slot()
 	if err != nil {
 		return
 	}
 	ev.moved, ev.movedTo = true, generation(slot, ok)
 	if was := &ev.slot; ok && slot.Generation != was.Generation && (was.Attempt > 0 || was.Suspect()) {
 		slot.Attempt, slot.Charge, slot.Error = was.Attempt, was.Charge, was.Error
-		l.segment.SetSlot(slot)
+		inc.segment.SetSlot(slot)
 	}
 }
 

@@ -15,7 +15,7 @@ type gate turn
 // Release wakes the goroutine that waits at the gate. Its channel has room.
 func (g *gate) Release(err error) {
 	s := gateOpen
-	if err != nil || g.ev.life.dead.Load() {
+	if err != nil || g.ev.incarnation.dead.Load() {
 		// Committed before the fence, so it is history, but its event is dead: the next
 		// incarnation may do it again.
 		s = gateFailed
@@ -63,7 +63,7 @@ func without(ctx context.Context, fn func(context.Context) error) error {
 
 // away runs fn without the turn. If gated is set, fn waits for the disk.
 func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
-	l := t.ev.life
+	inc := t.ev.incarnation
 	var out objectstore.Output
 	if gated {
 		out = (*gate)(t)
@@ -82,14 +82,14 @@ func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
 			err = back
 		}
 	}()
-	defer l.obj.at(t.ev, PlaceAwaited)
+	defer inc.obj.at(t.ev, PlaceAwaited)
 	if gated {
 		if err := t.awaitGate(); err != nil {
 			return err
 		}
 	}
-	l.obj.at(t.ev, p)
-	if err := l.cause(); err != nil {
+	inc.obj.at(t.ev, p)
+	if err := inc.cause(); err != nil {
 		return err // the next incarnation may do it again
 	}
 	return fn()
@@ -105,15 +105,15 @@ func (t *turn) prepare() {
 // awaitGate waits until the gate opens. A fence does not wait for the disk: the gate's
 // signal then arrives late, and takeBack skips it.
 func (t *turn) awaitGate() error {
-	l := t.ev.life
+	inc := t.ev.incarnation
 	select {
 	case s := <-t.wake:
 		if s == gateOpen {
-			return l.cause() // if the incarnation ends as the gate opens, its end counts
+			return inc.cause() // if the incarnation ends as the gate opens, its end counts
 		}
-	case <-l.context().Done():
+	case <-inc.context().Done():
 	}
-	return l.orFenced()
+	return inc.orFenced()
 }
 
 // departed is the progress of a depart.
@@ -137,11 +137,11 @@ func (t *turn) depart(out objectstore.Output) (departed, error) {
 		return departNot, ErrInTransaction
 	}
 	t.prepare()
-	l := t.ev.life
+	inc := t.ev.incarnation
 	if out != nil {
-		l.segment.Emit(out)
+		inc.segment.Emit(out)
 	}
-	if err := l.handOver(t); err != nil {
+	if err := inc.handOver(t); err != nil {
 		return departRefused, err
 	}
 	return departHanded, t.giveUp()
@@ -159,7 +159,7 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	next := o.startNextLocked(t.ev.life, t.lane)
+	next := o.startNextLocked(t.ev.incarnation, t.lane)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)

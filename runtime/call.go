@@ -116,7 +116,7 @@ func (h *Host) send(id ID, ev *event) error {
 // callOut is the output of a call from inside a turn: it enters the callee's queue.
 type callOut struct {
 	host *Host
-	from *life
+	from *incarnation
 	id   ID
 	ev   *event
 }
@@ -141,7 +141,7 @@ func (c *callOut) Release(err error) {
 
 // callFrom is Do for a caller that holds a turn.
 func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err error) {
-	how, err := t.depart(&callOut{host: h, from: t.ev.life, id: id, ev: ev})
+	how, err := t.depart(&callOut{host: h, from: t.ev.incarnation, id: id, ev: ev})
 	switch {
 	case how == departHanded && err != nil: // the call leaves, although the caller's handler has returned
 		err, _ := ev.wait(ctx, id)

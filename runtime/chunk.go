@@ -9,7 +9,7 @@ import "context"
 //
 // Errors: room's, ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
 func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func(context.Context) error) error {
-	if err := s.life().cause(); err != nil {
+	if err := s.incarnation().cause(); err != nil {
 		return err
 	}
 	t := turnOf(ctx)

@@ -16,7 +16,7 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 		return row, false, err
 	}
 	defer t.done()
-	return s.life().segment.GetRow(c, key)
+	return s.incarnation().segment.GetRow(c, key)
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
@@ -33,7 +33,7 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 		return err
 	})
 	if err == nil {
-		s.life().feedGrows(c.Feed.Name)
+		s.incarnation().feedGrows(c.Feed.Name)
 	}
 	return version, err
 }
@@ -51,7 +51,7 @@ func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []
 		return err
 	})
 	if existed {
-		s.life().feedGrows(c.Feed.Name)
+		s.incarnation().feedGrows(c.Feed.Name)
 	}
 	return existed, err
 }
@@ -67,7 +67,7 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 			return
 		}
 		givenUp := t.givenUp
-		it := s.life().segment.QueryRows(c, q)
+		it := s.incarnation().segment.QueryRows(c, q)
 		t.done()
 		defer it.Close()
 		for {
@@ -102,7 +102,7 @@ func (s *State) CountRows(ctx context.Context, c *objectstore.Collection, q obje
 		return 0, err
 	}
 	defer t.done()
-	return s.life().segment.CountRows(c, q)
+	return s.incarnation().segment.CountRows(c, q)
 }
 
 // FeedEnds returns the positions before the first and after the last entry of a feed, in
@@ -113,7 +113,7 @@ func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectsto
 		return start, end, err
 	}
 	defer t.done()
-	return s.life().segment.FeedEnds(feed)
+	return s.incarnation().segment.FeedEnds(feed)
 }
 
 // ReadFeed returns up to limit entries of a feed after a position: durable entries, and
@@ -124,7 +124,7 @@ func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Pos
 		return nil, err
 	}
 	defer t.done()
-	return s.life().segment.ReadFeed(feed, after, limit)
+	return s.incarnation().segment.ReadFeed(feed, after, limit)
 }
 
 // WaitFeed returns when ReadFeed has an entry after a position, or when ctx has ended. If
@@ -167,27 +167,27 @@ func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Po
 		return false, nil, err
 	}
 	defer t.done()
-	ready, pending, err := s.life().segment.FeedGrown(feed, after)
+	ready, pending, err := s.incarnation().segment.FeedGrown(feed, after)
 	if err != nil || ready || pending {
 		return ready, nil, err
 	}
-	if s.life().waiting == nil {
-		s.life().waiting = make(map[string]wakeReaders)
+	if s.incarnation().waiting == nil {
+		s.incarnation().waiting = make(map[string]wakeReaders)
 	}
-	w, ok := s.life().waiting[feed]
+	w, ok := s.incarnation().waiting[feed]
 	if !ok {
 		w = make(wakeReaders)
-		s.life().waiting[feed] = w
+		s.incarnation().waiting[feed] = w
 	}
 	return false, w, nil
 }
 
 // feedGrows wakes the readers that wait for a feed once the writes of the segment are
 // durable. Without readers it does nothing: a later reader finds the entry.
-func (l *life) feedGrows(feed string) {
-	if w, ok := l.waiting[feed]; ok {
-		delete(l.waiting, feed)
-		l.segment.Emit(w)
+func (inc *incarnation) feedGrows(feed string) {
+	if w, ok := inc.waiting[feed]; ok {
+		delete(inc.waiting, feed)
+		inc.segment.Emit(w)
 	}
 }
 

@@ -82,7 +82,7 @@ func TestFeedReaderWaitsForDurableEntries(t *testing.T) {
 		}
 		for _, f := range []*follower{early, late} {
 			if err := <-f.err; !errors.Is(err, ErrFenced) {
-				t.Errorf("a reader of an ended life got %v", err)
+				t.Errorf("a reader of an ended incarnation got %v", err)
 			}
 		}
 	})

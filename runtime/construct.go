@@ -18,8 +18,8 @@ const (
 )
 
 // construct runs the constructor of l and returns the next turn to run.
-func (o *object) construct(l *life, ev *event) (next *turn) {
-	o.host().waking(l)
+func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
+	o.host().waking(inc)
 	returned := false
 	defer func() {
 		if returned {
@@ -27,65 +27,65 @@ func (o *object) construct(l *life, ev *event) (next *turn) {
 		}
 		p := &PanicError{Value: recover(), Stack: debug.Stack()}
 		ev.end()
-		next = o.constructed(l, ev, p)
+		next = o.constructed(inc, ev, p)
 		if p.Value == nil && next != nil {
 			o.host().spawn(o, next)
 		}
 	}()
 	o.class.label(ev.op)
 	o.at(ev, PlaceConstruct)
-	err := l.cause()
+	err := inc.cause()
 	if err == nil {
-		l.instance, err = o.class.New((*eventCtx)(ev), (*State)(l))
+		inc.instance, err = o.class.New((*eventCtx)(ev), (*State)(inc))
 		ev.end()
 	}
 	if err == nil {
-		o.noteSlot(l)
-		err = l.handOver(ev.end())
+		o.noteSlot(inc)
+		err = inc.handOver(ev.end())
 	}
 	returned = true
-	return o.constructed(l, ev, err)
+	return o.constructed(inc, ev, err)
 }
 
 // constructed ends the constructor's event. After an error, unless a fence was first, the
 // queued events fail and the next incarnation waits.
-func (o *object) constructed(l *life, ev *event, err error) *turn {
-	l.rng.Waking(false)
+func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
+	inc.rng.Waking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
-		drop(l.segment, ErrFenced)
-		o.fence(l, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
+		drop(inc.segment, ErrFenced)
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
 	} else if err != nil {
-		drop(l.segment, ErrFenced)
-		o.failConstructor(l, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
+		drop(inc.segment, ErrFenced)
+		o.failConstructor(inc, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
 	} else {
-		o.host().live(l)
+		o.host().live(inc)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
 		o.backOff = nil
 	}
-	l.includeLocked(&ev.turn) // unless its code, and the section with it, has ended
-	l.unlinkLocked(ev)
+	inc.includeLocked(&ev.turn) // unless its code, and the section with it, has ended
+	inc.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.isZombie {
 		o.host().zombieEnded(ev)
 	}
 	o.last = o.host().now()
-	return o.startLocked(l, l.lane.passLocked(), o.last)
+	return o.startLocked(inc, inc.lane.passLocked(), o.last)
 }
 
 // failConstructor ends an incarnation that has not ended yet: its constructor failed, or
 // took too long.
-func (o *object) failConstructor(l *life, why *Fenced) {
+func (o *object) failConstructor(inc *incarnation, why *Fenced) {
 	cause := why.cause()
 	text, full := guard.Text(cause), guard.Is(cause, objectstore.ErrNoSpace)
 	o.mu.Lock()
-	if l.dead.Load() {
+	if inc.dead.Load() {
 		o.mu.Unlock()
 		return
 	}
-	failed := o.failLocked(l, cause, text)
+	failed := o.failLocked(inc, cause, text)
 	err := o.backOff.err
 	for _, f := range failed {
 		// A full disk is not the alarm's fault. Any other error is a failed run, which the
@@ -95,21 +95,21 @@ func (o *object) failConstructor(l *life, why *Fenced) {
 		}
 	}
 	o.mu.Unlock()
-	o.fence(l, why, StyleFence)
+	o.fence(inc, why, StyleFence)
 	for _, f := range failed {
 		o.refuse(f, err)
 	}
 }
 
 // failLocked starts the back-off, and returns the events that fail with the constructor.
-func (o *object) failLocked(l *life, cause error, text string) []*event {
+func (o *object) failLocked(inc *incarnation, cause error, text string) []*event {
 	invariants.Held(&o.mu)
 	wait := backoffFirst
 	if b := o.backOff; b != nil {
 		wait = min(2*b.wait, backoffMost)
 	}
 	o.backOff = &backOff{wait, o.host().now() + wait, &constructorError{wait, cause, text}}
-	return l.lane.takeFreshLocked()
+	return inc.lane.takeFreshLocked()
 }
 
 // backOff is the delay after a failed constructor. Calls fail until it is over.

@@ -44,14 +44,14 @@ type eventCtx event
 func (c *eventCtx) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done is closed when the incarnation ends.
-func (c *eventCtx) Done() <-chan struct{} { return c.life.context().Done() }
+func (c *eventCtx) Done() <-chan struct{} { return c.incarnation.context().Done() }
 
 // Err is nil until the incarnation has ended.
 func (c *eventCtx) Err() error {
-	if !c.life.dead.Load() {
+	if !c.incarnation.dead.Load() {
 		return nil
 	}
-	return c.life.context().Err()
+	return c.incarnation.context().Err()
 }
 
 // Value returns the turn, and the values of the incarnation's context for context.Cause. As long as the incarnation
@@ -61,10 +61,10 @@ func (c *eventCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return &c.turn
 	}
-	if c.life.ctx.Load() == nil && !c.life.dead.Load() {
+	if c.incarnation.ctx.Load() == nil && !c.incarnation.dead.Load() {
 		return nil
 	}
-	return c.life.context().Value(key)
+	return c.incarnation.context().Value(key)
 }
 
 // turnOf returns the turn that ctx carries, or nil.
@@ -91,5 +91,5 @@ func endedOf(ctx context.Context) error {
 	if ev == nil {
 		return nil
 	}
-	return ev.life.cause()
+	return ev.incarnation.cause()
 }

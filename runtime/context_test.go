@@ -16,12 +16,12 @@ func TestContextOfAnIncarnationIsMadeOnDemand(t *testing.T) {
 	var own context.Context
 	err := do(t.Context(), h, "a", "look", func(ctx context.Context, _ *counter) error {
 		own = ctx
-		l := eventOf(ctx).life
-		if ctx.Value(key{}) != nil || l.ctx.Load() != nil {
+		inc := eventOf(ctx).incarnation
+		if ctx.Value(key{}) != nil || inc.ctx.Load() != nil {
 			t.Error("a search for a value made the incarnation's context")
 		}
 		with := context.WithValue(ctx, key{}, 1)
-		if with.Value(key{}) != 1 || turnOf(with) != turnOf(ctx) || l.ctx.Load() != nil {
+		if with.Value(key{}) != 1 || turnOf(with) != turnOf(ctx) || inc.ctx.Load() != nil {
 			t.Error("a context with a value has not the value, or not the turn")
 		}
 		return nil

@@ -277,7 +277,7 @@ func TestFullDiskRefusesWritesAndEndsNoIncarnation(t *testing.T) {
 			t.Errorf("with room again: %d, %v", n, err)
 		}
 		if h.Err() != nil || ended.Load() != 0 || epoch != born || h.Live() != 3 {
-			t.Errorf("store: %v; %d incarnations ended, %d live, life %v and %v", h.Err(), ended.Load(), h.Live(), born, epoch)
+			t.Errorf("store: %v; %d incarnations ended, %d live, incarnation %v and %v", h.Err(), ended.Load(), h.Live(), born, epoch)
 		}
 		if n := durable(t, fs, "a"); n != 4 {
 			t.Errorf("%d durable", n)
@@ -343,7 +343,7 @@ func TestStoreFailureReleasesTasksOfAnApparentlyIdleObject(t *testing.T) {
 			if err := c.put(ctx, "k", 1); err != nil {
 				return err
 			}
-			c.s.life().segment.Emit(slowOutput{})
+			c.s.incarnation().segment.Emit(slowOutput{})
 			return c.s.Go(ctx, "task", func(context.Context) error { return nil })
 		})
 		if !errors.Is(err, ErrFenced) {

@@ -1,5 +1,5 @@
 // Package runtime, a part of the engine without a compatibility promise, runs objects: their
-// turns, gates, incarnations (type life) and queues. It does not know the types of its users,
+// turns, gates, incarnations and queues. It does not know the types of its users,
 // which package dohost adds.
 //
 // # An object is a monitor

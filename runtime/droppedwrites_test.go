@@ -19,7 +19,7 @@ func TestIncarnationEndsWhenTheStoreDropsItsWrites(t *testing.T) {
 		}
 		o := h.lookup(id("a"))
 		o.mu.Lock()
-		epoch := o.life.epoch()
+		epoch := o.incarnation.epoch()
 		o.mu.Unlock()
 		older := epoch
 		older.Life--

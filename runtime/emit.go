@@ -44,8 +44,8 @@ func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
 // emit makes an output and commits it, or adds it to the segment of the turn.
 func (s *State) emit(ctx context.Context, size int, output func(*event) objectstore.Output) error {
 	ev := eventOf(ctx)
-	if ev == nil || ev.life != s.life() {
-		if err := s.life().cause(); err != nil {
+	if ev == nil || ev.incarnation != s.incarnation() {
+		if err := s.incarnation().cause(); err != nil {
 			return err
 		}
 		return ErrNoTurn
@@ -132,27 +132,27 @@ func (c *callback) start(err error) <-chan *guard.Failure {
 // await returns when f has ended, or after Limits.Output; once the incarnation has ended,
 // after at most unwindTime.
 func (c *callback) await(ended <-chan *guard.Failure) {
-	o, l := c.ev.obj, c.ev.life
+	o, inc := c.ev.obj, c.ev.incarnation
 	limit := o.host().opts.Limits.Output
 	if limit < 0 {
 		limit = never
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	dead := l.context().Done()
+	dead := inc.context().Done()
 	for {
 		select {
 		case failure := <-ended:
 			if failure != nil {
 				p := &PanicError{Value: failure.Value, Stack: failure.Stack}
-				o.fence(l, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
+				o.fence(inc, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
 			}
 			return
 		case <-dead:
 			dead = nil
 			timer.Reset(unwindTime)
 		case <-timer.C:
-			o.fence(l, &Fenced{Reason: ReasonOutput}, StyleFence)
+			o.fence(inc, &Fenced{Reason: ReasonOutput}, StyleFence)
 			o.host().zombieBorn(c)
 			if !c.left.CompareAndSwap(false, true) { // f has just ended
 				o.host().zombieEnded(c)

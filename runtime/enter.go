@@ -61,7 +61,7 @@ func enter(ctx context.Context) (*turn, error) {
 	t := &turn{ev: ev, wake: make(chan signal, 2)}
 	o := ev.obj
 	o.mu.Lock()
-	if err := ev.life.cause(); err != nil {
+	if err := ev.incarnation.cause(); err != nil {
 		o.mu.Unlock()
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func enter(ctx context.Context) (*turn, error) {
 	}
 	t.lane = away.t.lane
 	o.count++
-	ev.life.entered++
+	ev.incarnation.entered++
 	o.host().active.Add(1)
 	queued := t.queueLocked()
 	o.mu.Unlock()
 	if queued {
 		t.awaitGrant()
 	}
-	if err := ev.life.cause(); err != nil {
+	if err := ev.incarnation.cause(); err != nil {
 		t.retire()
 		return nil, err
 	}
@@ -90,11 +90,11 @@ func (t *turn) retire() {
 	o := t.ev.obj
 	o.mu.Lock()
 	t.state.Store(turnOver)
-	if t.ev.life.entered--; !t.ev.life.dead.Load() {
+	if t.ev.incarnation.entered--; !t.ev.incarnation.dead.Load() {
 		o.count--
 		o.host().calmer(&o.host().active)
 	}
-	next := o.startNextLocked(t.ev.life, t.lane)
+	next := o.startNextLocked(t.ev.incarnation, t.lane)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)
@@ -127,7 +127,7 @@ func (t *turn) sync() error {
 	err := t.awaitGate()
 	t.ev.obj.at(t.ev, PlaceResume)
 	if err == nil {
-		err = t.ev.life.cause()
+		err = t.ev.incarnation.cause()
 	}
 	return err
 }
@@ -135,10 +135,10 @@ func (t *turn) sync() error {
 // handOverAll commits the segment; the gate opens when everything that the object has
 // committed is durable.
 func (t *turn) handOverAll() error {
-	l := t.ev.life
+	inc := t.ev.incarnation
 	t.prepare()
-	l.segment.Sync((*gate)(t))
-	if err := l.handOver(t); err != nil {
+	inc.segment.Sync((*gate)(t))
+	if err := inc.handOver(t); err != nil {
 		<-t.wake
 		return err
 	}
@@ -147,8 +147,8 @@ func (t *turn) handOverAll() error {
 
 // orFenced returns the reason why the incarnation has ended, or ErrFenced while the fence
 // of a failed store has not reached it yet.
-func (l *life) orFenced() error {
-	if err := l.cause(); err != nil {
+func (inc *incarnation) orFenced() error {
+	if err := inc.cause(); err != nil {
 		return err
 	}
 	return ErrFenced

@@ -38,14 +38,14 @@ type event struct {
 	size      int    // bytes of its encoded payload
 	parent    *event // the event that called, for the chain
 	handler   Handler
-	only      *life // kindBackground: the incarnation that it belongs to
-	*delivery       // kindAlarm
+	only      *incarnation // kindBackground: the incarnation that it belongs to
+	*delivery              // kindAlarm
 
 	obj *object // set when it is enqueued
 
 	// Set when it starts, by the goroutine that grants the turn, before the runner reads it.
-	life *life
-	seq  uint64 // number of this event within the object, for points
+	incarnation *incarnation
+	seq         uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
 	err  error // of the handler, or the reason why its last segment was refused
@@ -117,7 +117,7 @@ func (ev *event) Release(err error) {
 // lost returns why a result of this event must not leave: the end of the incarnation, the
 // failure of the store, or else err.
 func (ev *event) lost(err error) error {
-	if cause := ev.life.cause(); cause != nil {
+	if cause := ev.incarnation.cause(); cause != nil {
 		return cause
 	}
 	if failure := ev.obj.host().store.Err(); failure != nil {
@@ -176,8 +176,8 @@ func (o *object) run(t *turn) (next *turn) {
 	}()
 	o.class.label(ev.op)
 	o.at(ev, PlaceStart)
-	if l := ev.life; l.dead.Load() {
-		ev.answer(ev.failure(l.why, RanNo))
+	if inc := ev.incarnation; inc.dead.Load() {
+		ev.answer(ev.failure(inc.why, RanNo))
 	} else {
 		o.handle(ev)
 	}
@@ -190,24 +190,24 @@ func (o *object) run(t *turn) (next *turn) {
 // crashed drops the segment of code that panicked, or exited its goroutine, with the turn
 // held, and ends the incarnation.
 func (o *object) crashed(ev *event, p *PanicError) {
-	drop(ev.life.segment, ErrFenced)
-	o.fence(ev.life, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
+	drop(ev.incarnation.segment, ErrFenced)
+	o.fence(ev.incarnation, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }
 
 // handle runs the handler and commits its last segment.
 func (o *object) handle(ev *event) {
-	l := ev.life
+	inc := ev.incarnation
 	if ev.kind == kindAlarm {
 		o.at(ev, PlaceAlarm)
 		o.handleAlarm(ev)
 	} else {
-		ev.err = ev.handler.Handle((*eventCtx)(ev), l.instance)
+		ev.err = ev.handler.Handle((*eventCtx)(ev), inc.instance)
 	}
 	last := ev.end()
-	l.segment.Emit(ev)
+	inc.segment.Emit(ev)
 	// A refused segment releases its outputs, this event among them, with the error.
 	ev.handed.Store(true)
-	if err := l.handOver(last); err != nil && ev.err == nil {
+	if err := inc.handOver(last); err != nil && ev.err == nil {
 		ev.err = err
 	}
 }
@@ -237,10 +237,10 @@ func (o *object) finish(ev *event) (next *turn) {
 // pass ends the turn of an event, and passes it to the next in order.
 func (o *object) pass(ev *event) (next *turn) {
 	o.mu.Lock()
-	l := ev.life
-	l.unlinkLocked(ev)
+	inc := ev.incarnation
+	inc.unlinkLocked(ev)
 	if ev.kind == kindBackground {
-		l.tasks.Add(-1)
+		inc.tasks.Add(-1)
 	}
 	ev.turn.state.Store(turnOver)
 	counted := !ev.isZombie
@@ -253,7 +253,7 @@ func (o *object) pass(ev *event) (next *turn) {
 		o.alarm = nil
 	}
 	o.last, o.prompt = o.host().now(), ev.answered.Load()
-	next = o.startLocked(l, l.lane.passLocked(), o.last)
+	next = o.startLocked(inc, inc.lane.passLocked(), o.last)
 	o.mu.Unlock()
 	if counted {
 		o.host().calmer(&o.host().active)
@@ -262,65 +262,65 @@ func (o *object) pass(ev *event) (next *turn) {
 }
 
 // startNextLocked passes the turn to the next in order. If that is a new event, it starts it.
-func (o *object) startNextLocked(l *life, from *lane) *turn {
+func (o *object) startNextLocked(inc *incarnation, from *lane) *turn {
 	invariants.Held(&o.mu)
 	t := from.passLocked()
 	if t == nil {
 		return nil
 	}
-	return o.startLocked(l, t, o.host().now())
+	return o.startLocked(inc, t, o.host().now())
 }
 
-// startLocked makes a granted new turn the running event of the life, if there is one.
-func (o *object) startLocked(l *life, t *turn, now time.Duration) *turn {
+// startLocked makes a granted new turn the running event of the incarnation, if there is one.
+func (o *object) startLocked(inc *incarnation, t *turn, now time.Duration) *turn {
 	invariants.Held(&o.mu)
 	if t == nil {
 		return nil
 	}
 	ev := t.ev
-	if l.segment == nil {
-		l.rng = o.rangeLocked(l.epoch())
-		l.segment = l.rng.NewSegment(l.epoch())
+	if inc.segment == nil {
+		inc.rng = o.rangeLocked(inc.epoch())
+		inc.segment = inc.rng.NewSegment(inc.epoch())
 	}
 	o.bytes -= ev.size
 	o.events++
 	ev.seq = o.events
-	ev.life = l
+	ev.incarnation = inc
 	ev.begun = now
 	t.fresh = false
 	o.host().count(ev)
-	l.linkLocked(ev)
+	inc.linkLocked(ev)
 	return t
 }
 
-func (l *life) linkLocked(ev *event) {
-	invariants.Held(&l.obj.mu)
-	ev.succ = l.started
-	if l.started != nil {
-		l.started.prev = ev
+func (inc *incarnation) linkLocked(ev *event) {
+	invariants.Held(&inc.obj.mu)
+	ev.succ = inc.started
+	if inc.started != nil {
+		inc.started.prev = ev
 	}
-	l.started = ev
+	inc.started = ev
 }
 
-func (l *life) unlinkLocked(ev *event) {
-	invariants.Held(&l.obj.mu)
+func (inc *incarnation) unlinkLocked(ev *event) {
+	invariants.Held(&inc.obj.mu)
 	if ev.prev != nil {
 		ev.prev.succ = ev.succ
-	} else if l.started == ev {
-		l.started = ev.succ
+	} else if inc.started == ev {
+		inc.started = ev.succ
 	}
 	if ev.succ != nil {
 		ev.succ.prev = ev.prev
 	}
 	ev.prev, ev.succ = nil, nil
-	l.unwoundLocked()
+	inc.unwoundLocked()
 }
 
 // unwoundLocked drops the instance of an ended incarnation when none of its code runs any
-// more. The table entry may keep the life itself: see object.first.
-func (l *life) unwoundLocked() {
-	if l.dead.Load() && l.started == nil {
-		l.instance = nil
+// more. The table entry may keep the incarnation itself: see object.first.
+func (inc *incarnation) unwoundLocked() {
+	if inc.dead.Load() && inc.started == nil {
+		inc.instance = nil
 	}
 }
 

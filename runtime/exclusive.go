@@ -34,33 +34,33 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 		t.done()
 		return ErrInTransaction
 	}
-	o, l := t.ev.obj, t.ev.life
+	o, inc := t.ev.obj, t.ev.incarnation
 	o.mu.Lock()
-	nested := l.exclusive != nil
+	nested := inc.exclusive != nil
 	if !nested {
-		l.excludeLocked(t)
+		inc.excludeLocked(t)
 	}
 	o.mu.Unlock()
 	t.done()
 	if !nested {
-		defer l.closeExclusive(t)
+		defer inc.closeExclusive(t)
 	}
 	return fn(ctx)
 }
 
 // excludeLocked opens an exclusive section for the event of t, which holds the turn: until
 // the section ends, its Awaits pass the turn only to other turns of the same event.
-func (l *life) excludeLocked(t *turn) {
-	invariants.Held(&l.obj.mu)
-	l.exclusive, l.opener, t.opened = t.ev, t, true
-	l.exclusives = l.obj.host().now()
+func (inc *incarnation) excludeLocked(t *turn) {
+	invariants.Held(&inc.obj.mu)
+	inc.exclusive, inc.opener, t.opened = t.ev, t, true
+	inc.exclusives = inc.obj.host().now()
 	t.lane = &lane{holder: t}
 }
 
-func (l *life) closeExclusive(t *turn) {
-	o := l.obj
+func (inc *incarnation) closeExclusive(t *turn) {
+	o := inc.obj
 	o.mu.Lock()
-	next := l.includeLocked(t)
+	next := inc.includeLocked(t)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)
@@ -71,20 +71,20 @@ func (l *life) closeExclusive(t *turn) {
 // already. The holder of the turn inside keeps the turn of the incarnation. There is no
 // holder if t is away, in an Await that outlived the section's code: then the next in order
 // gets the turn, and includeLocked returns it if it needs a goroutine.
-func (l *life) includeLocked(t *turn) (next *turn) {
-	invariants.Held(&l.obj.mu)
-	if l.underway == nil || l.opener != t {
+func (inc *incarnation) includeLocked(t *turn) (next *turn) {
+	invariants.Held(&inc.obj.mu)
+	if inc.underway == nil || inc.opener != t {
 		return nil
 	}
-	l.exclusive, l.opener = nil, nil
+	inc.exclusive, inc.opener = nil, nil
 	inner := t.lane
-	t.lane = &l.lane
-	l.lane.holder = inner.holder
-	inner.closeLocked(&l.lane)
-	if l.lane.holder == nil {
-		return l.obj.startNextLocked(l, &l.lane)
+	t.lane = &inc.lane
+	inc.lane.holder = inner.holder
+	inner.closeLocked(&inc.lane)
+	if inc.lane.holder == nil {
+		return inc.obj.startNextLocked(inc, &inc.lane)
 	}
-	l.lane.holder.lane = &l.lane
+	inc.lane.holder.lane = &inc.lane
 	return nil
 }
 
@@ -118,7 +118,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		t.done()
 		return fmt.Errorf("%w: a transaction is open that this one is not part of", ErrTurnBusy)
 	}
-	seg := t.ev.life.segment
+	seg := t.ev.incarnation.segment
 	tx := &transaction{t.tx, seg.Begin()}
 	t.tx = tx
 	t.done()

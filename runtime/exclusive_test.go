@@ -281,7 +281,7 @@ func TestFenceDuringConstructorKeepsQueuedEvents(t *testing.T) {
 		synctest.Wait()
 		h.Evict(id("a"), StyleFence)
 		if n, err := add(t.Context(), h, "a", 0); err != nil || n != 1 {
-			t.Errorf("the failure of an ended life counts: %d, %v", n, err)
+			t.Errorf("the failure of an ended incarnation counts: %d, %v", n, err)
 		}
 	})
 }

@@ -21,21 +21,21 @@ const (
 
 // fence ends the incarnation l, if it has not ended, and starts the next one if there is
 // work for it. Any goroutine may call it, without locks.
-func (o *object) fence(l *life, why *Fenced, style Style) bool {
+func (o *object) fence(inc *incarnation, why *Fenced, style Style) bool {
 	o.mu.Lock()
-	if l == nil || l.dead.Load() {
+	if inc == nil || inc.dead.Load() {
 		o.mu.Unlock()
 		return false
 	}
-	o.buryLocked(l, why, style != StyleCrash)
-	victims := l.unfinishedLocked()
+	o.buryLocked(inc, why, style != StyleCrash)
+	victims := inc.unfinishedLocked()
 	o.mu.Unlock()
 
 	if style == StyleCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
-	o.host().ended(o, l, why, style) // the Listener hears of the end before its consequences
-	l.end()
+	o.host().ended(o, inc, why, style) // the Listener hears of the end before its consequences
+	inc.end()
 	for _, ev := range victims {
 		o.fenced(ev, why)
 	}
@@ -49,37 +49,37 @@ func (o *object) fence(l *life, why *Fenced, style Style) bool {
 // buryLocked ends the rights of the incarnation and moves its queued events to the next
 // one, ahead of later events. The object counts as waking until the caller has finished, so
 // that no incarnation begins before a crash has dropped its writes.
-func (o *object) buryLocked(l *life, why *Fenced, keep bool) {
+func (o *object) buryLocked(inc *incarnation, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
-	l.why = why
-	l.dead.Store(true)
-	l.stirLocked()
+	inc.why = why
+	inc.dead.Store(true)
+	inc.stirLocked()
 	if keep && o.rng != nil {
 		o.rng.Fence()
 	}
-	l.unwoundLocked()
-	o.life = nil
+	inc.unwoundLocked()
+	o.incarnation = nil
 	o.waking = true
-	for _, ev := range l.lane.takeFreshLocked() {
+	for _, ev := range inc.lane.takeFreshLocked() {
 		ev.turn.lane = nil
 		if ev.only != nil {
-			o.unqueueLocked(ev) // a task of this life, and of no other
+			o.unqueueLocked(ev) // a task of this incarnation, and of no other
 			continue
 		}
 		o.waiting.push(&ev.turn)
 	}
-	if o.alarm != nil && o.alarm.life != nil {
-		o.alarm = nil // its delivery ends with the life
+	if o.alarm != nil && o.alarm.incarnation != nil {
+		o.alarm = nil // its delivery ends with the incarnation
 	}
 }
 
 // unfinishedLocked lists the events of the incarnation that have started and not ended. It
 // uncounts them: neither the object nor Close waits for them any more.
-func (l *life) unfinishedLocked() []*event {
-	invariants.Held(&l.obj.mu)
-	o := l.obj
+func (inc *incarnation) unfinishedLocked() []*event {
+	invariants.Held(&inc.obj.mu)
+	o := inc.obj
 	var evs []*event
-	for ev := l.started; ev != nil; ev = ev.succ {
+	for ev := inc.started; ev != nil; ev = ev.succ {
 		ev.isZombie = true
 		evs = append(evs, ev)
 		o.host().zombieBorn(ev)
@@ -88,7 +88,7 @@ func (l *life) unfinishedLocked() []*event {
 			o.host().calmer(&o.host().active)
 		}
 	}
-	for range l.entered {
+	for range inc.entered {
 		o.count--
 		o.host().calmer(&o.host().active)
 	}

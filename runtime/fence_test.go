@@ -86,7 +86,7 @@ func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
 			}
 		}
 		if !slices.IsSorted(order) || len(order) != 20 || len(epochs) != 2 {
-			t.Errorf("order %v in %d lives", order, len(epochs))
+			t.Errorf("order %v in %d incarnations", order, len(epochs))
 		}
 		if !first.ended() || !errors.Is(first.err, ErrFenced) || ran(t, first.err) != RanUnknown {
 			t.Errorf("the running event's caller got %v", first.err)
@@ -142,7 +142,7 @@ func TestFenceKeepsCommittedBatchesAndStartsNothing(t *testing.T) {
 			t.Errorf("error: %v", failure.err)
 		}
 		if n := started.Load(); n > 0 {
-			t.Errorf("%d things started in a life that had ended", n)
+			t.Errorf("%d things started in an incarnation that had ended", n)
 		}
 		if len(frames) != 5 || errors.Join(frames...) != nil {
 			t.Errorf("frames %v", frames)
@@ -338,7 +338,7 @@ func TestFencedIncarnationUnwindsItsEventsOneAtATime(t *testing.T) {
 		for range 20 {
 			goDo(t.Context(), h, "a", "sleeper", func(ctx context.Context, c *counter) error {
 				if err := Sleep(ctx, time.Hour); !errors.Is(err, ErrFenced) {
-					t.Errorf("Sleep in an ended life: %v", err)
+					t.Errorf("Sleep in an ended incarnation: %v", err)
 				}
 				most.Store(max(most.Load(), inside.Add(1)))
 				time.Sleep(time.Second) // not an Await: the turn is held
@@ -351,7 +351,7 @@ func TestFencedIncarnationUnwindsItsEventsOneAtATime(t *testing.T) {
 		h.Evict(id("a"), StyleFence)
 		start := time.Now()
 		if _, err := add(t.Context(), h, "a", 1); err != nil || time.Since(start) > 0 {
-			t.Errorf("the next life waits for the last: %v after %v", err, time.Since(start))
+			t.Errorf("the next incarnation waits for the last: %v after %v", err, time.Since(start))
 		}
 		if len(h.Zombies()) != 20 {
 			t.Errorf("%d zombies", len(h.Zombies()))
@@ -383,7 +383,7 @@ func TestTasksOfAFencedIncarnationDoNotStartInTheNext(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		if started.Load() {
-			t.Error("a queued task moved to the next life")
+			t.Error("a queued task moved to the next incarnation")
 		}
 		if info, _ := h.Inspect(id("a")); info.Queued > 0 || len(info.Pins) > 0 {
 			t.Errorf("something is left: %+v", info)

@@ -112,7 +112,7 @@ func TestGateHoldsOutputsUntilTheirWritesAreDurable(t *testing.T) {
 				left.Store(err == nil && n == 7)
 			}()
 		},
-		"answer of the next life's first event": func(ctx context.Context, h *Host, left *atomic.Bool) {
+		"answer of the next incarnation's first event": func(ctx context.Context, h *Host, left *atomic.Bool) {
 			call1(ctx, h, write)
 			synctest.Wait()
 			h.Evict(id("a"), StyleFence)

@@ -272,7 +272,7 @@ func TestZombiesCountNeitherForLimitsNorForIdleness(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if h.Live() != 0 {
-			t.Error("the next life does not become idle")
+			t.Error("the next incarnation does not become idle")
 		}
 		closing := time.Now()
 		if err := h.Close(); err == nil || time.Since(closing) > 2*time.Second {

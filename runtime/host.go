@@ -37,21 +37,21 @@ type Host struct {
 	sweeper   *sweeper
 	start     time.Time
 
-	phase    atomic.Int32
-	answers  sync.Pool // of empty channels for answers
-	runners  runners
-	reports  reports
-	active   atomic.Int64  // events queued, running and suspended, and tasks to come
-	running  atomic.Int64  // runners that have a job
-	calm     chan struct{} // capacity 1: one of the counters has reached zero
-	idle     *sync.Cond    // waits until a turn is not in use; only after misuse
-	lives    atomic.Int64  // objects with an incarnation in memory
-	emitting atomic.Int64  // functions given to Emit that outputs wait for, and reports
-	sampled  atomic.Uint64 // shards looked at for victims, of all classes
+	phase        atomic.Int32
+	answers      sync.Pool // of empty channels for answers
+	runners      runners
+	reports      reports
+	active       atomic.Int64  // events queued, running and suspended, and tasks to come
+	running      atomic.Int64  // runners that have a job
+	calm         chan struct{} // capacity 1: one of the counters has reached zero
+	idle         *sync.Cond    // waits until a turn is not in use; only after misuse
+	incarnations atomic.Int64  // objects with an incarnation in memory
+	emitting     atomic.Int64  // functions given to Emit that outputs wait for, and reports
+	sampled      atomic.Uint64 // shards looked at for victims, of all classes
 
 	mu      sync.Mutex
 	err     error               // why the store failed
-	zombies map[zombie]struct{} // code that still runs in ended lives
+	zombies map[zombie]struct{} // code that still runs in ended incarnations
 	failed  chan struct{}       // closed when err is set
 	closing atomic.Bool
 	closed  error         // written before done is closed
@@ -122,9 +122,9 @@ func (h *Host) Evict(id ID, style Style) bool {
 		return false
 	}
 	o.mu.Lock()
-	l := o.life
+	inc := o.incarnation
 	o.mu.Unlock()
-	return o.fence(l, &Fenced{Reason: ReasonEvicted}, style)
+	return o.fence(inc, &Fenced{Reason: ReasonEvicted}, style)
 }
 
 // Err returns the reason why the store failed, or nil.
@@ -156,10 +156,10 @@ func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
 		return
 	}
 	o.mu.Lock()
-	l := o.life
+	inc := o.incarnation
 	o.mu.Unlock()
-	if l != nil && l.epoch() == epoch {
-		o.fence(l, &Fenced{Reason: ReasonStore, Err: cause}, StyleCrash)
+	if inc != nil && inc.epoch() == epoch {
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: cause}, StyleCrash)
 	}
 }
 
@@ -255,9 +255,9 @@ func (h *Host) fenceAll(why *Fenced) {
 	}
 	for _, o := range os {
 		o.mu.Lock()
-		l := o.life
+		inc := o.incarnation
 		o.mu.Unlock()
-		o.fence(l, why, StyleFence)
+		o.fence(inc, why, StyleFence)
 	}
 }
 

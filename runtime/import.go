@@ -41,17 +41,17 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 // beginning.
 func (o *object) claim() (bool, error) {
 	o.mu.Lock()
-	l := o.life
+	inc := o.incarnation
 	o.mu.Unlock()
-	if l != nil {
-		o.host().evictIdle(o, l, ReasonEvicted)
+	if inc != nil {
+		o.host().evictIdle(o, inc, ReasonEvicted)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.gone:
 		return false, errGone
-	case o.life != nil || !o.restingLocked():
+	case o.incarnation != nil || !o.restingLocked():
 		return false, fmt.Errorf("%w: %v is in use", objectstore.ErrExists, o.id())
 	}
 	o.rng = nil // it caches the last committed writes, and an import bypasses it

@@ -9,9 +9,9 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// life is one incarnation of an object in memory. It stays in use after its end until its
+// incarnation is one in-memory life of an object. It stays in use after its end until its
 // code has unwound.
-type life struct {
+type incarnation struct {
 	// Fixed when it begins; read by any goroutine.
 	obj    *object
 	number uint64        // of its epoch, in this host
@@ -26,14 +26,14 @@ type life struct {
 
 	// ctx ends with the incarnation. It is made on the first use, so that an object with
 	// code that never waits for its end does not have one.
-	ctx atomic.Pointer[lifeContext]
+	ctx atomic.Pointer[incarnationContext]
 
 	// Guarded by obj.mu.
 	holds     map[*hold]struct{} // by State.Pin
 	*underway                    // nil at rest
 }
 
-// underway is the part of a life that exists only while the object has work. It is made
+// underway is the part of an incarnation that exists only while the object has work. It is made
 // and, when the object is at rest, dropped under obj.mu.
 type underway struct {
 	// Owned by the holder of the turn.
@@ -59,76 +59,76 @@ type underway struct {
 }
 
 // epoch differs from the epochs of all other incarnations, also in other hosts and forks.
-func (l *life) epoch() objectstore.Epoch {
-	return l.obj.host().store.Epoch(l.number)
+func (inc *incarnation) epoch() objectstore.Epoch {
+	return inc.obj.host().store.Epoch(inc.number)
 }
 
-// stirLocked prepares a life for work.
-func (l *life) stirLocked() {
-	invariants.Held(&l.obj.mu)
-	if l.underway == nil {
-		l.underway = new(underway)
+// stirLocked prepares an incarnation for work.
+func (inc *incarnation) stirLocked() {
+	invariants.Held(&inc.obj.mu)
+	if inc.underway == nil {
+		inc.underway = new(underway)
 	}
 }
 
 // lifeContext is a context with its cancel function.
-type lifeContext struct {
+type incarnationContext struct {
 	context.Context
 	end context.CancelCauseFunc
 }
 
 // cause returns the error for operations of an ended incarnation.
-func (l *life) cause() error {
-	if !l.dead.Load() {
+func (inc *incarnation) cause() error {
+	if !inc.dead.Load() {
 		return nil
 	}
-	return l.why
+	return inc.why
 }
 
 // context returns the context that ends with the incarnation.
-func (l *life) context() context.Context {
-	if c := l.ctx.Load(); c != nil {
+func (inc *incarnation) context() context.Context {
+	if c := inc.ctx.Load(); c != nil {
 		return c.Context
 	}
 	ctx, end := context.WithCancelCause(context.Background())
-	if !l.ctx.CompareAndSwap(nil, &lifeContext{ctx, end}) {
+	if !inc.ctx.CompareAndSwap(nil, &incarnationContext{ctx, end}) {
 		end(nil) // another goroutine was first
-		return l.ctx.Load().Context
+		return inc.ctx.Load().Context
 	}
-	if l.dead.Load() { // end may have run before ctx was stored
-		end(l.why)
+	if inc.dead.Load() { // end may have run before ctx was stored
+		end(inc.why)
 	}
 	return ctx
 }
 
 // end cancels the context of an incarnation that is marked dead.
-func (l *life) end() {
-	if c := l.ctx.Load(); c != nil {
-		c.end(l.why)
+func (inc *incarnation) end() {
+	if c := inc.ctx.Load(); c != nil {
+		c.end(inc.why)
 	}
 }
 
 // handOver commits the segment, unless the incarnation has ended. The caller holds the
 // turn.
-func (l *life) handOver(t *turn) error {
+func (inc *incarnation) handOver(t *turn) error {
 	t.seen.Add(1)
-	l.obj.at(t.ev, PlaceHandOver)
-	if l.dead.Load() {
-		if l.segment.Dirty() {
-			l.obj.host().refused(l)
+	inc.obj.at(t.ev, PlaceHandOver)
+	if inc.dead.Load() {
+		if inc.segment.Dirty() {
+			inc.obj.host().refused(inc)
 		}
-		drop(l.segment, l.why)
-		return l.why
+		drop(inc.segment, inc.why)
+		return inc.why
 	}
-	if err := l.rng.HandOver(l.segment); err != nil {
-		l.obj.host().refused(l)
-		if cause := l.cause(); cause != nil {
+	if err := inc.rng.HandOver(inc.segment); err != nil {
+		inc.obj.host().refused(inc)
+		if cause := inc.cause(); cause != nil {
 			err = cause
 		}
-		drop(l.segment, err)
+		drop(inc.segment, err)
 		return err
 	}
-	l.obj.at(t.ev, PlaceHanded)
+	inc.obj.at(t.ev, PlaceHanded)
 	return nil
 }
 
@@ -141,21 +141,21 @@ func drop(s *objectstore.Segment, err error) {
 
 // emitAlone commits an output without the turn.
 func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int) error {
-	l := s.life()
-	o := l.obj
+	inc := s.incarnation()
+	o := inc.obj
 	var tried *objectstore.Range
 	for {
 		o.mu.Lock()
-		if err := l.cause(); err != nil {
+		if err := inc.cause(); err != nil {
 			o.mu.Unlock()
 			return err
 		}
-		rng := o.rangeLocked(l.epoch())
+		rng := o.rangeLocked(inc.epoch())
 		o.mu.Unlock()
 		if rng == tried {
-			return l.orFenced()
+			return inc.orFenced()
 		}
-		seg := rng.NewSegment(l.epoch())
+		seg := rng.NewSegment(inc.epoch())
 		err := s.writeTo(ctx, seg, func(seg *objectstore.Segment) error { return seg.EmitSized(out, size) })
 		if err != nil {
 			seg.Discard()

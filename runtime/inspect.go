@@ -46,25 +46,25 @@ func (h *Host) Lives(yield func(Info) bool) {
 }
 
 // Live returns the number of incarnations.
-func (h *Host) Live() int { return int(h.lives.Load()) }
+func (h *Host) Live() int { return int(h.incarnations.Load()) }
 
 func (o *object) inspect() (Info, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone || (o.life == nil && o.count == 0 && !o.waking) {
+	if o.gone || (o.incarnation == nil && o.count == 0 && !o.waking) {
 		return Info{}, false
 	}
 	now := o.host().now()
 	info := Info{ID: o.id(), Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
-	if l := o.life; l != nil {
-		info.Epoch, info.Age = l.epoch(), now-l.born
-		if l.underway != nil {
-			info.Queued += l.lane.queued()
-			for ev := l.started; ev != nil; ev = ev.succ {
+	if inc := o.incarnation; inc != nil {
+		info.Epoch, info.Age = inc.epoch(), now-inc.born
+		if inc.underway != nil {
+			info.Queued += inc.lane.queued()
+			for ev := inc.started; ev != nil; ev = ev.succ {
 				info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
 			}
 		}
-		for p := range l.holds {
+		for p := range inc.holds {
 			info.Pins = append(info.Pins, Pin{Why: p.why, For: now - p.since})
 		}
 		if len(info.Pins) == 0 {

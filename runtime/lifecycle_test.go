@@ -412,7 +412,7 @@ func TestPanicEndsItsOwnObjectOnly(t *testing.T) {
 		// The panic is in a callee; its caller, an object too, gets an error and continues.
 		err := do(t.Context(), h, "caller", "call", func(ctx context.Context, c *counter) error {
 			err := do(ctx, h, "bad", "panic", func(context.Context, *counter) error { panic("oh") })
-			if !errors.Is(err, ErrFenced) || c.s.life().cause() != nil {
+			if !errors.Is(err, ErrFenced) || c.s.incarnation().cause() != nil {
 				t.Errorf("the caller of a panic: %v", err)
 			}
 			return increment(ctx, c)

@@ -128,23 +128,23 @@ func (l *Listener) alarmEnded(a objectstore.Alarm, r *alarmRun, err error) {
 	call(l.AlarmEnded, Alarm{ID: a.ID, Scheduled: a.Due, Late: r.late, Attempt: r.attempt, Err: err})
 }
 
-func (h *Host) waking(l *life) {
-	h.lives.Add(1)
-	h.lis.waking(l.obj.id(), l.epoch())
+func (h *Host) waking(inc *incarnation) {
+	h.incarnations.Add(1)
+	h.lis.waking(inc.obj.id(), inc.epoch())
 }
 
-func (h *Host) live(l *life) { call2(h.lis.Live, l.obj.id(), l.epoch()) }
+func (h *Host) live(inc *incarnation) { call2(h.lis.Live, inc.obj.id(), inc.epoch()) }
 
-func (h *Host) refused(l *life) { call2(h.lis.Refused, l.obj.id(), l.epoch()) }
+func (h *Host) refused(inc *incarnation) { call2(h.lis.Refused, inc.obj.id(), inc.epoch()) }
 
 // ended reports and uncounts an incarnation that has ended.
-func (h *Host) ended(o *object, l *life, why *Fenced, style Style) {
-	h.lives.Add(-1)
+func (h *Host) ended(o *object, inc *incarnation, why *Fenced, style Style) {
+	h.incarnations.Add(-1)
 	if h.opts.Ended != nil {
 		h.opts.Ended(o.id(), why, style)
 	}
 	if h.lis.Fenced != nil {
-		h.lis.Fenced(Ended{ID: o.id(), Epoch: l.epoch(), Why: why, Style: style, Age: h.now() - l.born})
+		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Style: style, Age: h.now() - inc.born})
 	}
 }
 
@@ -155,7 +155,7 @@ func (h *Host) eventEnded(ev *event) {
 	}
 	if h.lis.EventEnded != nil {
 		h.lis.EventEnded(Event{
-			ID: ev.obj.id(), Epoch: ev.life.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err,
+			ID: ev.obj.id(), Epoch: ev.incarnation.epoch(), Op: ev.op, Took: h.now() - ev.begun, Err: ev.err,
 		})
 	}
 }

@@ -22,17 +22,17 @@ type object struct {
 	// mu guards the rest, and the fields that incarnation.go names. Order: object.mu, then the
 	// range's lock. No goroutine holds the locks of two objects, nor mu while user code
 	// runs, during I/O, or while it sends to a channel that may be full.
-	mu      sync.Mutex
-	life    *life  // nil between incarnations
-	waiting queue  // events for the next incarnation
-	waking  bool   // a runner is between incarnations
-	gone    bool   // no longer in the table
-	prompt  bool   // the last event was answered when it ended
-	touched bool   // in the sweeper's list
-	filed   uint32 // its second in the sweeper's wheel; zero if it is not there
-	count   int    // events queued, running and suspended
-	bytes   int    // encoded payloads of queued events
-	events  uint64 // started so far
+	mu          sync.Mutex
+	incarnation *incarnation // nil between incarnations
+	waiting     queue        // events for the next incarnation
+	waking      bool         // a runner is between incarnations
+	gone        bool         // no longer in the table
+	prompt      bool         // the last event was answered when it ended
+	touched     bool         // in the sweeper's list
+	filed       uint32       // its second in the sweeper's wheel; zero if it is not there
+	count       int          // events queued, running and suspended
+	bytes       int          // encoded payloads of queued events
+	events      uint64       // started so far
 
 	alarm   *event    // a delivery that is queued or runs
 	repairs *slotEdit // slot writes that the next runner makes before it begins an incarnation
@@ -40,9 +40,9 @@ type object struct {
 
 	last time.Duration // when the last event ended, on the host's clock
 
-	// first is the first life since the object came into memory, and usually the only one:
+	// first is the first incarnation since the object came into memory, and usually the only one:
 	// it needs no allocation of its own. It is not reused.
-	first life
+	first incarnation
 }
 
 func (o *object) host() *Host { return o.class.host }
@@ -123,7 +123,7 @@ func (l launch) begin(o *object) {
 func (o *object) admitLocked(ev *event, inside bool) error {
 	invariants.Held(&o.mu)
 	h := o.host()
-	if ev.only != nil && ev.only != o.life {
+	if ev.only != nil && ev.only != o.incarnation {
 		return ErrFenced
 	}
 	switch h.phase.Load() {
@@ -137,9 +137,9 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	if ev.depth > maxDepth {
 		return ErrDeadlock
 	}
-	if l := o.life; l != nil && l.underway != nil && l.exclusive != nil {
+	if inc := o.incarnation; inc != nil && inc.underway != nil && inc.exclusive != nil {
 		for p := ev.parent; p != nil; p = p.parent {
-			if p == l.exclusive {
+			if p == inc.exclusive {
 				return ErrDeadlock
 			}
 		}
@@ -158,15 +158,15 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 func (o *object) queueLocked(t *turn) launch {
 	invariants.Held(&o.mu)
 	t.fresh = true
-	if l := o.life; l != nil {
-		l.stirLocked()
-		t.lane = &l.lane
-		if l.lane.holder == nil {
-			l.lane.grantLocked(t)
-			o.startLocked(l, t, t.ev.queued)
+	if inc := o.incarnation; inc != nil {
+		inc.stirLocked()
+		t.lane = &inc.lane
+		if inc.lane.holder == nil {
+			inc.lane.grantLocked(t)
+			o.startLocked(inc, t, t.ev.queued)
 			return launch{wanted: true, turn: t}
 		}
-		l.lane.push(t)
+		inc.lane.push(t)
 		return launch{}
 	}
 	o.waiting.push(t)
@@ -176,7 +176,7 @@ func (o *object) queueLocked(t *turn) launch {
 // wakeLocked requests a runner between incarnations, if it has work.
 func (o *object) wakeLocked() launch {
 	invariants.Held(&o.mu)
-	if o.waking || o.life != nil || (o.waiting.head == nil && o.repairs == nil) {
+	if o.waking || o.incarnation != nil || (o.waiting.head == nil && o.repairs == nil) {
 		return launch{}
 	}
 	o.waking = true
@@ -187,7 +187,7 @@ func (o *object) wakeLocked() launch {
 func (o *object) leave(ev *event) (started bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ev.life != nil {
+	if ev.incarnation != nil {
 		return true
 	}
 	if !ev.left {
@@ -219,6 +219,6 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 // restingLocked reports whether the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
-	idle := o.life == nil || o.life.underway == nil || o.life.lane.holder == nil
+	idle := o.incarnation == nil || o.incarnation.underway == nil || o.incarnation.lane.holder == nil
 	return idle && o.count == 0 && !o.waking && o.repairs == nil && (o.rng == nil || o.rng.Clean())
 }

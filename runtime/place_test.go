@@ -128,7 +128,7 @@ func TestFenceTakesPrecedenceOverAnOpenGate(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := begun.Load(); n != 0 {
-			t.Errorf("the function of %d Awaits was about to begin in a life that had ended, of %d", n, rounds)
+			t.Errorf("the function of %d Awaits was about to begin in an incarnation that had ended, of %d", n, rounds)
 		}
 	})
 }

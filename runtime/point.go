@@ -88,21 +88,21 @@ func (h *Host) count(ev *event) {
 // at is a point: the policy may end the incarnation of ev here.
 func (o *object) at(ev *event, p Place) {
 	if ev.points != nil {
-		o.visit(ev.life, Point{Event: ev.seq, Op: ev.op, Place: p, N: ev.points[p].Add(1)})
+		o.visit(ev.incarnation, Point{Event: ev.seq, Op: ev.op, Place: p, N: ev.points[p].Add(1)})
 	}
 }
 
 // visit calls the policy, and ends the incarnation if the policy says so.
-func (o *object) visit(l *life, p Point) {
+func (o *object) visit(inc *incarnation, p Point) {
 	p.ID = o.id()
-	if l != nil {
-		p.Life = l.epoch().Host<<40 | l.epoch().Life
-		p.Age = o.host().now() - l.born
-		p.Over = l.dead.Load()
+	if inc != nil {
+		p.Life = inc.epoch().Host<<40 | inc.epoch().Life
+		p.Age = o.host().now() - inc.born
+		p.Over = inc.dead.Load()
 	}
 	style := o.host().opts.Policy.At(p)
-	if l != nil && style != StyleNone && p.Place.Ends() {
-		o.fence(l, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, style)
+	if inc != nil && style != StyleNone && p.Place.Ends() {
+		o.fence(inc, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, style)
 	}
 }
 
@@ -121,7 +121,7 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 	at := Point{ID: id, Op: op, Place: p, Ctx: ctx}
 	if ev := eventOf(ctx); ev != nil && ev.points != nil {
 		at.From, at.Event, at.N = ev.obj.id(), ev.seq, ev.points[p].Add(1)
-		at.Life = ev.life.epoch().Host<<40 | ev.life.epoch().Life
+		at.Life = ev.incarnation.epoch().Host<<40 | ev.incarnation.epoch().Life
 	}
 	h.opts.Policy.At(at)
 }
@@ -144,9 +144,9 @@ func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 			continue // removed from memory by a crash of the host
 		}
 		o.mu.Lock()
-		l, events := o.life, o.events
+		inc, events := o.incarnation, o.events
 		o.mu.Unlock()
-		o.visit(l, Point{Event: events, Op: "record", Place: place, N: 1})
+		o.visit(inc, Point{Event: events, Op: "record", Place: place, N: 1})
 	}
 }
 
@@ -159,5 +159,5 @@ func Visit(ctx context.Context, p Place) error {
 		return nil
 	}
 	ev.obj.at(ev, p)
-	return ev.life.cause()
+	return ev.incarnation.cause()
 }

@@ -41,5 +41,5 @@ func StateOf(ctx context.Context) *State {
 	if ev == nil {
 		return nil
 	}
-	return (*State)(ev.life)
+	return (*State)(ev.incarnation)
 }

@@ -15,24 +15,24 @@ type ID = objectstore.ID
 // background tasks. It ends with the incarnation. Unless they say otherwise, methods with a
 // context require the turn of this incarnation in it. They return ErrNoTurn, ErrTurnBusy or
 // an error that errors.Is matches with ErrFenced. State must not be copied.
-type State life
+type State incarnation
 
-func (s *State) life() *life { return (*life)(s) }
+func (s *State) incarnation() *incarnation { return (*incarnation)(s) }
 
 // ID returns the object's class and name.
-func (s *State) ID() ID { return s.life().obj.id() }
+func (s *State) ID() ID { return s.incarnation().obj.id() }
 
 // Epoch returns the number of this incarnation. Any goroutine.
-func (s *State) Epoch() objectstore.Epoch { return s.life().epoch() }
+func (s *State) Epoch() objectstore.Epoch { return s.incarnation().epoch() }
 
 // Host returns the host that the object lives in. Any goroutine.
-func (s *State) Host() *Host { return s.life().obj.host() }
+func (s *State) Host() *Host { return s.incarnation().obj.host() }
 
 // access claims the turn for one operation.
 func (s *State) access(ctx context.Context) (*turn, error) {
 	t := turnOf(ctx)
-	if t == nil || t.ev.life != s.life() {
-		if err := s.life().cause(); err != nil {
+	if t == nil || t.ev.incarnation != s.incarnation() {
+		if err := s.incarnation().cause(); err != nil {
 			return nil, err
 		}
 		return nil, ErrNoTurn
@@ -52,7 +52,7 @@ func (s *State) storage(ctx context.Context) (*turn, error) {
 	if t.ev.points != nil {
 		t.visitStorage()
 	}
-	if err := s.life().cause(); err != nil {
+	if err := s.incarnation().cause(); err != nil {
 		t.done()
 		return nil, err
 	}
@@ -89,8 +89,8 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if err := checkAlarmTime(at); err != nil {
 		return err
 	}
-	if s.life().obj.class.Alarm == nil {
-		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.life().obj.id().Class)
+	if s.incarnation().obj.class.Alarm == nil {
+		return fmt.Errorf("%w: %q", ErrNoAlarmHandler, s.incarnation().obj.id().Class)
 	}
 	t, err := s.storage(ctx)
 	if err != nil {
@@ -103,11 +103,11 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
 		return err
 	}
-	slot := objectstore.Slot{Due: at, Generation: s.life().obj.host().store.NewAlarmGeneration(), AtBoot: boot}
-	if d := s.life().ringing; d != nil {
+	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtBoot: boot}
+	if d := s.incarnation().ringing; d != nil {
 		slot.Charge = d.running // until the handler has ended: see settleRun
 	}
-	s.life().segment.SetSlot(slot)
+	s.incarnation().segment.SetSlot(slot)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
 		return err
 	}
-	s.life().segment.ClearSlot()
+	s.incarnation().segment.ClearSlot()
 	return nil
 }
 
@@ -142,11 +142,11 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 		return time.Time{}, false, err
 	}
 	defer t.done()
-	slot, ok, err := s.life().segment.Slot()
+	slot, ok, err := s.incarnation().segment.Slot()
 	if err != nil || !ok || slot.Parked != objectstore.NotParked {
 		return time.Time{}, false, err
 	}
-	if d := s.life().ringing; d != nil && slot.Generation == d.alarm.Generation {
+	if d := s.incarnation().ringing; d != nil && slot.Generation == d.alarm.Generation {
 		return time.Time{}, false, nil
 	}
 	return slot.Due, true, nil
@@ -160,8 +160,8 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 // Errors: ErrOverloaded, if the object has Options.MaxEvents tasks.
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error {
-		s.life().obj.host().active.Add(1) // so that Close waits for it to begin
-		s.life().segment.Emit((*start)(ev))
+		s.incarnation().obj.host().active.Add(1) // so that Close waits for it to begin
+		s.incarnation().segment.Emit((*start)(ev))
 		return nil
 	})
 }
@@ -172,7 +172,7 @@ func (s *State) Go(ctx context.Context, op string, fn func(context.Context) erro
 //
 // Errors: those of Go, ErrClosed, and ErrFenced.
 func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
-	return s.task(ctx, op, fn, func(ev *event) error { return s.life().obj.enqueue(ev, true) })
+	return s.task(ctx, op, fn, func(ev *event) error { return s.incarnation().obj.enqueue(ev, true) })
 }
 
 // task makes an event of the object's own, and starts it by begin.
@@ -182,15 +182,15 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 		return err
 	}
 	defer t.done()
-	if most := s.life().obj.host().opts.MaxEvents; s.life().tasks.Add(1) > int64(most) {
-		s.life().tasks.Add(-1)
+	if most := s.incarnation().obj.host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(most) {
+		s.incarnation().tasks.Add(-1)
 		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, most)
 	}
-	ev := &event{op: op, kind: kindBackground, only: s.life()}
+	ev := &event{op: op, kind: kindBackground, only: s.incarnation()}
 	ev.turn.ev = ev
 	ev.handler = Func(func(ctx context.Context, _ any) error { return fn(ctx) })
 	if err := begin(ev); err != nil {
-		s.life().tasks.Add(-1)
+		s.incarnation().tasks.Add(-1)
 		return err
 	}
 	return nil
@@ -219,27 +219,27 @@ func (s *start) Release(err error) {
 // corresponds to ctx.abort of workerd (api/actor-state.c++).
 func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	ev := eventOf(ctx)
-	if ev == nil || ev.life != s.life() {
-		if cause := s.life().cause(); cause != nil {
+	if ev == nil || ev.incarnation != s.incarnation() {
+		if cause := s.incarnation().cause(); cause != nil {
 			return cause
 		}
 		return ErrNoTurn
 	}
-	s.life().obj.mu.Lock()
+	s.incarnation().obj.mu.Lock()
 	ev.dropAlarm = dropAlarm
-	s.life().obj.mu.Unlock()
+	s.incarnation().obj.mu.Unlock()
 	why := &Fenced{Reason: ReasonAborted, Err: err, by: ev}
 	if ev.kind == kindConstruct {
-		s.life().obj.failConstructor(s.life(), why) // with back-off: a plain fence would retry immediately
+		s.incarnation().obj.failConstructor(s.incarnation(), why) // with back-off: a plain fence would retry immediately
 	} else {
-		s.life().obj.fence(s.life(), why, StyleFence)
+		s.incarnation().obj.fence(s.incarnation(), why, StyleFence)
 	}
-	return s.life().cause()
+	return s.incarnation().cause()
 }
 
 // Pin keeps the object from being evicted for idleness or memory until release is
 // called or the incarnation ends. Release may be called any number of times, from
 // any goroutine.
 func (s *State) Pin(why string) (release func()) {
-	return s.life().pin(why)
+	return s.incarnation().pin(why)
 }

@@ -21,7 +21,7 @@ func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key [
 		return dst, false, err
 	}
 	defer t.done()
-	return s.life().segment.Get(dst, sp, key)
+	return s.incarnation().segment.Get(dst, sp, key)
 }
 
 // Put writes a key. While the object, or the host, has too many undurable bytes, Put waits
@@ -43,7 +43,7 @@ const maxThrottle = time.Minute
 
 // write adds to the segment of the turn by op. While there is no memory for it, write waits.
 func (s *State) write(ctx context.Context, op func(*objectstore.Segment) error) error {
-	return s.writeTo(ctx, s.life().segment, op)
+	return s.writeTo(ctx, s.incarnation().segment, op)
 }
 
 func (s *State) writeTo(ctx context.Context, seg *objectstore.Segment, op func(*objectstore.Segment) error) error {
@@ -60,25 +60,25 @@ func (s *State) writeTo(ctx context.Context, seg *objectstore.Segment, op func(*
 
 // waitRoom waits until the write that returned objectstore.ErrFull may be repeated.
 func (s *State) waitRoom(ctx context.Context, seg *objectstore.Segment) error {
-	l := s.life()
-	l.throttled.Add(1)
-	defer l.throttled.Add(-1)
-	wait, cancel := context.WithTimeout(l.context(), maxThrottle)
+	inc := s.incarnation()
+	inc.throttled.Add(1)
+	defer inc.throttled.Add(-1)
+	wait, cancel := context.WithTimeout(inc.context(), maxThrottle)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	err := seg.WaitRoom(wait)
 	switch {
 	case err == nil:
 		return nil
-	case l.dead.Load():
-		return l.cause()
+	case inc.dead.Load():
+		return inc.cause()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: a write has waited for memory for %v: %d bytes of the host are not durable",
-			ErrOverloaded, maxThrottle, l.obj.host().store.Stats().Undurable)
+			ErrOverloaded, maxThrottle, inc.obj.host().store.Stats().Undurable)
 	}
-	return l.orFenced()
+	return inc.orFenced()
 }
 
 // Delete removes a key and reports whether it existed. It waits as Put does. Errors: those
@@ -89,7 +89,7 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 		return false, err
 	}
 	defer t.done()
-	_, existed, err = s.life().segment.Get(nil, sp, key)
+	_, existed, err = s.incarnation().segment.Get(nil, sp, key)
 	if err != nil || !existed {
 		return false, err
 	}
@@ -124,7 +124,7 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 			return
 		}
 		givenUp := t.givenUp
-		it := s.life().segment.Scan(b)
+		it := s.incarnation().segment.Scan(b)
 		t.done()
 		defer it.Close()
 		for {

@@ -97,7 +97,7 @@ func (s *sweeper) rest() time.Duration {
 		return sweepEvery
 	}
 	longest := time.Hour
-	if s.host.opts.Policy.Shed != nil && s.host.lives.Load() > 0 {
+	if s.host.opts.Policy.Shed != nil && s.host.incarnations.Load() > 0 {
 		longest = sweepEvery
 	}
 	if s.filed == 0 {
@@ -145,7 +145,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	o.mu.Lock()
 	stalled := s.host.opts.Limits.Stall > 0 && s.host.store.Stalled() > s.host.opts.Limits.Stall
 	why, report := o.overdueLocked(now, stalled)
-	l := o.life
+	inc := o.incarnation
 	old := o.overageLocked(now)
 	// The back-off outlives the failure, so that a lasting failure is retried ever more rarely.
 	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
@@ -160,9 +160,9 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	switch {
 	case why == nil:
 	case why.Reason == ReasonExclusive && why.by.kind == kindConstruct:
-		o.failConstructor(l, why)
+		o.failConstructor(inc, why)
 	default:
-		o.fence(l, why, StyleFence)
+		o.fence(inc, why, StyleFence)
 	}
 	for _, ev := range old {
 		ev.answer(ev.failure(ErrOverloaded, RanNo))
@@ -175,10 +175,10 @@ func (s *sweeper) look(o *object, now time.Duration) {
 		s.host.lis.turnHeld(report)
 	}
 	switch {
-	case resting && l == nil:
+	case resting && inc == nil:
 		o.class.forget(o)
 	case resting:
-		s.file(o, l)
+		s.file(o, inc)
 	default:
 		s.touch(o)
 	}
@@ -187,15 +187,15 @@ func (s *sweeper) look(o *object, now time.Duration) {
 // restLocked frees the parts of an object that it does not need at rest.
 func (o *object) restLocked(s *sweeper) {
 	invariants.Held(&o.mu)
-	if o.life == nil {
+	if o.incarnation == nil {
 		o.goLocked()
 		return
 	}
-	if o.life.underway != nil && o.life.segment.Empty() {
+	if o.incarnation.underway != nil && o.incarnation.segment.Empty() {
 		// The next event makes new ones. Nothing is undurable, so a new range reads the
 		// same state as this one.
 		o.rng.Fence()
-		o.life.underway, o.rng = nil, nil
+		o.incarnation.underway, o.rng = nil, nil
 	}
 }
 
@@ -210,14 +210,14 @@ func (o *object) goLocked() {
 
 // file asks the policy how long the object, which is at rest, may be idle, and files it. An
 // event that arrives before the policy's answer makes the sweeper check the object again.
-func (s *sweeper) file(o *object, l *life) {
+func (s *sweeper) file(o *object, inc *incarnation) {
 	o.mu.Lock()
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, events)
+	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.life == l && !o.touched && !o.gone {
+	if o.incarnation == inc && !o.touched && !o.gone {
 		o.fileLocked(s, after)
 	}
 }
@@ -262,20 +262,20 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		o.mu.Unlock()
 		return // it is filed again once it is at rest
 	}
-	l := o.life
-	if l == nil { // evicted for another reason since
+	inc := o.incarnation
+	if inc == nil { // evicted for another reason since
 		o.releaseLocked(launch{})
 		return
 	}
 	events := o.events
 	o.mu.Unlock()
-	after := s.host.opts.Policy.Idle(o.id(), l.epoch().Life, events)
+	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
 	o.mu.Lock()
-	if o.touched || o.gone || o.life != l {
+	if o.touched || o.gone || o.incarnation != inc {
 		o.mu.Unlock()
 		return // it is checked again, or gone
 	}
-	if len(l.holds) > 0 {
+	if len(inc.holds) > 0 {
 		o.last = now
 	}
 	if after < 0 || now < o.last+min(after, never) {
@@ -284,7 +284,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		return
 	}
 	o.mu.Unlock()
-	if s.host.evictIdle(o, l, ReasonIdle) {
+	if s.host.evictIdle(o, inc, ReasonIdle) {
 		return
 	}
 	o.mu.Lock()
@@ -292,17 +292,17 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 }
 
 // evictIdle ends an incarnation that has nothing to do, and reports whether it did.
-func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
+func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	o.mu.Lock()
-	if o.life != l || l == nil || !o.restingLocked() || len(l.holds) > 0 {
+	if o.incarnation != inc || inc == nil || !o.restingLocked() || len(inc.holds) > 0 {
 		o.mu.Unlock()
 		return false
 	}
 	why := &Fenced{Reason: r}
-	o.buryLocked(l, why, true) // the next incarnation begins after the Listener has heard of the end
+	o.buryLocked(inc, why, true) // the next incarnation begins after the Listener has heard of the end
 	o.mu.Unlock()
-	h.ended(o, l, why, StyleFence)
-	l.end()
+	h.ended(o, inc, why, StyleFence)
+	inc.end()
 	o.mu.Lock()
 	o.waking = false
 	if !o.touched {
@@ -321,11 +321,11 @@ func (h *Host) evictIdle(o *object, l *life, r Reason) bool {
 func (s *sweeper) shed() {
 	h := s.host
 	n := 0
-	if live := int(h.lives.Load()); h.opts.MaxLive > 0 && live > h.opts.MaxLive {
+	if live := int(h.incarnations.Load()); h.opts.MaxLive > 0 && live > h.opts.MaxLive {
 		n = live - h.opts.MaxLive
 	}
 	if h.opts.Policy.Shed != nil {
-		n = max(n, h.opts.Policy.Shed(int(h.lives.Load())))
+		n = max(n, h.opts.Policy.Shed(int(h.incarnations.Load())))
 	}
 	for range n {
 		if !h.shedOne() {
@@ -363,16 +363,16 @@ const sampleSize = 16
 func (h *Host) shedOne() bool {
 	for range 2 * h.shardsInAll() {
 		var oldest *object
-		var life *life
+		var inc *incarnation
 		var last time.Duration
 		for _, o := range h.sample() {
 			o.mu.Lock()
-			if o.life != nil && o.restingLocked() && len(o.life.holds) == 0 && (oldest == nil || o.last < last) {
-				oldest, life, last = o, o.life, o.last
+			if o.incarnation != nil && o.restingLocked() && len(o.incarnation.holds) == 0 && (oldest == nil || o.last < last) {
+				oldest, inc, last = o, o.incarnation, o.last
 			}
 			o.mu.Unlock()
 		}
-		if oldest != nil && h.evictIdle(oldest, life, ReasonPressure) {
+		if oldest != nil && h.evictIdle(oldest, inc, ReasonPressure) {
 			return true
 		}
 	}

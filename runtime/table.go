@@ -141,7 +141,7 @@ func (h *Host) shardsInAll() int { return shardCount * len(h.bound) }
 // sample returns all objects if they are few, otherwise one object each of sampleSize
 // shards; the order of a map is random enough.
 func (h *Host) sample() []*object {
-	if h.lives.Load() <= 4*sampleSize {
+	if h.incarnations.Load() <= 4*sampleSize {
 		return h.all()
 	}
 	os := make([]*object, 0, sampleSize)

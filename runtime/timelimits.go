@@ -13,26 +13,26 @@ import (
 // turn that is held long enough to be reported.
 func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
 	invariants.Held(&o.mu)
-	l := o.life
-	if l == nil || l.underway == nil {
+	inc := o.incarnation
+	if inc == nil || inc.underway == nil {
 		return nil, nil
 	}
 	lim := o.host().opts.Limits
-	if l.exclusive != nil && lim.Exclusive > 0 && now-l.exclusives > lim.Exclusive {
-		return &Fenced{Reason: ReasonExclusive, by: l.exclusive}, nil
+	if inc.exclusive != nil && lim.Exclusive > 0 && now-inc.exclusives > lim.Exclusive {
+		return &Fenced{Reason: ReasonExclusive, by: inc.exclusive}, nil
 	}
-	if ev := o.alarm; ev != nil && ev.life == l && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
+	if ev := o.alarm; ev != nil && ev.incarnation == inc && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
 		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
-	for ev := l.started; ev != nil; ev = ev.succ {
+	for ev := inc.started; ev != nil; ev = ev.succ {
 		if limit := ev.limit(); limit > 0 && now-ev.begun > limit {
 			return &Fenced{Reason: ReasonEvent, by: ev}, nil
 		}
 	}
-	if stalled && l.started != nil && (!o.rng.Clean() || l.throttled.Load() > 0) {
+	if stalled && inc.started != nil && (!o.rng.Clean() || inc.throttled.Load() > 0) {
 		return &Fenced{Reason: ReasonStall}, nil
 	}
-	return nil, l.longTurnLocked(now)
+	return nil, inc.longTurnLocked(now)
 }
 
 // limit returns the limit of the event's handler, or zero. A Limit that does not return is none.
@@ -55,23 +55,23 @@ type LongTurn struct {
 // longTurnLocked compares the holder with the holder at the previous check. A turn counts
 // its segments for that, at no further cost: a turn with the same count at two checks was
 // held between them.
-func (l *life) longTurnLocked(now time.Duration) *LongTurn {
-	invariants.Held(&l.obj.mu)
-	t := l.lane.holder
+func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
+	invariants.Held(&inc.obj.mu)
+	t := inc.lane.holder
 	if t == nil || t.state.Load() != turnHeld {
-		l.watched = nil
+		inc.watched = nil
 		return nil
 	}
-	if at := t.seen.Load(); t != l.watched || at != l.watchedAt {
-		l.watched, l.watchedAt, l.watchedFrom, l.reported = t, at, now, false
+	if at := t.seen.Load(); t != inc.watched || at != inc.watchedAt {
+		inc.watched, inc.watchedAt, inc.watchedFrom, inc.reported = t, at, now, false
 		return nil
 	}
-	held := now - l.watchedFrom
-	if l.reported || l.obj.host().opts.Limits.Turn < 0 || held < l.obj.host().opts.Limits.Turn {
+	held := now - inc.watchedFrom
+	if inc.reported || inc.obj.host().opts.Limits.Turn < 0 || held < inc.obj.host().opts.Limits.Turn {
 		return nil
 	}
-	l.reported = true
-	return &LongTurn{ID: l.obj.id(), Op: t.ev.op, Held: held} // the caller looks for its stack, without the lock
+	inc.reported = true
+	return &LongTurn{ID: inc.obj.id(), Op: t.ev.op, Held: held} // the caller looks for its stack, without the lock
 }
 
 // overageLocked takes the events out of the queues that have waited too long.
@@ -83,8 +83,8 @@ func (o *object) overageLocked(now time.Duration) []*event {
 		limit = math.MaxInt64
 	}
 	queues := []*queue{&o.waiting}
-	if o.life != nil && o.life.underway != nil {
-		queues = append(queues, &o.life.lane.queue)
+	if o.incarnation != nil && o.incarnation.underway != nil {
+		queues = append(queues, &o.incarnation.lane.queue)
 	}
 	for _, q := range queues {
 		for t := q.head; t != nil; t = t.next {
@@ -99,26 +99,26 @@ func (o *object) overageLocked(now time.Duration) []*event {
 }
 
 // pin is State.Pin.
-func (l *life) pin(why string) func() {
-	o := l.obj
+func (inc *incarnation) pin(why string) func() {
+	o := inc.obj
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if l.dead.Load() {
+	if inc.dead.Load() {
 		return func() {}
 	}
 	p := &hold{why: why, since: o.host().now()}
-	if l.holds == nil {
-		l.holds = map[*hold]struct{}{}
+	if inc.holds == nil {
+		inc.holds = map[*hold]struct{}{}
 	}
-	l.holds[p] = struct{}{}
+	inc.holds[p] = struct{}{}
 	var once sync.Once
 	return func() {
 		once.Do(func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			delete(l.holds, p)
-			if len(l.holds) == 0 {
-				l.holds = nil
+			delete(inc.holds, p)
+			if len(inc.holds) == 0 {
+				inc.holds = nil
 			}
 			o.last = o.host().now()
 			o.host().sweeper.rouse() // there may be too many objects

@@ -122,13 +122,13 @@ func (t *turn) end() *turn {
 	t.claim()
 	defer t.done()
 	for ; t.tx != nil; t.tx = t.tx.outer {
-		rollBack(t.ev.life.segment, t.tx.save)
+		rollBack(t.ev.incarnation.segment, t.tx.save)
 	}
 	if t.opened {
 		o := t.ev.obj
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		t.ev.life.includeLocked(t) // held is its holder: there is no next
+		t.ev.incarnation.includeLocked(t) // held is its holder: there is no next
 	}
 	return held
 }
@@ -160,8 +160,8 @@ func (t *turn) heldErr() error {
 	case turnOver:
 		return fmt.Errorf("%w: the event has ended", ErrNoTurn)
 	}
-	if l := t.ev.life; l.dead.Load() {
-		return l.cause()
+	if inc := t.ev.incarnation; inc.dead.Load() {
+		return inc.cause()
 	}
 	return nil
 }

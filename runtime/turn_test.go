@@ -210,7 +210,7 @@ func TestTurnQueueLimits(t *testing.T) {
 		o := h.lookup(id("a"))
 		o.mu.Lock()
 		queued := 0
-		for q := o.life.lane.head; q != nil; q = q.next {
+		for q := o.incarnation.lane.head; q != nil; q = q.next {
 			queued++
 		}
 		o.mu.Unlock()
@@ -469,8 +469,8 @@ func TestTaskOfAnEvictedObjectIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)
-		o := s.life().obj
-		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.life()}, true); !o.gone || !errors.Is(err, ErrFenced) {
+		o := s.incarnation().obj
+		if err := o.enqueue(&event{op: "task", kind: kindBackground, only: s.incarnation()}, true); !o.gone || !errors.Is(err, ErrFenced) {
 			t.Errorf("gone: %t; %v", o.gone, err)
 		}
 	})

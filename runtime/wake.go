@@ -42,9 +42,9 @@ func (o *object) wake() *turn {
 			}
 			continue
 		}
-		l, ev := o.beginLocked(head.ev)
+		inc, ev := o.beginLocked(head.ev)
 		o.mu.Unlock()
-		return o.construct(l, ev)
+		return o.construct(inc, ev)
 	}
 }
 
@@ -87,7 +87,7 @@ func (o *object) refuse(ev *event, err error) {
 func (o *object) takeOut(ev *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ev.left || ev.life != nil {
+	if ev.left || ev.incarnation != nil {
 		return false
 	}
 	o.unqueueLocked(ev)
@@ -99,30 +99,30 @@ func (o *object) takeOut(ev *event) bool {
 
 // beginLocked starts the next incarnation, with all queued events in its lane and its
 // constructor in an exclusive section.
-func (o *object) beginLocked(first *event) (*life, *event) {
+func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	invariants.Held(&o.mu)
-	l := &o.first
-	if l.obj != nil {
-		l = new(life)
+	inc := &o.first
+	if inc.obj != nil {
+		inc = new(incarnation)
 	}
-	l.obj, l.number, l.born = o, o.host().store.NewEpoch().Life, o.host().now()
-	l.stirLocked()
-	l.rng = o.rng
-	l.segment = l.rng.NewSegment(l.epoch())
-	o.rng.Begin(l.epoch())
-	o.life = l
+	inc.obj, inc.number, inc.born = o, o.host().store.NewEpoch().Life, o.host().now()
+	inc.stirLocked()
+	inc.rng = o.rng
+	inc.segment = inc.rng.NewSegment(inc.epoch())
+	o.rng.Begin(inc.epoch())
+	o.incarnation = inc
 	o.waking = false
-	l.lane.queue, o.waiting = o.waiting, queue{}
-	for t := l.lane.head; t != nil; t = t.next {
-		t.lane = &l.lane
+	inc.lane.queue, o.waiting = o.waiting, queue{}
+	for t := inc.lane.head; t != nil; t = t.next {
+		t.lane = &inc.lane
 	}
-	ev := &event{op: "constructor", kind: kindConstruct, obj: o, parent: first.parent, depth: first.depth, life: l}
+	ev := &event{op: "constructor", kind: kindConstruct, obj: o, parent: first.parent, depth: first.depth, incarnation: inc}
 	ev.turn.ev = ev
 	ev.begun = o.host().now()
 	o.host().count(ev)
-	ev.turn.lane = &l.lane
-	l.lane.grantLocked(&ev.turn)
-	l.excludeLocked(&ev.turn)
-	l.linkLocked(ev)
-	return l, ev
+	ev.turn.lane = &inc.lane
+	inc.lane.grantLocked(&ev.turn)
+	inc.excludeLocked(&ev.turn)
+	inc.linkLocked(ev)
+	return inc, ev
 }
