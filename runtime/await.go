@@ -159,7 +159,7 @@ func (t *turn) giveUp() error {
 		return t.heldErr()
 	}
 	t.givenUp++
-	next := o.startNextLocked(t.ev.incarnation, t.lane)
+	next := o.startNextLocked(t.ev.incarnation, t.queue)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)
@@ -191,12 +191,12 @@ func (t *turn) takeBack() error {
 // queueLocked grants the turn if it is free; otherwise it queues for it and reports true.
 func (t *turn) queueLocked() (queued bool) {
 	invariants.Held(&t.ev.obj.mu)
-	t.lane = t.lane.openLocked()
-	if t.lane.holder == nil {
-		t.lane.grantLocked(t)
+	t.queue = t.queue.openLocked()
+	if t.queue.holder == nil {
+		t.queue.grantLocked(t)
 		return false
 	}
-	t.lane.push(t)
+	t.queue.push(t)
 	return true
 }
 

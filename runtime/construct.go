@@ -72,7 +72,7 @@ func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
 		o.host().zombieEnded(ev)
 	}
 	o.last = o.host().now()
-	return o.startLocked(inc, inc.lane.passLocked(), o.last)
+	return o.startLocked(inc, inc.queue.passLocked(), o.last)
 }
 
 // failConstructor ends an incarnation that has not ended yet: its constructor failed, or
@@ -109,7 +109,7 @@ func (o *object) failLocked(inc *incarnation, cause error, text string) []*event
 		wait = min(2*b.wait, backoffMost)
 	}
 	o.backOff = &backOff{wait, o.host().now() + wait, &constructorError{wait, cause, text}}
-	return inc.lane.takeFreshLocked()
+	return inc.queue.takeFreshLocked()
 }
 
 // backOff is the delay after a failed constructor. Calls fail until it is over.

@@ -23,7 +23,7 @@
 //
 // # Invariants
 //
-//   - A turn queue (type lane) has at most one holder, and is empty while it has none.
+//   - A turn queue (type turnQueue) has at most one holder, and is empty while it has none.
 //   - An incarnation is marked dead and loses its range before the next one may begin.
 //   - Every event that was counted in is counted out once: by finish, by leaving the
 //     queue, or by being refused.

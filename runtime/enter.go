@@ -69,7 +69,7 @@ func enter(ctx context.Context) (*turn, error) {
 		o.mu.Unlock()
 		return nil, fmt.Errorf("%w: the Await has returned", ErrNoTurn)
 	}
-	t.lane = away.t.lane
+	t.queue = away.t.queue
 	o.count++
 	ev.incarnation.entered++
 	o.host().active.Add(1)
@@ -94,7 +94,7 @@ func (t *turn) retire() {
 		o.count--
 		o.host().calmer(&o.host().active)
 	}
-	next := o.startNextLocked(t.ev.incarnation, t.lane)
+	next := o.startNextLocked(t.ev.incarnation, t.queue)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)

@@ -253,7 +253,7 @@ func (o *object) pass(ev *event) (next *turn) {
 		o.alarm = nil
 	}
 	o.last, o.prompt = o.host().now(), ev.answered.Load()
-	next = o.startLocked(inc, inc.lane.passLocked(), o.last)
+	next = o.startLocked(inc, inc.queue.passLocked(), o.last)
 	o.mu.Unlock()
 	if counted {
 		o.host().calmer(&o.host().active)
@@ -262,7 +262,7 @@ func (o *object) pass(ev *event) (next *turn) {
 }
 
 // startNextLocked passes the turn to the next in order. If that is a new event, it starts it.
-func (o *object) startNextLocked(inc *incarnation, from *lane) *turn {
+func (o *object) startNextLocked(inc *incarnation, from *turnQueue) *turn {
 	invariants.Held(&o.mu)
 	t := from.passLocked()
 	if t == nil {

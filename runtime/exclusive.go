@@ -54,7 +54,7 @@ func (inc *incarnation) excludeLocked(t *turn) {
 	invariants.Held(&inc.obj.mu)
 	inc.exclusive, inc.opener, t.opened = t.ev, t, true
 	inc.exclusives = inc.obj.host().now()
-	t.lane = &lane{holder: t}
+	t.queue = &turnQueue{holder: t}
 }
 
 func (inc *incarnation) closeExclusive(t *turn) {
@@ -77,14 +77,14 @@ func (inc *incarnation) includeLocked(t *turn) (next *turn) {
 		return nil
 	}
 	inc.exclusive, inc.opener = nil, nil
-	inner := t.lane
-	t.lane = &inc.lane
-	inc.lane.holder = inner.holder
-	inner.closeLocked(&inc.lane)
-	if inc.lane.holder == nil {
-		return inc.obj.startNextLocked(inc, &inc.lane)
+	inner := t.queue
+	t.queue = &inc.queue
+	inc.queue.holder = inner.holder
+	inner.closeLocked(&inc.queue)
+	if inc.queue.holder == nil {
+		return inc.obj.startNextLocked(inc, &inc.queue)
 	}
-	inc.lane.holder.lane = &inc.lane
+	inc.queue.holder.queue = &inc.queue
 	return nil
 }
 

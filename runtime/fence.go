@@ -60,8 +60,8 @@ func (o *object) buryLocked(inc *incarnation, why *Fenced, keep bool) {
 	inc.unwoundLocked()
 	o.incarnation = nil
 	o.waking = true
-	for _, ev := range inc.lane.takeFreshLocked() {
-		ev.turn.lane = nil
+	for _, ev := range inc.queue.takeFreshLocked() {
+		ev.turn.queue = nil
 		if ev.only != nil {
 			o.unqueueLocked(ev) // a task of this incarnation, and of no other
 			continue

@@ -46,7 +46,7 @@ type underway struct {
 	throttled atomic.Int32 // writes that wait until fewer bytes are undurable
 
 	// Guarded by obj.mu.
-	lane        lane
+	queue       turnQueue
 	started     *event // started and not yet ended, newest first
 	exclusive   *event // the event with the open Exclusive section, or nil
 	opener      *turn  // the turn that opened it

@@ -59,7 +59,7 @@ func (o *object) inspect() (Info, bool) {
 	if inc := o.incarnation; inc != nil {
 		info.Epoch, info.Age = inc.epoch(), now-inc.born
 		if inc.underway != nil {
-			info.Queued += inc.lane.queued()
+			info.Queued += inc.queue.queued()
 			for ev := inc.started; ev != nil; ev = ev.succ {
 				info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
 			}
@@ -81,7 +81,7 @@ func (o *object) inspect() (Info, bool) {
 }
 
 // queued counts the events of a queue that have not started.
-func (l *queue) queued() (n int) {
+func (l *turnList) queued() (n int) {
 	for t := l.head; t != nil; t = t.next {
 		if t.fresh && !t.ev.left {
 			n++

@@ -24,7 +24,7 @@ type object struct {
 	// runs, during I/O, or while it sends to a channel that may be full.
 	mu          sync.Mutex
 	incarnation *incarnation // nil between incarnations
-	waiting     queue        // events for the next incarnation
+	waiting     turnList     // events for the next incarnation
 	waking      bool         // a runner is between incarnations
 	gone        bool         // no longer in the table
 	prompt      bool         // the last event was answered when it ended
@@ -160,13 +160,13 @@ func (o *object) queueLocked(t *turn) launch {
 	t.fresh = true
 	if inc := o.incarnation; inc != nil {
 		inc.stirLocked()
-		t.lane = &inc.lane
-		if inc.lane.holder == nil {
-			inc.lane.grantLocked(t)
+		t.queue = &inc.queue
+		if inc.queue.holder == nil {
+			inc.queue.grantLocked(t)
 			o.startLocked(inc, t, t.ev.queued)
 			return launch{wanted: true, turn: t}
 		}
-		inc.lane.push(t)
+		inc.queue.push(t)
 		return launch{}
 	}
 	o.waiting.push(t)
@@ -219,6 +219,6 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 // restingLocked reports whether the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
-	idle := o.incarnation == nil || o.incarnation.underway == nil || o.incarnation.lane.holder == nil
+	idle := o.incarnation == nil || o.incarnation.underway == nil || o.incarnation.queue.holder == nil
 	return idle && o.count == 0 && !o.waking && o.repairs == nil && (o.rng == nil || o.rng.Clean())
 }

@@ -57,7 +57,7 @@ type LongTurn struct {
 // held between them.
 func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 	invariants.Held(&inc.obj.mu)
-	t := inc.lane.holder
+	t := inc.queue.holder
 	if t == nil || t.state.Load() != turnHeld {
 		inc.watched = nil
 		return nil
@@ -82,9 +82,9 @@ func (o *object) overageLocked(now time.Duration) []*event {
 	if limit < 0 {
 		limit = math.MaxInt64
 	}
-	queues := []*queue{&o.waiting}
+	queues := []*turnList{&o.waiting}
 	if o.incarnation != nil && o.incarnation.underway != nil {
-		queues = append(queues, &o.incarnation.lane.queue)
+		queues = append(queues, &o.incarnation.queue.turnList)
 	}
 	for _, q := range queues {
 		for t := q.head; t != nil; t = t.next {

@@ -32,11 +32,11 @@ const (
 )
 
 // turn is the right to run an object's code: one for an event, and one for each Enter. It
-// waits in a lane and is carried by a context.
+// waits in a turn queue and is carried by a context.
 type turn struct {
 	ev *event
 
-	// state and busy are for the checks that refuse misuse; the lane decides which turn is
+	// state and busy are for the checks that refuse misuse; the turn queue decides which turn is
 	// the holder, under the object's lock.
 	state atomic.Uint32
 	busy  atomic.Uint32
@@ -57,8 +57,8 @@ type turn struct {
 	seen atomic.Uint64
 
 	// Guarded by the object's lock.
-	lane *lane
-	next *turn
+	queue *turnQueue
+	next  *turn
 }
 
 // use claims the turn for one operation of this incarnation. done releases the claim.
@@ -142,8 +142,8 @@ func (t *turn) replace() *turn {
 		o.mu.Unlock()
 		return nil
 	}
-	t.state.Store(turnOver) // if it is queued, the lane skips it
-	r := &turn{ev: t.ev, lane: t.lane, wake: make(chan signal, 2)}
+	t.state.Store(turnOver) // if it is queued, the turn queue skips it
+	r := &turn{ev: t.ev, queue: t.queue, wake: make(chan signal, 2)}
 	queued := r.queueLocked()
 	o.mu.Unlock()
 	if queued {

@@ -210,12 +210,12 @@ func TestTurnQueueLimits(t *testing.T) {
 		o := h.lookup(id("a"))
 		o.mu.Lock()
 		queued := 0
-		for q := o.incarnation.lane.head; q != nil; q = q.next {
+		for q := o.incarnation.queue.head; q != nil; q = q.next {
 			queued++
 		}
 		o.mu.Unlock()
 		if queued > 0 {
-			t.Errorf("%d refused events are still in the lane", queued)
+			t.Errorf("%d refused events are still in the turn queue", queued)
 		}
 	})
 }

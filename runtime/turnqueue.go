@@ -1,36 +1,36 @@
 package runtime
 
-// lane is a turn queue: that of the incarnation, or of an Exclusive section. New events and
-// returning Awaits wait in the same queue, so that neither starves the other. Guarded by
-// the object's lock.
-type lane struct {
-	queue
+// turnQueue is the queue for the turn of the incarnation, or of an Exclusive section. New
+// events and returning Awaits wait in the same queue, so that neither starves the other.
+// Guarded by the object's lock.
+type turnQueue struct {
+	turnList
 	holder *turn
-	into   *lane // the queue for its turns after its section has closed; else nil
+	into   *turnQueue // the queue for its turns after its section has closed; else nil
 }
 
-// queue is a list of turns, first in first out.
-type queue struct{ head, tail *turn }
+// turnList is a list of turns, first in first out.
+type turnList struct{ head, tail *turn }
 
-// openLocked returns the lane that a turn of this one queues in now.
-func (l *lane) openLocked() *lane {
-	for l.into != nil {
-		l = l.into
+// openLocked returns the turn queue that a turn of this one queues in now.
+func (q *turnQueue) openLocked() *turnQueue {
+	for q.into != nil {
+		q = q.into
 	}
-	return l
+	return q
 }
 
-// closeLocked moves the queued turns, and all later ones, to another lane: a goroutine of
+// closeLocked moves the queued turns, and all later ones, to another turn queue: a goroutine of
 // an Exclusive section may outlive the section.
-func (l *lane) closeLocked(into *lane) {
-	l.into = into
-	for t := l.pop(); t != nil; t = l.pop() {
-		t.lane = into
+func (q *turnQueue) closeLocked(into *turnQueue) {
+	q.into = into
+	for t := q.pop(); t != nil; t = q.pop() {
+		t.queue = into
 		into.push(t)
 	}
 }
 
-func (l *queue) push(t *turn) {
+func (l *turnList) push(t *turn) {
 	t.next = nil
 	if l.tail == nil {
 		l.head = t
@@ -40,7 +40,7 @@ func (l *queue) push(t *turn) {
 	l.tail = t
 }
 
-func (l *queue) pop() *turn {
+func (l *turnList) pop() *turn {
 	t := l.head
 	if t == nil {
 		return nil
@@ -55,10 +55,10 @@ func (l *queue) pop() *turn {
 
 // passLocked grants the turn to the next in order. It wakes a returning Await itself, and
 // returns a new event's turn for the caller to run.
-func (l *lane) passLocked() *turn {
-	l.holder = nil
+func (q *turnQueue) passLocked() *turn {
+	q.holder = nil
 	for {
-		t := l.pop()
+		t := q.pop()
 		if t == nil {
 			return nil
 		}
@@ -69,7 +69,7 @@ func (l *lane) passLocked() *turn {
 			t.wake <- granted // its code has ended without it
 			continue
 		}
-		l.grantLocked(t)
+		q.grantLocked(t)
 		if t.fresh {
 			return t
 		}
@@ -78,17 +78,17 @@ func (l *lane) passLocked() *turn {
 	}
 }
 
-func (l *lane) grantLocked(t *turn) {
-	l.holder = t
+func (q *turnQueue) grantLocked(t *turn) {
+	q.holder = t
 	t.seen.Add(1)
 	t.state.Store(turnHeld)
 }
 
 // takeFreshLocked removes the events that have not started, and returns them without the
 // events that their callers have abandoned.
-func (l *queue) takeFreshLocked() []*event {
+func (l *turnList) takeFreshLocked() []*event {
 	var evs []*event
-	var rest queue
+	var rest turnList
 	for t := l.pop(); t != nil; t = l.pop() {
 		switch {
 		case !t.fresh:
@@ -103,8 +103,8 @@ func (l *queue) takeFreshLocked() []*event {
 
 // pruneLocked drops the events that their callers have abandoned. Otherwise they would
 // accumulate while a holder keeps the turn.
-func (l *queue) pruneLocked() {
-	var rest queue
+func (l *turnList) pruneLocked() {
+	var rest turnList
 	for t := l.pop(); t != nil; t = l.pop() {
 		if !t.fresh || !t.ev.left {
 			rest.push(t)

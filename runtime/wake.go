@@ -97,7 +97,7 @@ func (o *object) takeOut(ev *event) bool {
 	return true
 }
 
-// beginLocked starts the next incarnation, with all queued events in its lane and its
+// beginLocked starts the next incarnation, with all queued events in its turn queue and its
 // constructor in an exclusive section.
 func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	invariants.Held(&o.mu)
@@ -112,16 +112,16 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	o.rng.Begin(inc.epoch())
 	o.incarnation = inc
 	o.waking = false
-	inc.lane.queue, o.waiting = o.waiting, queue{}
-	for t := inc.lane.head; t != nil; t = t.next {
-		t.lane = &inc.lane
+	inc.queue.turnList, o.waiting = o.waiting, turnList{}
+	for t := inc.queue.head; t != nil; t = t.next {
+		t.queue = &inc.queue
 	}
 	ev := &event{op: "constructor", kind: kindConstruct, obj: o, parent: first.parent, depth: first.depth, incarnation: inc}
 	ev.turn.ev = ev
 	ev.begun = o.host().now()
 	o.host().count(ev)
-	ev.turn.lane = &inc.lane
-	inc.lane.grantLocked(&ev.turn)
+	ev.turn.queue = &inc.queue
+	inc.queue.grantLocked(&ev.turn)
 	inc.excludeLocked(&ev.turn)
 	inc.linkLocked(ev)
 	return inc, ev
