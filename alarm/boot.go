@@ -14,26 +14,26 @@ type bootPass struct {
 func (e *entry) ended() {
 	if e.boot {
 		e.boot = false
-		e.lane.boot.waiting--
+		e.queue.boot.waiting--
 	}
 }
 
 // deliverBoot queues the next alarms that are delivered at boot, at most a group of a class at a time. A delivery
 // that waits for something other than its object does not count.
 func (s *Scheduler) deliverBoot() {
-	for _, l := range s.order {
-		if l == s.suspects || s.cfg.Boot == nil {
-			l.boot.booted = true
+	for _, q := range s.order {
+		if q == s.suspects || s.cfg.Boot == nil {
+			q.boot.booted = true
 		}
-		s.deliverBootOf(l)
+		s.deliverBootOf(q)
 	}
 }
 
-func (s *Scheduler) deliverBootOf(l *lane) {
-	b := &l.boot
+func (s *Scheduler) deliverBootOf(q *alarmQueue) {
+	b := &q.boot
 	limit := (s.cfg.Group + 1) / 2
 	for !b.booted && b.waiting-b.away+limit <= s.cfg.Group && !s.paused() {
-		as, err := s.cfg.Boot(s.ctx, l.class, b.after, limit)
+		as, err := s.cfg.Boot(s.ctx, q.class, b.after, limit)
 		if err != nil {
 			s.failed(err)
 			return
@@ -43,7 +43,7 @@ func (s *Scheduler) deliverBootOf(l *lane) {
 			b.after = a.ID.Name
 			if s.out[a.ID] == nil && a.Generation < s.cfg.BootBefore {
 				s.forget(a.ID)
-				s.put(&entry{Alarm: a, lane: l, at: s.start, boot: true})
+				s.put(&entry{Alarm: a, queue: q, at: s.start, boot: true})
 				b.waiting++
 			}
 		}
@@ -64,13 +64,13 @@ func (s *Scheduler) suspectsMayRun() bool {
 
 // dueAtStart reports whether an alarm that was due at the start, and is no suspect, still has to run or is running.
 func (s *Scheduler) dueAtStart() bool {
-	awaited := func(e *entry) bool { return e.lane != s.suspects && !e.Due.After(s.start) && e.tries < patience }
-	for _, l := range s.order {
-		if l == s.suspects {
+	awaited := func(e *entry) bool { return e.queue != s.suspects && !e.Due.After(s.start) && e.tries < patience }
+	for _, q := range s.order {
+		if q == s.suspects {
 			continue
 		}
-		unread := !l.complete && !l.last.Due.After(s.start)
-		if unread || !l.boot.booted || l.boot.waiting > 0 || slices.ContainsFunc(l.queue, awaited) {
+		unread := !q.complete && !q.last.Due.After(s.start)
+		if unread || !q.boot.booted || q.boot.waiting > 0 || slices.ContainsFunc(q.entries, awaited) {
 			return true
 		}
 	}

@@ -35,16 +35,16 @@ func (s *Scheduler) waits(a objectstore.Alarm) {
 	}
 	d.waits = true
 	s.waiting++
-	d.lane.waiting++
+	d.queue.waiting++
 	if d.boot {
-		d.lane.boot.away++
+		d.queue.boot.away++
 	}
 }
 
 // send delivers an entry.
 func (s *Scheduler) send(e *entry) {
 	s.out[e.ID] = &delivery{entry: e}
-	e.lane.out++
+	e.queue.out++
 	s.cfg.Deliver(Delivery{
 		Alarm: e.Alarm, From: e.at, Charge: s.cfg.Unclean && !e.Due.After(s.start),
 	})
@@ -53,12 +53,12 @@ func (s *Scheduler) send(e *entry) {
 // takeBack removes a delivery from those that are out.
 func (s *Scheduler) takeBack(d *delivery) {
 	delete(s.out, d.ID)
-	d.lane.out--
+	d.queue.out--
 	if d.waits {
 		s.waiting--
-		d.lane.waiting--
+		d.queue.waiting--
 		if d.boot {
-			d.lane.boot.away--
+			d.queue.boot.away--
 		}
 	}
 }
@@ -66,15 +66,15 @@ func (s *Scheduler) takeBack(d *delivery) {
 // perWaiting is the limit of all deliveries that are out, as a multiple of the limit of those that do not wait.
 const perWaiting = 16
 
-// room returns how many more deliveries of a lane may go out. A lane has reserved places, so that alarms of one class
+// room returns how many more deliveries of a queue may go out. A queue has reserved places, so that alarms of one class
 // never wait for those of others.
-func (s *Scheduler) room(l *lane) int {
+func (s *Scheduler) room(q *alarmQueue) int {
 	c := &s.cfg
-	if l == s.suspects && c.Unclean {
-		return 1 - l.out
+	if q == s.suspects && c.Unclean {
+		return 1 - q.out
 	}
 	places := func(times, mine, all int) int {
 		return min(times*c.Concurrency-mine, max(times*c.HostConcurrency-all, times*c.Reserve-mine))
 	}
-	return min(places(1, l.out-l.waiting, len(s.out)-s.waiting), places(perWaiting, l.out, len(s.out)))
+	return min(places(1, q.out-q.waiting, len(s.out)-s.waiting), places(perWaiting, q.out, len(s.out)))
 }

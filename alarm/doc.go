@@ -61,17 +61,17 @@
 //
 // # The scheduler's invariant
 //
-// Alarms are in lanes: one for each class, and one for suspects. Each lane has an
-// index on disk, in order of due time, a part of it in memory up to the lane's
+// Alarms are in queues: one for each class, and one for suspects. Each queue has an
+// index on disk, in order of due time, a part of it in memory up to the queue's
 // horizon, and a bound of its own for the deliveries that are out. So no class fills
 // another's memory or takes another's places. Every alarm that is durably set and not
 // parked is in at least one of five places:
 //
-//   - its lane's heap, with its newest generation,
+//   - its queue's heap, with its newest generation,
 //   - held: its delivery was cut off, and is repeated after a moment,
 //   - out: delivered, and not yet Done; a change that arrives in between is kept with it,
 //   - the inbox: a durable change that the scheduler has not looked at,
-//   - the index on disk, at a position after its lane's horizon.
+//   - the index on disk, at a position after its queue's horizon.
 //
 // The inbox is emptied before a read of the index begins, and again after its result was taken: a change that came
 // before the read is part of the result, and a later change overrides it. An entry moves from the heap to the disk

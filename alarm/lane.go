@@ -9,11 +9,11 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// lane is the alarms of a class, or the suspects of all classes: see the package's
+// alarmQueue is the alarms of a class, or the suspects of all classes: see the package's
 // documentation.
-type lane struct {
+type alarmQueue struct {
 	class    string // empty: the suspects
-	queue    entries
+	entries  entries
 	horizon  objectstore.AlarmPos
 	last     objectstore.Alarm // at the horizon
 	complete bool              // nothing is beyond the horizon
@@ -26,12 +26,12 @@ type lane struct {
 // entry is an alarm in memory.
 type entry struct {
 	objectstore.Alarm
-	lane  *lane
+	queue *alarmQueue
 	at    time.Time // when to deliver it: when it is due, or at boot
 	until time.Time // not before this, after it was cut off; monotonic
 	tries int       // deliveries cut off in a row
 	boot  bool      // delivered because the host started; counted in bootPass.waiting
-	index int       // in the lane's queue
+	index int       // in its queue
 }
 
 // entries is a heap of alarms by time.
@@ -60,39 +60,39 @@ func (es *entries) Pop() any {
 	return e
 }
 
-func (l *lane) first() *entry {
-	if len(l.queue) == 0 {
+func (q *alarmQueue) first() *entry {
+	if len(q.entries) == 0 {
 		return nil
 	}
-	return l.queue[0]
+	return q.entries[0]
 }
 
-// lane returns the lane of a class, which it makes if need be. Before the classes are
-// listed, a new lane knows nothing of the disk. A class that was not listed had no alarms,
-// so a lane that a later change makes has nothing to read.
-func (s *Scheduler) lane(class string) *lane {
-	l := s.lanes[class]
-	if l == nil {
-		l = &lane{class: class, complete: s.listed, boot: bootPass{booted: s.listed}}
-		s.lanes[class] = l
-		s.order = append(s.order, l)
+// queueFor returns the queue of a class, which it makes if need be. Before the classes are
+// listed, a new queue knows nothing of the disk. A class that was not listed had no alarms,
+// so a queue that a later change makes has nothing to read.
+func (s *Scheduler) queueFor(class string) *alarmQueue {
+	q := s.queues[class]
+	if q == nil {
+		q = &alarmQueue{class: class, complete: s.listed, boot: bootPass{booted: s.listed}}
+		s.queues[class] = q
+		s.order = append(s.order, q)
 	}
-	return l
+	return q
 }
 
-// laneOf returns the lane of an alarm.
-func (s *Scheduler) laneOf(a objectstore.Alarm) *lane {
+// queueOf returns the queue of an alarm.
+func (s *Scheduler) queueOf(a objectstore.Alarm) *alarmQueue {
 	if a.Suspect {
 		return s.suspects
 	}
-	return s.lane(a.ID.Class)
+	return s.queueFor(a.ID.Class)
 }
 
 // put queues an entry in place of any other of the same object.
 func (s *Scheduler) put(e *entry) {
 	s.remove(e.ID)
 	s.queued[e.ID] = e
-	heap.Push(&e.lane.queue, e)
+	heap.Push(&e.queue.entries, e)
 }
 
 // remove takes an entry out of its queue, and returns it, if there was one.
@@ -100,7 +100,7 @@ func (s *Scheduler) remove(id objectstore.ID) *entry {
 	e := s.queued[id]
 	if e != nil {
 		delete(s.queued, id)
-		heap.Remove(&e.lane.queue, e.index)
+		heap.Remove(&e.queue.entries, e.index)
 	}
 	return e
 }
@@ -119,10 +119,10 @@ func (s *Scheduler) known(id objectstore.ID) bool {
 	return s.out[id] != nil || s.queued[id] != nil || s.held[id] != nil
 }
 
-// minLimit is the number of alarms that a lane may always have in memory, if Config.Limit allows it.
+// minLimit is the number of alarms that a queue may always have in memory, if Config.Limit allows it.
 const minLimit = 256
 
-// limit returns how many alarms a lane may have in memory.
+// limit returns how many alarms a queue may have in memory.
 func (s *Scheduler) limit() int {
 	return max(s.cfg.Limit/max(len(s.order)-1, 1), min(s.cfg.Limit, minLimit)) // the suspects are few
 }
@@ -130,22 +130,22 @@ func (s *Scheduler) limit() int {
 // trim keeps memory within its limit by moving horizons nearer.
 func (s *Scheduler) trim() {
 	limit := s.limit()
-	for _, l := range s.order {
-		if len(l.queue) <= limit {
+	for _, q := range s.order {
+		if len(q.entries) <= limit {
 			continue
 		}
-		last := s.shrink(l, limit/2)
-		if l.complete || compare(last, l.last) < 0 { // else all beyond it are entries that must stay
-			l.last, l.horizon, l.complete = last, last.Pos(), false
+		last := s.shrink(q, limit/2)
+		if q.complete || compare(last, q.last) < 0 { // else all beyond it are entries that must stay
+			q.last, q.horizon, q.complete = last, last.Pos(), false
 		}
 	}
 }
 
-// shrink drops the entries of a lane that are farthest in the index, down to n, and
+// shrink drops the entries of a queue that are farthest in the index, down to n, and
 // returns the last one that is left. Entries that are not at their place in the index,
 // because they were cut off or are delivered at boot, stay.
-func (s *Scheduler) shrink(l *lane, n int) (last objectstore.Alarm) {
-	all := slices.Clone(l.queue)
+func (s *Scheduler) shrink(q *alarmQueue, n int) (last objectstore.Alarm) {
+	all := slices.Clone(q.entries)
 	slices.SortFunc(all, func(a, b *entry) int { return compare(a.Alarm, b.Alarm) })
 	for _, e := range all[n:] {
 		if e.tries == 0 && !e.boot {
@@ -155,12 +155,12 @@ func (s *Scheduler) shrink(l *lane, n int) (last objectstore.Alarm) {
 	return all[n-1].Alarm
 }
 
-// compare orders alarms of a lane as its index does: by due time, then by object.
+// compare orders alarms of a queue as its index does: by due time, then by object.
 func compare(a, b objectstore.Alarm) int {
 	return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.ID.Class, b.ID.Class), cmp.Compare(a.ID.Name, b.ID.Name))
 }
 
-// list makes the lanes of the classes that have alarms on the disk, once.
+// list makes the queues of the classes that have alarms on the disk, once.
 func (s *Scheduler) list() {
 	if s.listed || s.paused() {
 		return
@@ -171,40 +171,42 @@ func (s *Scheduler) list() {
 		return
 	}
 	for _, class := range classes {
-		s.lane(class)
+		s.queueFor(class)
 	}
 	s.listed = true
 }
 
-// refill reads the indexes beyond the horizons of lanes that have few alarms in memory.
+// refill reads the indexes beyond the horizons of queues that have few alarms in memory.
 func (s *Scheduler) refill() {
 	s.list()
-	for i := 0; i < len(s.order); i++ { // reading the inbox may make lanes
-		s.refillLane(s.order[i])
+	for i := 0; i < len(s.order); i++ { // reading the inbox may make queues
+		s.refillQueue(s.order[i])
 	}
 }
 
-// low reports whether a lane has few alarms in memory, and more on the disk.
-func (s *Scheduler) low(l *lane) bool { return !l.complete && len(l.queue) < max(s.limit()/4, 1) }
+// low reports whether a queue has few alarms in memory, and more on the disk.
+func (s *Scheduler) low(q *alarmQueue) bool {
+	return !q.complete && len(q.entries) < max(s.limit()/4, 1)
+}
 
-func (s *Scheduler) refillLane(l *lane) {
-	for s.low(l) && !s.paused() && s.ctx.Err() == nil {
+func (s *Scheduler) refillQueue(q *alarmQueue) {
+	for s.low(q) && !s.paused() && s.ctx.Err() == nil {
 		limit := max(s.limit()/2, 1)
-		as, pos, err := s.cfg.Window(s.ctx, l.class, l.horizon, limit)
+		as, pos, err := s.cfg.Window(s.ctx, q.class, q.horizon, limit)
 		if err != nil {
 			s.failed(err)
 			return
 		}
 		for _, a := range as {
 			if !s.known(a.ID) {
-				s.put(&entry{Alarm: a, lane: l, at: a.Due})
+				s.put(&entry{Alarm: a, queue: q, at: a.Due})
 			}
-			l.last = a
+			q.last = a
 		}
-		l.horizon = pos
-		l.complete = len(as) < limit
+		q.horizon = pos
+		q.complete = len(as) < limit
 		s.read()
-		if len(as) > 0 && l.last.Due.After(s.now()) {
+		if len(as) > 0 && q.last.Due.After(s.now()) {
 			return
 		}
 	}

@@ -66,12 +66,12 @@ type Scheduler struct {
 
 	// Owned by the goroutine.
 	start    time.Time
-	lanes    map[string]*lane
-	order    []*lane // the same, the suspects first
-	suspects *lane
+	queues   map[string]*alarmQueue
+	order    []*alarmQueue // the same, the suspects first
+	suspects *alarmQueue
 	listed   bool                      // list has read the classes
 	passed   bool                      // see suspectsMayRun
-	queued   map[objectstore.ID]*entry // in the lanes' queues
+	queued   map[objectstore.ID]*entry // in the queues
 	held     map[objectstore.ID]*entry // cut off, and not to be delivered again yet
 	out      map[objectstore.ID]*delivery
 	waiting  int       // of those that are out
@@ -98,10 +98,10 @@ func NewScheduler(ctx context.Context, c Config) *Scheduler {
 	s := &Scheduler{
 		cfg: c, now: func() time.Time { return time.Now().Round(0) },
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		lanes: map[string]*lane{}, queued: map[objectstore.ID]*entry{}, held: map[objectstore.ID]*entry{},
+		queues: map[string]*alarmQueue{}, queued: map[objectstore.ID]*entry{}, held: map[objectstore.ID]*entry{},
 		out: map[objectstore.ID]*delivery{},
 	}
-	s.suspects = s.lane("")
+	s.suspects = s.queueFor("")
 	s.ctx, s.stop = context.WithCancel(ctx)
 	return s
 }
@@ -226,8 +226,8 @@ func (s *Scheduler) apply(c objectstore.AlarmChange) {
 		return
 	}
 	a := objectstore.Alarm{ID: c.ID, Due: c.Slot.Due, Generation: c.Slot.Generation, Suspect: c.Slot.Suspect()}
-	if l := s.laneOf(a); l.complete || compare(a, l.last) <= 0 {
-		s.put(&entry{Alarm: a, lane: l, at: a.Due})
+	if q := s.queueOf(a); q.complete || compare(a, q.last) <= 0 {
+		s.put(&entry{Alarm: a, queue: q, at: a.Due})
 	}
 }
 
@@ -289,8 +289,8 @@ func (s *Scheduler) deliver() {
 		s.send(e)
 	}
 	first := time.Time{}
-	for _, l := range s.order {
-		if e := l.first(); e != nil && (first.IsZero() || e.at.Before(first)) {
+	for _, q := range s.order {
+		if e := q.first(); e != nil && (first.IsZero() || e.at.Before(first)) {
 			first = e.at
 		}
 	}
@@ -299,14 +299,14 @@ func (s *Scheduler) deliver() {
 	s.mu.Unlock()
 }
 
-// nextDue returns the first entry that is due by now, of the lanes that have room.
+// nextDue returns the first entry that is due by now, of the queues that have room.
 func (s *Scheduler) nextDue(now time.Time) (first *entry) {
-	for _, l := range s.order {
-		e := l.first()
+	for _, q := range s.order {
+		e := q.first()
 		if e == nil || e.at.After(now) || first != nil && !e.at.Before(first.at) {
 			continue
 		}
-		if s.room(l) > 0 && (l != s.suspects || s.suspectsMayRun()) {
+		if s.room(q) > 0 && (q != s.suspects || s.suspectsMayRun()) {
 			first = e
 		}
 	}
@@ -318,11 +318,11 @@ func (s *Scheduler) nextDue(now time.Time) (first *entry) {
 func (s *Scheduler) rest() time.Duration {
 	d, now := s.cfg.Look, s.now()
 	reading := time.Until(s.retryAt) <= 0
-	for _, l := range s.order {
-		if e := l.first(); e != nil && s.room(l) > 0 && (l != s.suspects || s.passed) {
+	for _, q := range s.order {
+		if e := q.first(); e != nil && s.room(q) > 0 && (q != s.suspects || s.passed) {
 			d = min(d, e.at.Sub(now))
 		}
-		if reading && s.low(l) && l.last.Due.Before(now) {
+		if reading && s.low(q) && q.last.Due.Before(now) {
 			d = 0
 		}
 	}

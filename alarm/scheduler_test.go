@@ -82,11 +82,11 @@ func (x *index) done(a objectstore.Alarm, again bool) {
 func (x *index) sorted(class string) []objectstore.Alarm {
 	var as []objectstore.Alarm
 	for i, sl := range x.slots {
-		lane := i.Class
+		queue := i.Class
 		if sl.Suspect() {
-			lane = ""
+			queue = ""
 		}
-		if lane == class && sl.Parked == objectstore.NotParked {
+		if queue == class && sl.Parked == objectstore.NotParked {
 			as = append(as, objectstore.Alarm{ID: i, Due: sl.Due, Generation: sl.Generation, Suspect: sl.Suspect()})
 		}
 	}
