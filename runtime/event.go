@@ -295,19 +295,19 @@ func (o *object) startLocked(inc *incarnation, t *turn, now time.Duration) *turn
 
 func (inc *incarnation) linkLocked(ev *event) {
 	invariants.Held(&inc.obj.mu)
-	ev.succ = inc.started
-	if inc.started != nil {
-		inc.started.prev = ev
+	ev.succ = inc.running
+	if inc.running != nil {
+		inc.running.prev = ev
 	}
-	inc.started = ev
+	inc.running = ev
 }
 
 func (inc *incarnation) unlinkLocked(ev *event) {
 	invariants.Held(&inc.obj.mu)
 	if ev.prev != nil {
 		ev.prev.succ = ev.succ
-	} else if inc.started == ev {
-		inc.started = ev.succ
+	} else if inc.running == ev {
+		inc.running = ev.succ
 	}
 	if ev.succ != nil {
 		ev.succ.prev = ev.prev
@@ -319,7 +319,7 @@ func (inc *incarnation) unlinkLocked(ev *event) {
 // unwoundLocked drops the instance of an ended incarnation when none of its code runs any
 // more. The table entry may keep the incarnation itself: see object.first.
 func (inc *incarnation) unwoundLocked() {
-	if inc.dead.Load() && inc.started == nil {
+	if inc.dead.Load() && inc.running == nil {
 		inc.instance = nil
 	}
 }

@@ -53,7 +53,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 func (inc *incarnation) excludeLocked(t *turn) {
 	invariants.Held(&inc.obj.mu)
 	inc.exclusive, inc.opener, t.opened = t.ev, t, true
-	inc.exclusives = inc.obj.host().now()
+	inc.exclusiveSince = inc.obj.host().now()
 	t.queue = &turnQueue{holder: t}
 }
 
@@ -73,7 +73,7 @@ func (inc *incarnation) closeExclusive(t *turn) {
 // gets the turn, and includeLocked returns it if it needs a goroutine.
 func (inc *incarnation) includeLocked(t *turn) (next *turn) {
 	invariants.Held(&inc.obj.mu)
-	if inc.underway == nil || inc.opener != t {
+	if inc.activity == nil || inc.opener != t {
 		return nil
 	}
 	inc.exclusive, inc.opener = nil, nil

@@ -53,7 +53,7 @@ func (o *object) buryLocked(inc *incarnation, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
 	inc.why = why
 	inc.dead.Store(true)
-	inc.stirLocked()
+	inc.ensureActivityLocked()
 	if keep && o.rng != nil {
 		o.rng.Fence()
 	}
@@ -79,7 +79,7 @@ func (inc *incarnation) unfinishedLocked() []*event {
 	invariants.Held(&inc.obj.mu)
 	o := inc.obj
 	var evs []*event
-	for ev := inc.started; ev != nil; ev = ev.succ {
+	for ev := inc.running; ev != nil; ev = ev.succ {
 		ev.isZombie = true
 		evs = append(evs, ev)
 		o.host().zombieBorn(ev)

@@ -29,13 +29,13 @@ type incarnation struct {
 	ctx atomic.Pointer[incarnationContext]
 
 	// Guarded by obj.mu.
-	holds     map[*hold]struct{} // by State.Pin
-	*underway                    // nil at rest
+	pins      map[*pin]struct{} // by State.Pin
+	*activity                   // nil at rest
 }
 
-// underway is the part of an incarnation that exists only while the object has work. It is made
+// activity is the part of an incarnation that exists only while the object has work. It is made
 // and, when the object is at rest, dropped under obj.mu.
-type underway struct {
+type activity struct {
 	// Owned by the holder of the turn.
 	rng     *objectstore.Range     // the object's range when the segment was made
 	segment *objectstore.Segment   // nil until the first event
@@ -46,16 +46,16 @@ type underway struct {
 	throttled atomic.Int32 // writes that wait until fewer bytes are undurable
 
 	// Guarded by obj.mu.
-	queue       turnQueue
-	started     *event // started and not yet ended, newest first
-	exclusive   *event // the event with the open Exclusive section, or nil
-	opener      *turn  // the turn that opened it
-	entered     int    // turns of Enters
-	exclusives  time.Duration
-	watched     *turn  // the holder that the sweeper saw last,
-	watchedAt   uint64 // its segment at that time,
-	watchedFrom time.Duration
-	reported    bool
+	queue          turnQueue
+	running        *event // started and not yet ended, newest first
+	exclusive      *event // the event with the open Exclusive section, or nil
+	opener         *turn  // the turn that opened it
+	entered        int    // turns of Enters
+	exclusiveSince time.Duration
+	watched        *turn  // the holder that the sweeper saw last,
+	watchedAt      uint64 // its segment at that time,
+	watchedFrom    time.Duration
+	reported       bool
 }
 
 // epoch differs from the epochs of all other incarnations, also in other hosts and forks.
@@ -63,11 +63,11 @@ func (inc *incarnation) epoch() objectstore.Epoch {
 	return inc.obj.host().store.Epoch(inc.number)
 }
 
-// stirLocked prepares an incarnation for work.
-func (inc *incarnation) stirLocked() {
+// ensureActivityLocked prepares an incarnation for work.
+func (inc *incarnation) ensureActivityLocked() {
 	invariants.Held(&inc.obj.mu)
-	if inc.underway == nil {
-		inc.underway = new(underway)
+	if inc.activity == nil {
+		inc.activity = new(activity)
 	}
 }
 

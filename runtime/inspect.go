@@ -58,13 +58,13 @@ func (o *object) inspect() (Info, bool) {
 	info := Info{ID: o.id(), Events: o.events, Bytes: o.bytes, Queued: o.waiting.queued()}
 	if inc := o.incarnation; inc != nil {
 		info.Epoch, info.Age = inc.epoch(), now-inc.born
-		if inc.underway != nil {
+		if inc.activity != nil {
 			info.Queued += inc.queue.queued()
-			for ev := inc.started; ev != nil; ev = ev.succ {
+			for ev := inc.running; ev != nil; ev = ev.succ {
 				info.Pins = append(info.Pins, Pin{Why: kindNames[ev.kind] + ev.op, For: now - ev.begun})
 			}
 		}
-		for p := range inc.holds {
+		for p := range inc.pins {
 			info.Pins = append(info.Pins, Pin{Why: p.why, For: now - p.since})
 		}
 		if len(info.Pins) == 0 {

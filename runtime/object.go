@@ -137,7 +137,7 @@ func (o *object) admitLocked(ev *event, inside bool) error {
 	if ev.depth > maxDepth {
 		return ErrDeadlock
 	}
-	if inc := o.incarnation; inc != nil && inc.underway != nil && inc.exclusive != nil {
+	if inc := o.incarnation; inc != nil && inc.activity != nil && inc.exclusive != nil {
 		for p := ev.parent; p != nil; p = p.parent {
 			if p == inc.exclusive {
 				return ErrDeadlock
@@ -159,7 +159,7 @@ func (o *object) queueLocked(t *turn) launch {
 	invariants.Held(&o.mu)
 	t.fresh = true
 	if inc := o.incarnation; inc != nil {
-		inc.stirLocked()
+		inc.ensureActivityLocked()
 		t.queue = &inc.queue
 		if inc.queue.holder == nil {
 			inc.queue.grantLocked(t)
@@ -219,6 +219,6 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 // restingLocked reports whether the object has nothing to do and nothing undurable.
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
-	idle := o.incarnation == nil || o.incarnation.underway == nil || o.incarnation.queue.holder == nil
+	idle := o.incarnation == nil || o.incarnation.activity == nil || o.incarnation.queue.holder == nil
 	return idle && o.count == 0 && !o.waking && o.repairs == nil && (o.rng == nil || o.rng.Clean())
 }

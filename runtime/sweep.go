@@ -191,11 +191,11 @@ func (o *object) restLocked(s *sweeper) {
 		o.goLocked()
 		return
 	}
-	if o.incarnation.underway != nil && o.incarnation.segment.Empty() {
+	if o.incarnation.activity != nil && o.incarnation.segment.Empty() {
 		// The next event makes new ones. Nothing is undurable, so a new range reads the
 		// same state as this one.
 		o.rng.Fence()
-		o.incarnation.underway, o.rng = nil, nil
+		o.incarnation.activity, o.rng = nil, nil
 	}
 }
 
@@ -275,7 +275,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		o.mu.Unlock()
 		return // it is checked again, or gone
 	}
-	if len(inc.holds) > 0 {
+	if len(inc.pins) > 0 {
 		o.last = now
 	}
 	if after < 0 || now < o.last+min(after, never) {
@@ -294,7 +294,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 // evictIdle ends an incarnation that has nothing to do, and reports whether it did.
 func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	o.mu.Lock()
-	if o.incarnation != inc || inc == nil || !o.restingLocked() || len(inc.holds) > 0 {
+	if o.incarnation != inc || inc == nil || !o.restingLocked() || len(inc.pins) > 0 {
 		o.mu.Unlock()
 		return false
 	}
@@ -367,7 +367,7 @@ func (h *Host) shedOne() bool {
 		var last time.Duration
 		for _, o := range h.sample() {
 			o.mu.Lock()
-			if o.incarnation != nil && o.restingLocked() && len(o.incarnation.holds) == 0 && (oldest == nil || o.last < last) {
+			if o.incarnation != nil && o.restingLocked() && len(o.incarnation.pins) == 0 && (oldest == nil || o.last < last) {
 				oldest, inc, last = o, o.incarnation, o.last
 			}
 			o.mu.Unlock()

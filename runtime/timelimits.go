@@ -14,22 +14,22 @@ import (
 func (o *object) overdueLocked(now time.Duration, stalled bool) (*Fenced, *LongTurn) {
 	invariants.Held(&o.mu)
 	inc := o.incarnation
-	if inc == nil || inc.underway == nil {
+	if inc == nil || inc.activity == nil {
 		return nil, nil
 	}
 	lim := o.host().opts.Limits
-	if inc.exclusive != nil && lim.Exclusive > 0 && now-inc.exclusives > lim.Exclusive {
+	if inc.exclusive != nil && lim.Exclusive > 0 && now-inc.exclusiveSince > lim.Exclusive {
 		return &Fenced{Reason: ReasonExclusive, by: inc.exclusive}, nil
 	}
 	if ev := o.alarm; ev != nil && ev.incarnation == inc && lim.Alarm > 0 && now-ev.begun > lim.Alarm {
 		return &Fenced{Reason: ReasonAlarm, by: ev}, nil
 	}
-	for ev := inc.started; ev != nil; ev = ev.succ {
+	for ev := inc.running; ev != nil; ev = ev.succ {
 		if limit := ev.limit(); limit > 0 && now-ev.begun > limit {
 			return &Fenced{Reason: ReasonEvent, by: ev}, nil
 		}
 	}
-	if stalled && inc.started != nil && (!o.rng.Clean() || inc.throttled.Load() > 0) {
+	if stalled && inc.running != nil && (!o.rng.Clean() || inc.throttled.Load() > 0) {
 		return &Fenced{Reason: ReasonStall}, nil
 	}
 	return nil, inc.longTurnLocked(now)
@@ -83,7 +83,7 @@ func (o *object) overageLocked(now time.Duration) []*event {
 		limit = math.MaxInt64
 	}
 	queues := []*turnList{&o.waiting}
-	if o.incarnation != nil && o.incarnation.underway != nil {
+	if o.incarnation != nil && o.incarnation.activity != nil {
 		queues = append(queues, &o.incarnation.queue.turnList)
 	}
 	for _, q := range queues {
@@ -106,19 +106,19 @@ func (inc *incarnation) pin(why string) func() {
 	if inc.dead.Load() {
 		return func() {}
 	}
-	p := &hold{why: why, since: o.host().now()}
-	if inc.holds == nil {
-		inc.holds = map[*hold]struct{}{}
+	p := &pin{why: why, since: o.host().now()}
+	if inc.pins == nil {
+		inc.pins = map[*pin]struct{}{}
 	}
-	inc.holds[p] = struct{}{}
+	inc.pins[p] = struct{}{}
 	var once sync.Once
 	return func() {
 		once.Do(func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			delete(inc.holds, p)
-			if len(inc.holds) == 0 {
-				inc.holds = nil
+			delete(inc.pins, p)
+			if len(inc.pins) == 0 {
+				inc.pins = nil
 			}
 			o.last = o.host().now()
 			o.host().sweeper.rouse() // there may be too many objects
@@ -126,8 +126,8 @@ func (inc *incarnation) pin(why string) func() {
 	}
 }
 
-// hold is one Pin.
-type hold struct {
+// pin is one Pin.
+type pin struct {
 	why   string
 	since time.Duration
 }

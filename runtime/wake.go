@@ -106,7 +106,7 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 		inc = new(incarnation)
 	}
 	inc.obj, inc.number, inc.born = o, o.host().store.NewEpoch().Life, o.host().now()
-	inc.stirLocked()
+	inc.ensureActivityLocked()
 	inc.rng = o.rng
 	inc.segment = inc.rng.NewSegment(inc.epoch())
 	o.rng.Begin(inc.epoch())
