@@ -35,8 +35,8 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 	if t == nil {
 		return without(ctx, fn)
 	}
-	return t.away(PlaceAwait, true, func() error {
-		return fn(&awayCtx{Context: ctx, t: t})
+	return t.runWithoutTurn(PlaceAwait, true, func() error {
+		return fn(&releasedCtx{Context: ctx, t: t})
 	})
 }
 
@@ -47,8 +47,8 @@ func Wait(ctx context.Context, fn func(context.Context) error) error {
 	if t == nil {
 		return without(ctx, fn)
 	}
-	return t.away(PlaceAwait, false, func() error {
-		return fn(&awayCtx{Context: ctx, t: t})
+	return t.runWithoutTurn(PlaceAwait, false, func() error {
+		return fn(&releasedCtx{Context: ctx, t: t})
 	})
 }
 
@@ -61,24 +61,24 @@ func without(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// away runs fn without the turn. If gated is set, fn waits for the disk.
-func (t *turn) away(p Place, gated bool, fn func() error) (err error) {
+// runWithoutTurn runs fn without the turn. If gated is set, fn waits for the disk.
+func (t *turn) runWithoutTurn(p Place, gated bool, fn func() error) (err error) {
 	inc := t.ev.incarnation
 	var out objectstore.Output
 	if gated {
 		out = (*gate)(t)
 	}
-	how, err := t.depart(out)
+	how, err := t.commitAndRelease(out)
 	if err != nil {
-		if how == departRefused && gated {
+		if how == releaseRefused && gated {
 			<-t.wake // the refused gate sends its signal
 		}
 		return err
 	}
-	// takeBack runs after any end of fn, so that a handler that recovers from a panic of fn
+	// reacquireTurn runs after any end of fn, so that a handler that recovers from a panic of fn
 	// holds the turn.
 	defer func() {
-		if back := t.takeBack(); back != nil {
+		if back := t.reacquireTurn(); back != nil {
 			err = back
 		}
 	}()
@@ -103,7 +103,7 @@ func (t *turn) prepare() {
 }
 
 // awaitGate waits until the gate opens. A fence does not wait for the disk: the gate's
-// signal then arrives late, and takeBack skips it.
+// signal then arrives late, and reacquireTurn skips it.
 func (t *turn) awaitGate() error {
 	inc := t.ev.incarnation
 	select {
@@ -116,25 +116,25 @@ func (t *turn) awaitGate() error {
 	return inc.orFenced()
 }
 
-// departed is the progress of a depart.
-type departed uint8
+// releaseResult is the progress of a commitAndRelease.
+type releaseResult uint8
 
 const (
-	departNot     departed = iota // nothing has happened
-	departRefused                 // the range refused the segment, and the output was released with an error
-	departHanded                  // the segment is committed
+	releaseNone      releaseResult = iota // nothing has happened
+	releaseRefused                        // the range refused the segment, and the output was released with an error
+	releaseCommitted                      // the segment is committed
 )
 
-// depart commits the segment, with out as its last output, and gives up the turn. If it
+// commitAndRelease commits the segment, with out as its last output, and gives up the turn. If it
 // returns an error it has not given up the turn: the event still holds it, or, after
-// departHanded, the event's code has ended.
-func (t *turn) depart(out objectstore.Output) (departed, error) {
+// releaseCommitted, the event's code has ended.
+func (t *turn) commitAndRelease(out objectstore.Output) (releaseResult, error) {
 	if err := t.use(); err != nil {
-		return departNot, err
+		return releaseNone, err
 	}
 	defer t.done()
 	if t.tx != nil {
-		return departNot, ErrInTransaction
+		return releaseNone, ErrInTransaction
 	}
 	t.prepare()
 	inc := t.ev.incarnation
@@ -142,23 +142,23 @@ func (t *turn) depart(out objectstore.Output) (departed, error) {
 		inc.segment.Emit(out)
 	}
 	if err := inc.handOver(t); err != nil {
-		return departRefused, err
+		return releaseRefused, err
 	}
-	return departHanded, t.giveUp()
+	return releaseCommitted, t.releaseTurn()
 }
 
-// giveUp passes the turn to the next in order. It fails if the event's code has ended.
-func (t *turn) giveUp() error {
-	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.givenUp == 0 {
+// releaseTurn passes the turn to the next in order. It fails if the event's code has ended.
+func (t *turn) releaseTurn() error {
+	if h, ok := t.ev.handler.(AwayHandler); ok && t == &t.ev.turn && t.releases == 0 {
 		h.Away()
 	}
 	o := t.ev.obj
 	o.mu.Lock()
-	if !t.state.CompareAndSwap(turnHeld, turnAway) {
+	if !t.state.CompareAndSwap(turnHeld, turnReleased) {
 		o.mu.Unlock()
 		return t.heldErr()
 	}
-	t.givenUp++
+	t.releases++
 	next := o.startNextLocked(t.ev.incarnation, t.queue)
 	o.mu.Unlock()
 	if next != nil {
@@ -171,11 +171,11 @@ func (t *turn) giveUp() error {
 	return nil
 }
 
-// takeBack waits until the turn is held again. If the incarnation has ended by then,
-// takeBack returns the reason: the turn is that of the dead incarnation, which runs no
+// reacquireTurn waits until the turn is held again. If the incarnation has ended by then,
+// reacquireTurn returns the reason: the turn is that of the dead incarnation, which runs no
 // other event, and storage refuses. A goroutine that outlived its handler does not get the
 // turn back.
-func (t *turn) takeBack() error {
+func (t *turn) reacquireTurn() error {
 	o := t.ev.obj
 	o.mu.Lock()
 	over := t.state.Load() == turnOver

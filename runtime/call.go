@@ -141,16 +141,16 @@ func (c *callOut) Release(err error) {
 
 // callFrom is Do for a caller that holds a turn.
 func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err error) {
-	how, err := t.depart(&callOut{host: h, from: t.ev.incarnation, id: id, ev: ev})
+	how, err := t.commitAndRelease(&callOut{host: h, from: t.ev.incarnation, id: id, ev: ev})
 	switch {
-	case how == departHanded && err != nil: // the call leaves, although the caller's handler has returned
+	case how == releaseCommitted && err != nil: // the call leaves, although the caller's handler has returned
 		err, _ := ev.wait(ctx, id)
 		return err
 	case err != nil:
 		return refusal(id, ev.op, err)
 	}
 	defer func() {
-		if back := t.takeBack(); back != nil {
+		if back := t.reacquireTurn(); back != nil {
 			err = &Error{Op: ev.op, ID: id, Err: back, Reset: true}
 		}
 	}()

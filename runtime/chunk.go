@@ -31,7 +31,7 @@ func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func
 	if err := s.EmitOutput(ctx, size, emit); err != nil {
 		return err
 	}
-	return t.away(PlaceChunk, true, func() error {
-		return room(&awayCtx{Context: ctx, t: t})
+	return t.runWithoutTurn(PlaceChunk, true, func() error {
+		return room(&releasedCtx{Context: ctx, t: t})
 	})
 }

@@ -66,12 +66,12 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 			yield(objectstore.CollectionRow{}, err)
 			return
 		}
-		givenUp := t.givenUp
+		releases := t.releases
 		it := s.incarnation().segment.QueryRows(c, q)
 		t.done()
 		defer it.Close()
 		for {
-			ok, err := nextRow(t, givenUp, it)
+			ok, err := nextRow(t, releases, it)
 			if err != nil {
 				yield(objectstore.CollectionRow{}, err)
 				return
@@ -83,12 +83,12 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 	}
 }
 
-func nextRow(t *turn, givenUp uint32, it *objectstore.RowIterator) (bool, error) {
+func nextRow(t *turn, releases uint32, it *objectstore.RowIterator) (bool, error) {
 	if err := t.use(); err != nil {
 		return false, err
 	}
 	defer t.done()
-	if t.givenUp != givenUp {
+	if t.releases != releases {
 		return false, fmt.Errorf("%w: use List for loops that wait", ErrTurnOver)
 	}
 	return it.Next(), it.Err()

@@ -65,7 +65,7 @@ func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
 	if err == nil {
 		o.backOff = nil
 	}
-	inc.includeLocked(&ev.turn) // unless its code, and the section with it, has ended
+	inc.endExclusiveLocked(&ev.turn) // unless its code, and the section with it, has ended
 	inc.unlinkLocked(ev)
 	ev.turn.state.Store(turnOver)
 	if ev.isZombie {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// turnKey is the context key of a turn, or of an awayCtx.
+// turnKey is the context key of a turn, or of a releasedCtx.
 type turnKey struct{}
 
-// awayCtx is the context of an Await's fn: it has no turn, but refers to the one given up.
-type awayCtx struct {
+// releasedCtx is the context of an Await's fn: it has no turn, but refers to the released one.
+type releasedCtx struct {
 	context.Context
 	t *turn
 }
 
-// Value returns the awayCtx itself for turnKey.
-func (c *awayCtx) Value(key any) any {
+// Value returns the releasedCtx itself for turnKey.
+func (c *releasedCtx) Value(key any) any {
 	if _, ok := key.(turnKey); ok {
 		return c
 	}
@@ -78,7 +78,7 @@ func eventOf(ctx context.Context) *event {
 	switch v := ctx.Value(turnKey{}).(type) {
 	case *turn:
 		return v.ev
-	case *awayCtx:
+	case *releasedCtx:
 		return v.t.ev
 	}
 	return nil

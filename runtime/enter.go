@@ -52,11 +52,11 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 // enter takes another turn for the event of an Await, from the context that the Await
 // passed to its fn. The Await must not have returned. The turn may outlast the event.
 func enter(ctx context.Context) (*turn, error) {
-	away, ok := ctx.Value(turnKey{}).(*awayCtx)
+	released, ok := ctx.Value(turnKey{}).(*releasedCtx)
 	if !ok {
 		return nil, fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
 	}
-	ev := away.t.ev
+	ev := released.t.ev
 	ev.obj.at(ev, PlaceEnter)
 	t := &turn{ev: ev, wake: make(chan signal, 2)}
 	o := ev.obj
@@ -65,11 +65,11 @@ func enter(ctx context.Context) (*turn, error) {
 		o.mu.Unlock()
 		return nil, err
 	}
-	if away.t.state.Load() != turnAway {
+	if released.t.state.Load() != turnReleased {
 		o.mu.Unlock()
 		return nil, fmt.Errorf("%w: the Await has returned", ErrNoTurn)
 	}
-	t.queue = away.t.queue
+	t.queue = released.t.queue
 	o.count++
 	ev.incarnation.entered++
 	o.host().active.Add(1)

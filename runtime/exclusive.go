@@ -38,7 +38,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	o.mu.Lock()
 	nested := inc.exclusive != nil
 	if !nested {
-		inc.excludeLocked(t)
+		inc.beginExclusiveLocked(t)
 	}
 	o.mu.Unlock()
 	t.done()
@@ -48,9 +48,9 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// excludeLocked opens an exclusive section for the event of t, which holds the turn: until
+// beginExclusiveLocked opens an exclusive section for the event of t, which holds the turn: until
 // the section ends, its Awaits pass the turn only to other turns of the same event.
-func (inc *incarnation) excludeLocked(t *turn) {
+func (inc *incarnation) beginExclusiveLocked(t *turn) {
 	invariants.Held(&inc.obj.mu)
 	inc.exclusive, inc.opener, t.opened = t.ev, t, true
 	inc.exclusiveSince = inc.obj.host().now()
@@ -60,18 +60,18 @@ func (inc *incarnation) excludeLocked(t *turn) {
 func (inc *incarnation) closeExclusive(t *turn) {
 	o := inc.obj
 	o.mu.Lock()
-	next := inc.includeLocked(t)
+	next := inc.endExclusiveLocked(t)
 	o.mu.Unlock()
 	if next != nil {
 		o.host().spawn(o, next)
 	}
 }
 
-// includeLocked closes the exclusive section that t has opened, unless it is closed
+// endExclusiveLocked closes the exclusive section that t has opened, unless it is closed
 // already. The holder of the turn inside keeps the turn of the incarnation. There is no
-// holder if t is away, in an Await that outlived the section's code: then the next in order
-// gets the turn, and includeLocked returns it if it needs a goroutine.
-func (inc *incarnation) includeLocked(t *turn) (next *turn) {
+// holder if t is released, in an Await that outlived the section's code: then the next in order
+// gets the turn, and endExclusiveLocked returns it if it needs a goroutine.
+func (inc *incarnation) endExclusiveLocked(t *turn) (next *turn) {
 	invariants.Held(&inc.obj.mu)
 	if inc.activity == nil || inc.opener != t {
 		return nil

@@ -123,12 +123,12 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 			yield(Row{}, err)
 			return
 		}
-		givenUp := t.givenUp
+		releases := t.releases
 		it := s.incarnation().segment.Scan(b)
 		t.done()
 		defer it.Close()
 		for {
-			row, ok, err := s.step(t, givenUp, it)
+			row, ok, err := s.step(t, releases, it)
 			if err != nil {
 				yield(Row{}, err)
 				return
@@ -140,12 +140,12 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 	}
 }
 
-func (s *State) step(t *turn, givenUp uint32, it *objectstore.Iterator) (Row, bool, error) {
+func (s *State) step(t *turn, releases uint32, it *objectstore.Iterator) (Row, bool, error) {
 	if err := t.use(); err != nil {
 		return Row{}, false, err
 	}
 	defer t.done()
-	if t.givenUp != givenUp {
+	if t.releases != releases {
 		return Row{}, false, fmt.Errorf("%w: use List for loops that wait", ErrTurnOver)
 	}
 	if !it.Next() {

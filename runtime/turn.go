@@ -9,10 +9,10 @@ import (
 type turnState = uint32
 
 const (
-	turnQueued turnState = iota // waits to be granted for the first time
-	turnHeld                    // its goroutine is in the object's code
-	turnAway                    // given up inside an Await
-	turnOver                    // the code that had it has ended
+	turnQueued   turnState = iota // waits to be granted for the first time
+	turnHeld                      // its goroutine is in the object's code
+	turnReleased                  // released inside an Await
+	turnOver                      // the code that had it has ended
 )
 
 // The values of turn.busy.
@@ -42,14 +42,14 @@ type turn struct {
 	busy  atomic.Uint32
 
 	// Owned by the user of the turn.
-	givenUp uint32 // how often it was given up
-	opened  bool   // an Exclusive section; written with obj.mu
+	releases uint32 // how often it was released
+	opened   bool   // an Exclusive section; written with obj.mu
 
 	fresh bool // not yet started: a runner must start it; guarded by the object's lock
 
 	tx *transaction // the innermost open one; owned by the user of the turn
 
-	// Fixed once the turn has been given up for the first time. It has room for a gate's
+	// Fixed once the turn has been released for the first time. It has room for a gate's
 	// signal that arrives late, after a fence, and for a grant.
 	wake chan signal
 
@@ -107,7 +107,7 @@ func (t *turn) claim() {
 // use the turn: end refuses their later operations and waits for a running one, so that
 // none writes into the segment during the commit, nor into the segment of the next event.
 // It rolls back open transactions and closes an open Exclusive section. If the turn is
-// away, in an Await, end queues for a replacement. It returns the turn that is held.
+// released, in an Await, end queues for a replacement. It returns the turn that is held.
 func (t *turn) end() *turn {
 	held := t
 	for !t.state.CompareAndSwap(turnHeld, turnOver) {
@@ -128,17 +128,17 @@ func (t *turn) end() *turn {
 		o := t.ev.obj
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		t.ev.incarnation.includeLocked(t) // held is its holder: there is no next
+		t.ev.incarnation.endExclusiveLocked(t) // held is its holder: there is no next
 	}
 	return held
 }
 
-// replace ends a turn that is away, and returns another one, held, for its event. It
+// replace ends a released turn, and returns another one, held, for its event. It
 // returns nil if the turn has come back since.
 func (t *turn) replace() *turn {
 	o := t.ev.obj
 	o.mu.Lock()
-	if t.state.Load() != turnAway {
+	if t.state.Load() != turnReleased {
 		o.mu.Unlock()
 		return nil
 	}
@@ -155,7 +155,7 @@ func (t *turn) replace() *turn {
 
 func (t *turn) heldErr() error {
 	switch t.state.Load() {
-	case turnAway:
+	case turnReleased:
 		return fmt.Errorf("%w: an Await is running on this turn; use the context that it passed to fn", ErrNoTurn)
 	case turnOver:
 		return fmt.Errorf("%w: the event has ended", ErrNoTurn)

@@ -122,7 +122,7 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	o.host().count(ev)
 	ev.turn.queue = &inc.queue
 	inc.queue.grantLocked(&ev.turn)
-	inc.excludeLocked(&ev.turn)
+	inc.beginExclusiveLocked(&ev.turn)
 	inc.linkLocked(ev)
 	return inc, ev
 }
