@@ -115,7 +115,7 @@ func (o *object) alarmFenced(ev *event, why *Fenced) {
 		return
 	}
 	if ev.ended.CompareAndSwap(false, true) { // the slot's writing ends the delivery
-		o.spoil(&slotEdit{delivery: ev.delivery, drop: ev.dropAlarm, text: guard.Text(why.cause())})
+		o.deferSlotWrite(&slotEdit{delivery: ev.delivery, drop: ev.dropAlarm, text: guard.Text(why.cause())})
 	}
 }
 

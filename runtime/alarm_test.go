@@ -555,7 +555,7 @@ func TestAlarmDeliveryThatIsStaleRunsNoConstructor(t *testing.T) {
 	})
 }
 
-// A delivery is overtaken by a change that then is lost: the alarm is as before, and must
+// A delivery is superseded by a change that then is lost: the alarm is as before, and must
 // fire.
 func TestAlarmFiresAfterTheChangeThatSupersededItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

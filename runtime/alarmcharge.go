@@ -28,7 +28,7 @@ func (l landing) Release(err error) { l <- err }
 func (o *object) chargeBetween(ev *event) {
 	next, verdict := ev.slot, alarm.Runs
 	durable := make(landing, 1)
-	o.between(durable, func(seg *objectstore.Segment) error {
+	o.writeBetween(durable, func(seg *objectstore.Segment) error {
 		if next, verdict = o.host().chargeSlot(ev.slot, false); next != ev.slot {
 			o.setSlot(seg, next)
 		}

@@ -37,7 +37,7 @@ func TestAlarmOfABusyObjectDelaysNoOtherAlarm(t *testing.T) {
 		class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
 		fs := unclean(t, class, "a", "b", "busy")
 		h := open(t, fs, Options{Limits: Limits{Turn: -1}}, class)
-		var before atomic.Int64 // runs before the call, which the alarm may have overtaken
+		var before atomic.Int64 // runs before the call, which the alarm may have superseded
 		go do(t.Context(), h, "busy", "long", func(context.Context, *counter) error {
 			before.Store(int64(len(log.of("busy"))))
 			time.Sleep(10 * time.Minute)
@@ -236,7 +236,7 @@ func TestAlarmFailureIsRecordedBeforeTheNextIncarnation(t *testing.T) {
 			o := h.lookup(id("a"))
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			if o.repairs == nil {
+			if o.deferredSlots == nil {
 				t.Error("the next incarnation may begin, and the alarm's failure is not noted")
 			}
 		}}}, class)

@@ -74,7 +74,7 @@ func (o *object) claimCold() error {
 	switch {
 	case o.gone:
 		return errGone
-	case o.incarnation != nil || o.waking || o.count > 0 || o.repairs != nil:
+	case o.incarnation != nil || o.waking || o.count > 0 || o.deferredSlots != nil:
 		return errInUse
 	}
 	if o.rng == nil {
@@ -87,7 +87,7 @@ func (o *object) claimCold() error {
 // reviveBetween revives the alarm of an object that the caller has claimed.
 func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 	durable := make(landing, 1)
-	o.between(durable, func(seg *objectstore.Segment) error {
+	o.writeBetween(durable, func(seg *objectstore.Segment) error {
 		revived, err = o.revive(seg)
 		return err
 	})

@@ -15,7 +15,7 @@ func (o *object) admit(ev *event) {
 	o.rng.Prefetch() // the slot is read again when the alarm is set or has ended, and other keys before that
 	slot, ok, err := o.rng.NewSegment(objectstore.Epoch{}).Slot()
 	if err == nil && !ev.isFor(slot, ok) {
-		o.overtaken(ev)
+		o.superseded(ev)
 		return
 	}
 	ev.compared, ev.slot = true, slot
@@ -69,11 +69,11 @@ type slotEdit struct {
 	next        *slotEdit
 }
 
-// spoil queues a slot write for the time between two incarnations, and requests a runner
+// deferSlotWrite queues a slot write for the time between two incarnations, and requests a runner
 // for it.
-func (o *object) spoil(e *slotEdit) {
+func (o *object) deferSlotWrite(e *slotEdit) {
 	o.mu.Lock()
-	e.next, o.repairs = o.repairs, e // of different deliveries: their order does not matter
+	e.next, o.deferredSlots = o.deferredSlots, e // of different deliveries: their order does not matter
 	o.releaseLocked(o.wakeLocked())
 }
 
@@ -87,10 +87,10 @@ type deliveryEnd struct {
 // Release ends the delivery.
 func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err != nil) }
 
-// repair writes the outcome of a delivery that ended its incarnation by its own fault: a counted
+// writeDeferredSlot writes the outcome of a delivery that ended its incarnation by its own fault: a counted
 // failure, or a dropped alarm. It runs between incarnations, in an epoch of its own.
-func (o *object) repair(e *slotEdit) {
-	o.between(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Segment) error {
+func (o *object) writeDeferredSlot(e *slotEdit) {
+	o.writeBetween(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Segment) error {
 		slot, ok, err := seg.Slot()
 		switch {
 		case err != nil || !ok:
@@ -105,21 +105,21 @@ func (o *object) repair(e *slotEdit) {
 	})
 }
 
-// overtaken ends a delivery of an alarm that has changed since. It waits until the change is durable: a
+// superseded ends a delivery of an alarm that has changed since. It waits until the change is durable: a
 // power failure that undid the change would restore an alarm that the scheduler no longer has.
-func (o *object) overtaken(ev *event) {
+func (o *object) superseded(ev *event) {
 	if !o.takeOut(ev) {
 		return
 	}
 	o.host().lis.alarmStale(ev.alarm)
 	if ev.ended.CompareAndSwap(false, true) {
-		o.between(&deliveryEnd{o.host(), ev.alarm}, func(*objectstore.Segment) error { return nil })
+		o.writeBetween(&deliveryEnd{o.host(), ev.alarm}, func(*objectstore.Segment) error { return nil })
 	}
 }
 
-// between commits a segment between two incarnations, with an output that is released when
+// writeBetween commits a segment between two incarnations, with an output that is released when
 // it is durable, or with an error if write fails.
-func (o *object) between(out objectstore.Output, write func(*objectstore.Segment) error) {
+func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Segment) error) {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
 	seg := o.rng.NewSegment(epoch)

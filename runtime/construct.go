@@ -91,7 +91,7 @@ func (o *object) failConstructor(inc *incarnation, why *Fenced) {
 		// A full disk is not the alarm's fault. Any other error is a failed run, which the
 		// runner writes before the next incarnation begins.
 		if f.kind == kindAlarm && !full && f.ended.CompareAndSwap(false, true) {
-			o.repairs = &slotEdit{delivery: f.delivery, constructor: true, text: text, next: o.repairs}
+			o.deferredSlots = &slotEdit{delivery: f.delivery, constructor: true, text: text, next: o.deferredSlots}
 		}
 	}
 	o.mu.Unlock()

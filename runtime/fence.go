@@ -27,7 +27,7 @@ func (o *object) fence(inc *incarnation, why *Fenced, style Style) bool {
 		o.mu.Unlock()
 		return false
 	}
-	o.buryLocked(inc, why, style != StyleCrash)
+	o.retireLocked(inc, why, style != StyleCrash)
 	victims := inc.unfinishedLocked()
 	o.mu.Unlock()
 
@@ -46,10 +46,10 @@ func (o *object) fence(inc *incarnation, why *Fenced, style Style) bool {
 	return true
 }
 
-// buryLocked ends the rights of the incarnation and moves its queued events to the next
+// retireLocked ends the rights of the incarnation and moves its queued events to the next
 // one, ahead of later events. The object counts as waking until the caller has finished, so
 // that no incarnation begins before a crash has dropped its writes.
-func (o *object) buryLocked(inc *incarnation, why *Fenced, keep bool) {
+func (o *object) retireLocked(inc *incarnation, why *Fenced, keep bool) {
 	invariants.Held(&o.mu)
 	inc.why = why
 	inc.dead.Store(true)

@@ -34,9 +34,9 @@ type object struct {
 	bytes       int          // encoded payloads of queued events
 	events      uint64       // started so far
 
-	alarm   *event    // a delivery that is queued or runs
-	repairs *slotEdit // slot writes that the next runner makes before it begins an incarnation
-	backOff *backOff  // nil unless the constructor failed last
+	alarm         *event    // a delivery that is queued or runs
+	deferredSlots *slotEdit // slot writes that the next runner makes before it begins an incarnation
+	backOff       *backOff  // nil unless the constructor failed last
 
 	last time.Duration // when the last event ended, on the host's clock
 
@@ -176,7 +176,7 @@ func (o *object) queueLocked(t *turn) launch {
 // wakeLocked requests a runner between incarnations, if it has work.
 func (o *object) wakeLocked() launch {
 	invariants.Held(&o.mu)
-	if o.waking || o.incarnation != nil || (o.waiting.head == nil && o.repairs == nil) {
+	if o.waking || o.incarnation != nil || (o.waiting.head == nil && o.deferredSlots == nil) {
 		return launch{}
 	}
 	o.waking = true
@@ -220,5 +220,5 @@ func (o *object) rangeLocked(e objectstore.Epoch) *objectstore.Range {
 func (o *object) restingLocked() bool {
 	invariants.Held(&o.mu)
 	idle := o.incarnation == nil || o.incarnation.activity == nil || o.incarnation.queue.holder == nil
-	return idle && o.count == 0 && !o.waking && o.repairs == nil && (o.rng == nil || o.rng.Clean())
+	return idle && o.count == 0 && !o.waking && o.deferredSlots == nil && (o.rng == nil || o.rng.Clean())
 }

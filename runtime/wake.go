@@ -13,17 +13,17 @@ func (o *object) wake() *turn {
 	o.mu.Unlock()
 	for {
 		o.mu.Lock()
-		edits, delivery := o.repairs, o.alarm
-		o.repairs = nil
+		edits, delivery := o.deferredSlots, o.alarm
+		o.deferredSlots = nil
 		o.mu.Unlock()
 		for e := edits; e != nil; e = e.next {
-			o.repair(e)
+			o.writeDeferredSlot(e)
 		}
 		if delivery != nil {
 			o.admit(delivery)
 		}
 		o.mu.Lock()
-		if o.repairs != nil {
+		if o.deferredSlots != nil {
 			o.mu.Unlock()
 			continue
 		}
