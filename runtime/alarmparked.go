@@ -81,7 +81,7 @@ func (p *parkedReport) Release(error) {}
 func (p *parkedReport) ReleaseAsync(done func()) {
 	p.host.emitting.Add(1)
 	go func() {
-		defer p.host.calmer(&p.host.emitting)
+		defer p.host.decrement(&p.host.emitting)
 		defer done()
 		call(p.host.lis.AlarmParked, p.alarm)
 	}()

@@ -27,7 +27,7 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 		return false, refusal(id, op, err)
 	}
 	h.active.Add(1) // so that Close waits for it
-	defer h.calmer(&h.active)
+	defer h.decrement(&h.active)
 	for h.phase.Load() == phaseOpen {
 		o := c.objectOf(id.Name)
 		switch err := o.claimCold(); err {

@@ -99,7 +99,7 @@ func (c *callback) Release(err error) {
 	h := c.ev.obj.host()
 	h.emitting.Add(1)
 	go func() {
-		defer h.calmer(&h.emitting)
+		defer h.decrement(&h.emitting)
 		c.await(c.start(err))
 	}()
 }
@@ -110,7 +110,7 @@ func (c *callback) ReleaseAsync(done func()) {
 	h := c.ev.obj.host()
 	h.emitting.Add(1)
 	go func() {
-		defer h.calmer(&h.emitting)
+		defer h.decrement(&h.emitting)
 		defer done()
 		c.ev.obj.atApart(c.ev, PlaceRelease)
 		c.await(c.start(nil))

@@ -37,7 +37,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	returned = true
 	h := t.ev.obj.host()
 	h.active.Add(1) // others need not wait for the disk, but Close does
-	defer h.calmer(&h.active)
+	defer h.decrement(&h.active)
 	last.retire()
 	if serr == nil {
 		serr = last.awaitGate()
@@ -92,7 +92,7 @@ func (t *turn) retire() {
 	t.state.Store(turnOver)
 	if t.ev.incarnation.entered--; !t.ev.incarnation.dead.Load() {
 		o.count--
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 	}
 	next := o.startNextLocked(t.ev.incarnation, t.queue)
 	o.mu.Unlock()

@@ -256,7 +256,7 @@ func (o *object) pass(ev *event) (next *turn) {
 	next = o.startLocked(inc, inc.queue.passLocked(), o.last)
 	o.mu.Unlock()
 	if counted {
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 	}
 	return next
 }

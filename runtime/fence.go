@@ -85,12 +85,12 @@ func (inc *incarnation) unfinishedLocked() []*event {
 		o.host().zombieBorn(ev)
 		if ev.kind != kindConstruct {
 			o.count--
-			o.host().calmer(&o.host().active)
+			o.host().decrement(&o.host().active)
 		}
 	}
 	for range inc.entered {
 		o.count--
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 	}
 	return evs
 }

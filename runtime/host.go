@@ -43,7 +43,7 @@ type Host struct {
 	reports      reports
 	active       atomic.Int64  // events queued, running and suspended, and tasks to come
 	running      atomic.Int64  // runners that have a job
-	calm         chan struct{} // capacity 1: one of the counters has reached zero
+	idleSignal   chan struct{} // capacity 1: one of the counters has reached zero
 	idle         *sync.Cond    // waits until a turn is not in use; only after misuse
 	incarnations atomic.Int64  // objects with an incarnation in memory
 	emitting     atomic.Int64  // functions given to Emit that outputs wait for, and reports
@@ -64,7 +64,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h := &Host{
 		opts: opts.withDefaults(), classes: map[string]*class{}, start: time.Now(),
 		zombies: map[zombie]struct{}{}, failed: make(chan struct{}), done: make(chan struct{}),
-		calm: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
+		idleSignal: make(chan struct{}, 1), idle: sync.NewCond(new(sync.Mutex)),
 	}
 	h.log = loggerOf(&h.opts.Store)
 	h.lis = h.guarded(h.opts.Listener)
@@ -207,38 +207,38 @@ func (h *Host) finish() {
 	defer close(h.done)
 	h.scheduler.Stop()
 	h.sweeper.stop()
-	h.settled(&h.running, unwindTime, nil)
+	h.awaitZero(&h.running, unwindTime, nil)
 	h.runners.close()
 	h.stepApart(PlaceClose)
 	err := h.store.Close()
-	h.settled(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
+	h.awaitZero(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
 	h.closed = errors.Join(h.stragglers(), err)
 }
 
 // drain waits until no event is queued or running, for Grace at most.
 func (h *Host) drain() {
 	if h.opts.Grace > 0 {
-		h.settled(&h.active, h.opts.Grace, h.failed)
+		h.awaitZero(&h.active, h.opts.Grace, h.failed)
 	}
 }
 
-// calmer decrements a counter, and wakes Close at zero.
-func (h *Host) calmer(n *atomic.Int64) {
+// decrement decrements a counter, and wakes Close at zero.
+func (h *Host) decrement(n *atomic.Int64) {
 	if n.Add(-1) == 0 {
 		select {
-		case h.calm <- struct{}{}:
+		case h.idleSignal <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// settled waits until n is zero, for d at most, or until or is closed.
-func (h *Host) settled(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
+// awaitZero waits until n is zero, for d at most, or until or is closed.
+func (h *Host) awaitZero(n *atomic.Int64, d time.Duration, or <-chan struct{}) {
 	late := time.NewTimer(d)
 	defer late.Stop()
 	for n.Load() > 0 {
 		select {
-		case <-h.calm:
+		case <-h.idleSignal:
 		case <-late.C:
 			return
 		case <-or:

@@ -21,7 +21,7 @@ func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 		return err
 	}
 	h.active.Add(1) // so that Close waits for it
-	defer h.calmer(&h.active)
+	defer h.decrement(&h.active)
 	for h.phase.Load() == phaseOpen {
 		o := class.objectOf(id.Name)
 		claimed, err := o.claim()

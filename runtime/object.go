@@ -28,7 +28,7 @@ type object struct {
 	waking      bool         // a runner is between incarnations
 	gone        bool         // no longer in the table
 	prompt      bool         // the last event was answered when it ended
-	touched     bool         // in the sweeper's list
+	toSweep     bool         // in the sweeper's list
 	filed       uint32       // its second in the sweeper's wheel; zero if it is not there
 	count       int          // events queued, running and suspended
 	bytes       int          // encoded payloads of queued events
@@ -62,7 +62,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	o.mu.Lock()
 	if o.gone {
 		o.mu.Unlock()
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 		if ev.only != nil {
 			return ErrFenced // as below: the incarnation has ended, and the event belongs to no other
 		}
@@ -70,7 +70,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	}
 	if err := o.admitLocked(ev, inside); err != nil {
 		o.releaseLocked(launch{}) // the object may have come into memory for this event
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 		return err
 	}
 	ev.obj = o
@@ -78,7 +78,7 @@ func (o *object) enqueue(ev *event, inside bool) error {
 	if ev.answered.Load() { // its caller has gone; see abandon
 		ev.left = true
 		o.releaseLocked(launch{})
-		o.host().calmer(&o.host().active)
+		o.host().decrement(&o.host().active)
 		return nil
 	}
 	ev.queued = now
@@ -97,11 +97,11 @@ func (o *object) enqueue(ev *event, inside bool) error {
 // runner that queueLocked or wakeLocked asked for.
 func (o *object) releaseLocked(run launch) {
 	invariants.Held(&o.mu)
-	touch := !o.touched
-	o.touched = true
+	enqueue := !o.toSweep
+	o.toSweep = true
 	o.mu.Unlock()
-	if touch {
-		o.host().sweeper.touch(o)
+	if enqueue {
+		o.host().sweeper.enqueueForSweep(o)
 	}
 	run.begin(o)
 }
@@ -202,7 +202,7 @@ func (o *object) unqueueLocked(ev *event) {
 	ev.left = true
 	o.count--
 	o.bytes -= ev.size
-	o.host().calmer(&o.host().active)
+	o.host().decrement(&o.host().active)
 	ev.handler = nil
 }
 

@@ -30,7 +30,7 @@ func (h *Host) later(f func()) {
 
 // report empties the queue.
 func (h *Host) report() {
-	defer h.calmer(&h.emitting)
+	defer h.decrement(&h.emitting)
 	r := &h.reports
 	for {
 		r.mu.Lock()

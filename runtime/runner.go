@@ -54,7 +54,7 @@ func (h *Host) run(j job) {
 
 // serve does a job.
 func (h *Host) serve(j job) {
-	defer h.calmer(&h.running)
+	defer h.decrement(&h.running)
 	t := j.t
 	if t == nil {
 		if h.opts.Policy.At != nil {

@@ -209,7 +209,7 @@ func (s *start) Release(err error) {
 	if err != nil {
 		s.only.tasks.Add(-1)
 	}
-	h.calmer(&h.active)
+	h.decrement(&h.active)
 }
 
 // Abort ends this incarnation. The current segment is dropped, its callers get ErrFenced

@@ -17,15 +17,15 @@ const sweepEvery = time.Second
 // in the slot of the second when it may be evicted, and costs nothing until then: an event
 // does not move its entry; the sweeper files the entry again when it comes due.
 type sweeper struct {
-	host *Host
-	wake chan struct{}
-	quit chan struct{}
-	done chan struct{}
+	host   *Host
+	wakeup chan struct{}
+	quit   chan struct{}
+	done   chan struct{}
 
-	mu      sync.Mutex
-	touched []*object // had something to do since the last check
-	asleep  bool      // the goroutine waits for the wheel, or for a touch
-	roused  bool      // a check within a second was requested
+	mu        sync.Mutex
+	pending   []*object // had something to do since the last check
+	asleep    bool      // the goroutine waits for the wheel, or for a wakeup
+	requested bool      // a check within a second was requested
 
 	gone atomic.Int64 // stale entries of the wheel: the object has left the table, or was filed again
 
@@ -39,7 +39,7 @@ type sweeper struct {
 func newSweeper(h *Host) *sweeper {
 	return &sweeper{
 		host: h, wheel: map[int64][]*object{},
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -50,19 +50,19 @@ func (s *sweeper) stop() {
 	<-s.done
 }
 
-// touch adds an object that has something to do. The caller has set o.touched.
-func (s *sweeper) touch(o *object) { s.rouse(o) }
+// enqueueForSweep adds an object that has something to do. The caller has set o.toSweep.
+func (s *sweeper) enqueueForSweep(o *object) { s.wake(o) }
 
-// rouse makes the sweeper check some objects, and the number of objects, within a second.
-func (s *sweeper) rouse(os ...*object) {
+// wake makes the sweeper check some objects, and the number of objects, within a second.
+func (s *sweeper) wake(os ...*object) {
 	s.mu.Lock()
-	s.touched = append(s.touched, os...)
+	s.pending = append(s.pending, os...)
 	wake := s.asleep
-	s.asleep, s.roused = false, true
+	s.asleep, s.requested = false, true
 	s.mu.Unlock()
 	if wake {
 		select {
-		case s.wake <- struct{}{}:
+		case s.wakeup <- struct{}{}:
 		default:
 		}
 	}
@@ -77,7 +77,7 @@ func (s *sweeper) run() {
 		timer.Reset(s.rest())
 		select {
 		case <-timer.C:
-		case <-s.wake:
+		case <-s.wakeup:
 			continue
 		case <-s.quit:
 			return
@@ -92,7 +92,7 @@ func (s *sweeper) run() {
 func (s *sweeper) rest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asleep = len(s.touched) == 0 && !s.roused
+	s.asleep = len(s.pending) == 0 && !s.requested
 	if !s.asleep {
 		return sweepEvery
 	}
@@ -112,13 +112,13 @@ func (s *sweeper) rest() time.Duration {
 
 func (s *sweeper) sweep() {
 	s.mu.Lock()
-	s.asleep, s.roused = false, false
+	s.asleep, s.requested = false, false
 	select {
-	case <-s.wake: // a touch between the timer and here
+	case <-s.wakeup: // a wakeup between the timer and here
 	default:
 	}
-	list := s.touched
-	s.touched = nil
+	list := s.pending
+	s.pending = nil
 	s.mu.Unlock()
 	now := s.host.now()
 	s.dump = ""
@@ -151,7 +151,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	resting := why == nil && o.restingLocked() && (o.backOff == nil || now >= o.backOff.until+backoffMost)
 	switch {
 	case resting:
-		o.touched = false
+		o.toSweep = false
 		o.restLocked(s)
 	case o.count == 0:
 		o.last = now // its outputs have not been released yet
@@ -180,7 +180,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	case resting:
 		s.file(o, inc)
 	default:
-		s.touch(o)
+		s.enqueueForSweep(o)
 	}
 }
 
@@ -217,7 +217,7 @@ func (s *sweeper) file(o *object, inc *incarnation) {
 	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.incarnation == inc && !o.touched && !o.gone {
+	if o.incarnation == inc && !o.toSweep && !o.gone {
 		o.fileLocked(s, after)
 	}
 }
@@ -258,7 +258,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 		o.mu.Unlock()
 		return
 	}
-	if o.touched {
+	if o.toSweep {
 		o.mu.Unlock()
 		return // it is filed again once it is at rest
 	}
@@ -271,7 +271,7 @@ func (s *sweeper) idle(o *object, at uint32, now time.Duration) {
 	o.mu.Unlock()
 	after := s.host.opts.Policy.Idle(o.id(), inc.epoch().Life, events)
 	o.mu.Lock()
-	if o.touched || o.gone || o.incarnation != inc {
+	if o.toSweep || o.gone || o.incarnation != inc {
 		o.mu.Unlock()
 		return // it is checked again, or gone
 	}
@@ -305,7 +305,7 @@ func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	inc.end()
 	o.mu.Lock()
 	o.waking = false
-	if !o.touched {
+	if !o.toSweep {
 		o.goLocked()
 	}
 	forget, run := o.gone, o.wakeLocked()

@@ -121,7 +121,7 @@ func (inc *incarnation) pin(why string) func() {
 				inc.pins = nil
 			}
 			o.last = o.host().now()
-			o.host().sweeper.rouse() // there may be too many objects
+			o.host().sweeper.wake() // there may be too many objects
 		})
 	}
 }
