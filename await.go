@@ -42,7 +42,7 @@ func AwaitDurable(ctx context.Context) error {
 	return runtime.Await(ctx, func(context.Context) error { return nil })
 }
 
-// HoldTurn takes the turn for one segment inside the fn of an Await. It returns when the writes of that segment are
+// HoldTurn takes the turn for one batch inside the fn of an Await. It returns when the writes of that batch are
 // durable.
 //
 // Errors: fn's, [ErrFenced], [ErrNoTurn].

@@ -88,7 +88,7 @@ type Error = runtime.Error
 // Fenced is why an incarnation ended: the cause of its contexts, and of ErrFenced.
 type Fenced = runtime.Fenced
 
-// LimitError reports that a key, a value or a segment is too large, or that one operation names too many keys.
+// LimitError reports that a key, a value or a batch is too large, or that one operation names too many keys.
 type LimitError = objectstore.LimitError
 
 // NameError reports that the name of a class or an object is not allowed.

@@ -102,7 +102,7 @@ func (w *responseWriter) FlushError() error {
 	return nil
 }
 
-// finish releases the rest with the handler's last segment.
+// finish releases the rest with the handler's last batch.
 func (w *responseWriter) finish() error {
 	if w.err != nil {
 		return w.err

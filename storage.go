@@ -49,7 +49,7 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 // MiB: writes of running events, commits, and outputs. The wait ends with ctx, with the
 // incarnation, or after a minute.
 //
-// Errors: a [*LimitError] for the key, the value or the segment, [ErrNoSpace], one for a value
+// Errors: a [*LimitError] for the key, the value or the batch, [ErrNoSpace], one for a value
 // that cannot be encoded, and [ErrOverloaded] after a minute's wait.
 func Put[T any](ctx context.Context, s *Storage, key string, v T) error {
 	return put(ctx, s, key, v, false)
@@ -118,7 +118,7 @@ func batchLimit(n int) error {
 // Delete removes a key and reports whether it was present. It waits as [Put] does. A full disk
 // does not refuse it.
 //
-// Errors: a [*LimitError] for the segment, [ErrOverloaded].
+// Errors: a [*LimitError] for the batch, [ErrOverloaded].
 func (s *Storage) Delete(ctx context.Context, key string) (existed bool, err error) {
 	return s.rt().Delete(ctx, kv, []byte(key), false)
 }

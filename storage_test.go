@@ -58,7 +58,7 @@ func TestPutManyWritesAllOrNothing(t *testing.T) {
 		{"empty key", map[string]any{"": 1, "a": "new", "b": 2}, "key"},
 		{"long key", map[string]any{"a": "new", "b": 2, strings.Repeat("c", 2049): 3}, "key"},
 		{"large value", map[string]any{"a": "new", "b": 2, "c": strings.Repeat("x", 2<<20)}, "value"},
-		{"large segment", large, "segment"},
+		{"large batch", large, "batch"},
 		{"no value", map[string]any{"a": "new", "b": 2, "c": func() {}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
 			}
 		}
 	}, func(ctx context.Context, s *dohost.Storage) {
-		// Leaves room in the segment for some of the keys.
+		// Leaves room in the batch for some of the keys.
 		for i := range 8 {
 			size := 2<<20 - 16
 			if i == 7 {
@@ -109,7 +109,7 @@ func TestDeleteManyRemovesAllOrNothing(t *testing.T) {
 			t.Fatalf("there is no room for one key: %v, %v", existed, err)
 		}
 		n, err := s.DeleteMany(ctx, keys[1:]...)
-		if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.What != "segment" || n != 0 {
+		if limit, ok := errors.AsType[*dohost.LimitError](err); !ok || limit.What != "batch" || n != 0 {
 			t.Errorf("removed %d, %v", n, err)
 		}
 	}, func(ctx context.Context, s *dohost.Storage) {

@@ -21,7 +21,7 @@
 // nothing of objects.
 //
 // A delivery is at least once: a crash between the start of a handler and the
-// record that holds its last segment repeats it. It cannot be exactly once for the
+// record that holds its last batch repeats it. It cannot be exactly once for the
 // handler's effects outside of the object.
 //
 // # An alarm is never given up

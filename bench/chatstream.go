@@ -349,7 +349,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 	}
 	streamed.warm = warm.ops()
 	wrote := streamed.Stats()
-	commits := &raw{objects: n, callers: n, appends: true, pace: pace, size: int(wrote.Bytes / wrote.Segments)}
+	commits := &raw{objects: n, callers: n, appends: true, pace: pace, size: int(wrote.Bytes / wrote.Batches)}
 	if err := commits.open(b); err != nil {
 		return r, errors.Join(err, streamed.close())
 	}
@@ -359,7 +359,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 	r.Notes = append(r.Notes, fmt.Sprintf("limit: synced commits by %d callers, of batches of %d bytes, which is the mean of a segment "+
 		"with a chunk, a question, or the beginning or end of a reply", n, commits.size))
 	if pace == 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%.2f segments a chunk", float64(wrote.Segments)/float64(warm.ops())))
+		r.Notes = append(r.Notes, fmt.Sprintf("%.2f segments a chunk", float64(wrote.Batches)/float64(warm.ops())))
 	}
 	if clients {
 		r.Notes = append(r.Notes, "p50 and p99 are from a chunk's Send to its client, which is in the process, behind a pipe; of the limit, "+

@@ -116,7 +116,7 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	for i := range n {
 		r, e := store.Range(s.id(i)), store.NewEpoch()
 		r.Begin(e)
-		segment := r.NewSegment(e)
+		segment := r.NewBatch(e)
 		segment.SetSlot(objectstore.Slot{Due: s.due(i), Generation: store.NewAlarmGeneration()})
 		if (i+1)%group == 0 {
 			if err := <-landed; err != nil {

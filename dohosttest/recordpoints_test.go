@@ -15,7 +15,7 @@ import (
 )
 
 // TestPointsBetweenIncarnations finds the points of records without an incarnation: after a fence
-// of a committed segment, and of an import.
+// of a committed batch, and of an import.
 func TestPointsBetweenIncarnations(t *testing.T) {
 	s := doing(put)
 	base := s.try(t, new(atomic.Int64), diskFirst, nil)

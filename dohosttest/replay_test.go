@@ -17,7 +17,7 @@ import (
 // childEnv is set in a child of the test binary, where the scenario must fail.
 const childEnv = "DOHOSTTEST_CHILD"
 
-// purse is an object with a bug: its balance is two keys, written in two segments.
+// purse is an object with a bug: its balance is two keys, written in two batches.
 type purse struct{ st *dohost.State }
 
 const purses dohost.Namespace[purse] = "purse"

@@ -42,7 +42,7 @@ type scheduler struct {
 type order int
 
 const (
-	diskFirst order = iota // a record holds one segment
+	diskFirst order = iota // a record holds one batch
 	diskLast               // a record holds the writes of all objects
 	diskDrawn              // the seed draws it
 )
@@ -159,7 +159,7 @@ func (s *scheduler) choose() int {
 }
 
 // rank is lower for requests that are first. A commit is a point of its own before the disk
-// gets the segment.
+// gets the batch.
 func (s *scheduler) rank(g *grant) int {
 	disk := 0
 	switch g.point.Place {

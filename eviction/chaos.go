@@ -19,7 +19,7 @@ const (
 	Alarm       Place = "alarm"       // an alarm handler begins
 	Storage     Place = "storage"     // a storage operation
 	Transaction Place = "transaction" // the end of a transaction's function
-	HandOver    Place = "handover"    // a segment is about to become history
+	HandOver    Place = "handover"    // a batch is about to become history
 	Handed      Place = "handed"      // it is history, and in memory only
 	Sync        Place = "sync"        // it is on its way to the disk
 	Durable     Place = "durable"     // it is on the disk, and nothing has left

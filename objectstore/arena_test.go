@@ -8,18 +8,18 @@ import (
 )
 
 // arenas returns the memory of an object's rows between two events: of the landed generation, and of the empty
-// segment.
-func (l live) arenas() (landed, segment int) {
+// batch.
+func (l live) arenas() (landed, batch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.landed != nil {
 		landed = l.landed.set.room
 	}
-	return landed, l.Segment.g.set.room
+	return landed, l.Batch.g.set.room
 }
 
-// memory returns the memory that an empty segment keeps for the next event.
-func (s *Segment) memory() uintptr {
+// memory returns the memory that an empty batch keeps for the next event.
+func (s *Batch) memory() uintptr {
 	w := &s.g.set
 	return uintptr(w.room) + uintptr(cap(w.rows))*unsafe.Sizeof(row{}) + uintptr(cap(w.order))*unsafe.Sizeof(int32(0)) +
 		uintptr(cap(s.g.outs))*unsafe.Sizeof(emission{}) + uintptr(cap(s.saves.undo))*unsafe.Sizeof(undo{})
@@ -44,7 +44,7 @@ func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 				}
 			case 2:
 				o.put(t, "k", "small")
-				o.Segment.Begin()
+				o.Batch.Begin()
 				for k := range 100 {
 					o.put(t, fmt.Sprint(k), "v")
 				}
@@ -62,12 +62,12 @@ func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 		another.put(t, "k", fmt.Sprint(round))
 		another.commit(t) // the committer has finished with the records before
 		for i, o := range os {
-			landed, segment := o.arenas()
-			if landed > maxSpareArena || segment > maxSpareArena {
-				t.Fatalf("round %d, object %d keeps arenas of %d and %d bytes, want %d at most", round, i, landed, segment, maxSpareArena)
+			landed, batch := o.arenas()
+			if landed > maxSpareArena || batch > maxSpareArena {
+				t.Fatalf("round %d, object %d keeps arenas of %d and %d bytes, want %d at most", round, i, landed, batch, maxSpareArena)
 			}
-			if n := o.Segment.memory(); n > 16<<10 {
-				t.Fatalf("round %d, object %d: an empty segment has %d bytes", round, i, n)
+			if n := o.Batch.memory(); n > 16<<10 {
+				t.Fatalf("round %d, object %d: an empty batch has %d bytes", round, i, n)
 			}
 			o.mu.Lock()
 			if o.landed != nil && cap(o.landed.outs) > maxSpareOuts {
@@ -92,7 +92,7 @@ func TestArenaFreesOverwrittenValues(t *testing.T) {
 	for i := range 1000 {
 		o.put(t, "log", strings.Repeat("v", 20_000+i))
 		o.put(t, fmt.Sprint("item", i), "v")
-		want(o.Segment.g)
+		want(o.Batch.g)
 	}
 	for i := range 1000 {
 		o.want(t, fmt.Sprint("item", i), "v")
@@ -102,7 +102,7 @@ func TestArenaFreesOverwrittenValues(t *testing.T) {
 	for i := range 1000 { // the same in the filling generation
 		o.put(t, "log", strings.Repeat("v", 20_000+i))
 		o.put(t, fmt.Sprint("item", i), "v")
-		if err := o.HandOver(o.Segment); err != nil {
+		if err := o.HandOver(o.Batch); err != nil {
 			t.Fatal(err)
 		}
 		o.mu.Lock()

@@ -44,7 +44,7 @@ func BenchmarkCommit(b *testing.B) {
 		{"disk", func(b *testing.B) (string, *FS) { return b.TempDir(), nil }},
 		{"memory", func(*testing.B) (string, *FS) { return dir, NewMemFS() }},
 	} {
-		b.Run(where.name+"/segments", func(b *testing.B) {
+		b.Run(where.name+"/batches", func(b *testing.B) {
 			d, fs := where.dir(b)
 			benchSegments(b, d, fs)
 		})
@@ -69,12 +69,12 @@ func benchSegments(b *testing.B, d string, fs *FS) {
 		places <- struct{}{}
 		increment(b, o, key, buf)
 		o.Emit(places)
-		if err := o.HandOver(o.Segment); err != nil {
+		if err := o.HandOver(o.Batch); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(s.Stats().Segments)/float64(max(1, s.Stats().Records)), "segments/record")
+	b.ReportMetric(float64(s.Stats().Batches)/float64(max(1, s.Stats().Records)), "batches/record")
 }
 
 // benchEngine makes the writes of the counter, without reading it, in batches of its own.
@@ -130,7 +130,7 @@ func BenchmarkCommitOfManyObjects(b *testing.B) {
 		places <- struct{}{}
 		increment(b, o, key, buf)
 		o.Emit(places)
-		if err := o.HandOver(o.Segment); err != nil {
+		if err := o.HandOver(o.Batch); err != nil {
 			b.Fatal(err)
 		}
 	}

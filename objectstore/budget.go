@@ -8,21 +8,21 @@ import (
 )
 
 // ErrFull reports that a write would exceed the limits that Options sets for undurable data. Nothing was written.
-// [Segment.WaitRoom] waits until the write may be repeated.
+// [Batch.WaitRoom] waits until the write may be repeated.
 var ErrFull = errors.New("dohost: too many bytes wait to be committed")
 
-// MaxOvercommit bounds the bytes of the one segment that may exceed Options.MaxHostBytes. A segment of MaxSegment
+// MaxOvercommit bounds the bytes of the one batch that may exceed Options.MaxHostBytes. A batch of MaxBatchBytes
 // fits, with the undo of a savepoint.
-const MaxOvercommit = 2 * MaxSegment
+const MaxOvercommit = 2 * MaxBatchBytes
 
 // budget bounds the memory of a store for undurable data. The package comment has its rules, under Memory.
 type budget struct {
 	limit  int64 // Options.MaxHostBytes
 	object int64 // Options.MaxObjectBytes
 
-	held       atomic.Int64            // all counted bytes
-	committing atomic.Int64            // the part of held that is committed and not durable
-	favored    atomic.Pointer[Segment] // the segment that may exceed the limit; nil: none
+	held       atomic.Int64          // all counted bytes
+	committing atomic.Int64          // the part of held that is committed and not durable
+	favored    atomic.Pointer[Batch] // the batch that may exceed the limit; nil: none
 
 	waiting atomic.Int32 // length of queue
 	mu      sync.Mutex   // taken after a Range.mu, never before one
@@ -30,9 +30,9 @@ type budget struct {
 	shut    bool         // no wait blocks any more
 }
 
-// waiter is a waiting segment. Its user does not use the segment until granted is closed.
+// waiter is a waiting batch. Its user does not use the batch until granted is closed.
 type waiter struct {
-	s       *Segment
+	s       *Batch
 	need    int64
 	granted chan struct{} // closed when need was added to held
 }
@@ -50,8 +50,8 @@ func (b *budget) take(n int64) bool {
 	}
 }
 
-// exceed adds n bytes for the segment s if it is the favored one, even if there is no room.
-func (b *budget) exceed(s *Segment, n int64) bool {
+// exceed adds n bytes for the batch s if it is the favored one, even if there is no room.
+func (b *budget) exceed(s *Batch, n int64) bool {
 	if b.favored.Load() != s || s.held+n > MaxOvercommit {
 		return false
 	}
@@ -70,7 +70,7 @@ func (b *budget) give(n int64) {
 	}
 }
 
-// serve grants bytes to the waiting segments, in order, as far as there is room. A segment
+// serve grants bytes to the waiting batches, in order, as far as there is room. A batch
 // that waits for the limit of its own object does not block others.
 func (b *budget) serve() {
 	if b.waiting.Load() == 0 {
@@ -98,7 +98,7 @@ func (b *budget) serve() {
 	b.queue = rest
 }
 
-// favorLocked makes w's segment the favored one, unless there is another. It does not while commits are on their way
+// favorLocked makes w's batch the favored one, unless there is another. It does not while commits are on their way
 // to the disk, since they will make room.
 func (b *budget) favorLocked(w *waiter) bool {
 	if b.committing.Load() > 0 || w.s.held+w.need > MaxOvercommit {
@@ -111,8 +111,8 @@ func (b *budget) favorLocked(w *waiter) bool {
 	return false
 }
 
-// unfavor ends the privilege of a segment, if it has it.
-func (b *budget) unfavor(s *Segment) {
+// unfavor ends the privilege of a batch, if it has it.
+func (b *budget) unfavor(s *Batch) {
 	if b.favored.Load() == s && b.favored.CompareAndSwap(s, nil) {
 		b.serve()
 	}
@@ -120,7 +120,7 @@ func (b *budget) unfavor(s *Segment) {
 
 // wait waits until s has been granted n bytes, or until ctx or the store ends, and returns how many bytes s has been
 // granted.
-func (b *budget) wait(ctx context.Context, s *Segment, n int64) (int64, error) {
+func (b *budget) wait(ctx context.Context, s *Batch, n int64) (int64, error) {
 	w := &waiter{s: s, need: n, granted: make(chan struct{})}
 	b.mu.Lock()
 	b.queue = append(b.queue, w)
@@ -154,11 +154,11 @@ func (b *budget) close() {
 	b.serve()
 }
 
-// bytes returns the size of the segment against the limits.
-func (s *Segment) bytes() int64 { return s.g.bytes() + int64(s.saves.bytes) + s.payload }
+// bytes returns the size of the batch against the limits.
+func (s *Batch) bytes() int64 { return s.g.bytes() + int64(s.saves.bytes) + s.payload }
 
 // reserve makes room for n bytes more.
-func (s *Segment) reserve(n int) error {
+func (s *Batch) reserve(n int) error {
 	b := &s.r.store.budget
 	need := s.bytes() + int64(n) - s.held
 	full := s.r.undurable.Load() > b.object
@@ -174,11 +174,11 @@ func (s *Segment) reserve(n int) error {
 }
 
 // Reserve makes room for a change of the slot, which does not reserve by itself. Errors: ErrFull.
-func (s *Segment) Reserve() error { return s.reserve(rowOverhead) }
+func (s *Batch) Reserve() error { return s.reserve(rowOverhead) }
 
 // WaitRoom waits until the write that returned ErrFull may be repeated. It returns ErrFenced
 // when the store fails or closes, else the ctx's error.
-func (s *Segment) WaitRoom(ctx context.Context) error {
+func (s *Batch) WaitRoom(ctx context.Context) error {
 	if err := s.r.store.refusal(); err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (s *Segment) WaitRoom(ctx context.Context) error {
 	return err
 }
 
-// settle returns the bytes that the segment holds to the budget, except those that were committed.
-func (s *Segment) settle(handed int64) {
+// settle returns the bytes that the batch holds to the budget, except those that were committed.
+func (s *Batch) settle(handed int64) {
 	back := s.held - handed
 	s.held, s.payload = 0, 0
 	s.r.store.budget.give(back)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// write calls op, which adds to the segment, and repeats it after a wait for memory.
+// write calls op, which adds to the batch, and repeats it after a wait for memory.
 func (l live) write(ctx context.Context, op func() error) error {
 	for {
 		err := op()
@@ -136,7 +136,7 @@ func TestBudgetReturnsToZero(t *testing.T) {
 		}
 		write := func() {
 			o.put(t, "n", strings.Repeat("x", 1000))
-			p := o.Segment.Begin()
+			p := o.Batch.Begin()
 			for i := range 10 {
 				o.put(t, "n", strings.Repeat("x", 1000+i))
 			}
@@ -205,7 +205,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, uint64(n)))
 					o := s.live("c", fmt.Sprint(n))
 					for range events {
-						p := o.Segment.Begin()
+						p := o.Batch.Begin()
 						for i := range r.IntN(20) {
 							if err := o.putSize(t.Context(), fmt.Sprint(i), r.IntN(500)); err != nil {
 								t.Error(err)
@@ -214,7 +214,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 							most.Store(max(most.Load(), s.Stats().Undurable))
 						}
 						if r.IntN(4) == 0 {
-							if err := o.write(t.Context(), o.Segment.DeleteAll); err != nil {
+							if err := o.write(t.Context(), o.Batch.DeleteAll); err != nil {
 								t.Error(err)
 							}
 						}
@@ -231,7 +231,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 							o = o.next()
 							continue
 						}
-						if err := o.HandOver(o.Segment); err != nil {
+						if err := o.HandOver(o.Batch); err != nil {
 							t.Error(err)
 						}
 						if r.IntN(3) == 0 {
@@ -245,7 +245,7 @@ func TestBudgetNeverDeadlocks(t *testing.T) {
 			if n := done.Load(); n != objects {
 				t.Fatalf("%d of %d objects came to their end", n, objects)
 			}
-			// One segment of 20 rows may exceed the limit.
+			// One batch of 20 rows may exceed the limit.
 			if n := most.Load(); n > limit+20*2*(500+rowOverhead+undoOverhead+8)+rowOverhead {
 				t.Errorf("%d bytes were not durable with a limit of %d", n, limit)
 			}

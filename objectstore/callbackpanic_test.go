@@ -63,7 +63,7 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 					t.Errorf("OnFail got %v, and Err is %v", err, s.Err())
 				}
 				a.put(t, "n", "2")
-				if err := a.HandOver(a.Segment); !errors.Is(err, ErrFenced) {
+				if err := a.HandOver(a.Batch); !errors.Is(err, ErrFenced) {
 					t.Errorf("a hand-over after the failure: %v", err)
 				}
 				if err := s.Close(); !errors.Is(err, s.Err()) {

@@ -14,7 +14,7 @@ import (
 const MaxCollectionName = 128
 
 // Collection is a set of rows of an object, kept in SpaceCollection. Each row has a version, and entries in secondary
-// indexes. Row, index entries and the feed's entry are written together, in one segment. The zero Feed is none.
+// indexes. Row, index entries and the feed's entry are written together, in one batch. The zero Feed is none.
 type Collection struct {
 	Name string
 	Feed Feed
@@ -112,7 +112,7 @@ func (c *Collection) validate(key []byte) error {
 }
 
 // GetRow returns a row. Errors: *NameError, *LimitError, ErrFormat.
-func (s *Segment) GetRow(c *Collection, key []byte) (CollectionRow, bool, error) {
+func (s *Batch) GetRow(c *Collection, key []byte) (CollectionRow, bool, error) {
 	rec, err := s.row(c, key)
 	if err != nil || rec.version == 0 {
 		return CollectionRow{}, false, err
@@ -121,7 +121,7 @@ func (s *Segment) GetRow(c *Collection, key []byte) (CollectionRow, bool, error)
 }
 
 // row returns the record of a row; its version is zero if there is none.
-func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
+func (s *Batch) row(c *Collection, key []byte) (rowRecord, error) {
 	if err := c.validate(key); err != nil {
 		return rowRecord{}, err
 	}
@@ -138,7 +138,7 @@ func (s *Segment) row(c *Collection, key []byte) (rowRecord, error) {
 //
 // Errors: *RowError, *NameError, *LimitError (its sizes are those of records: index entries count for a row's value,
 // names for its keys), ErrNoSpace, ErrFormat, ErrReadOnlyStore, ErrFull.
-func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
+func (s *Batch) PutRow(c *Collection, w RowWrite) (version uint64, err error) {
 	var old rowRecord
 	if w.Blind {
 		err = c.validate(w.Key)
@@ -171,7 +171,7 @@ func (s *Segment) PutRow(c *Collection, w RowWrite) (version uint64, err error) 
 // DeleteRow removes a row and its index entries, and appends to the collection's
 // feed. Unless AnyVersion is expected, a row that is not there is ErrNoRow. Errors:
 // as of PutRow, without ErrNoSpace.
-func (s *Segment) DeleteRow(c *Collection, key []byte, expect uint64) (existed bool, err error) {
+func (s *Batch) DeleteRow(c *Collection, key []byte, expect uint64) (existed bool, err error) {
 	old, err := s.row(c, key)
 	if err != nil {
 		return false, err
@@ -188,7 +188,7 @@ func (s *Segment) DeleteRow(c *Collection, key []byte, expect uint64) (existed b
 }
 
 // carryOut appends the feed's writes to a plan and writes it.
-func (s *Segment) carryOut(p plan, c *Collection, ch Change) error {
+func (s *Batch) carryOut(p plan, c *Collection, ch Change) error {
 	if c.Feed.Name == "" {
 		return s.writeAll(p)
 	}
@@ -253,7 +253,7 @@ func (p *plan) index(collection string, key []byte, old, now []IndexEntry) error
 }
 
 // writeAll applies all writes of a plan, or none.
-func (s *Segment) writeAll(p plan) error {
+func (s *Batch) writeAll(p plan) error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
 	}
@@ -268,13 +268,13 @@ func (s *Segment) writeAll(p plan) error {
 		size += rowSize(p[i].key, len(p[i].value))
 	}
 	// As for single writes, the exact sum is computed only if it matters.
-	if size > MaxSegment {
+	if size > MaxBatchBytes {
 		size = s.g.set.bytes
 		for i := range p {
 			size += s.g.set.sizeWith(p[i].key, len(p[i].value)) - s.g.set.bytes
 		}
-		if size > MaxSegment {
-			return &LimitError{What: "segment", Size: size, Limit: MaxSegment}
+		if size > MaxBatchBytes {
+			return &LimitError{What: "batch", Size: size, Limit: MaxBatchBytes}
 		}
 	}
 	cost := 0

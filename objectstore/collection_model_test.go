@@ -20,7 +20,7 @@ type shelfModel struct {
 	before   []shelves // at saves
 	versions []shelves // as committed
 	durable  int       // the newest version known to be durable
-	cleared  bool      // the segment deleted all
+	cleared  bool      // the batch deleted all
 }
 
 func newShelfModel(t *rapid.T) *shelfModel {
@@ -236,7 +236,7 @@ func (m *shelfModel) readFeed(t *rapid.T) {
 }
 
 func (m *shelfModel) begin(*rapid.T) {
-	m.saves = append(m.saves, m.o.Segment.Begin())
+	m.saves = append(m.saves, m.o.Batch.Begin())
 	m.before = append(m.before, m.now.clone())
 }
 
@@ -252,7 +252,7 @@ func (m *shelfModel) rollback(t *rapid.T) {
 }
 
 func (m *shelfModel) handOver(t *rapid.T) {
-	if err := m.o.HandOver(m.o.Segment); err != nil {
+	if err := m.o.HandOver(m.o.Batch); err != nil {
 		t.Fatal(err)
 	}
 	m.versions = append(m.versions, m.now.clone())
@@ -281,7 +281,7 @@ func (m *shelfModel) commit(t *rapid.T) {
 	m.durable = len(m.versions) - 1
 }
 
-// fence ends the incarnation, and with it the segment. With dropping it also loses the commits that are in no record.
+// fence ends the incarnation, and with it the batch. With dropping it also loses the commits that are in no record.
 func (m *shelfModel) fence(t *rapid.T) {
 	floor := len(m.versions) - 1
 	if rapid.Bool().Draw(t, "dropping") {
@@ -292,7 +292,7 @@ func (m *shelfModel) fence(t *rapid.T) {
 	}
 	e := m.s.NewEpoch()
 	m.o.Range.Begin(e)
-	m.o = live{Range: m.o.Range, Segment: m.o.NewSegment(e), e: e}
+	m.o = live{Range: m.o.Range, Batch: m.o.NewBatch(e), e: e}
 	m.saves, m.before, m.cleared = nil, nil, false
 	got := m.dump(t)
 	for v := len(m.versions) - 1; v >= floor; v-- {

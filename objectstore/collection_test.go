@@ -66,7 +66,7 @@ func TestRefusedRowWritesNothing(t *testing.T) {
 		{"index without a name", RowWrite{Key: []byte("x"), Entries: []IndexEntry{{"a", []byte("1")}, {"a\x00", []byte("1")}}}, "control character"},
 		{"long value", RowWrite{Key: []byte("x"), Value: make([]byte, MaxValue)}, "value has"},
 		// The row fits, but not together with the feed's copy of it.
-		{"long segment", RowWrite{Key: []byte("x"), Value: make([]byte, MaxValue-100)}, "segment has"},
+		{"long batch", RowWrite{Key: []byte("x"), Value: make([]byte, MaxValue-100)}, "batch has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := open(t, NewMemFS(), Options{}).live("c", "a")
@@ -178,7 +178,7 @@ func TestCollectionRefusesUnknownFormats(t *testing.T) {
 		if err := o.Put(SpaceCollection, key[1:], []byte{99, 1, 1}, false); err != nil {
 			t.Fatal(err)
 		}
-		o = live{Range: o.Range, Segment: o.Segment, e: o.e}
+		o = live{Range: o.Range, Batch: o.Batch, e: o.e}
 		o.feeds = nil
 		rows := o.QueryRows(orders, RowQuery{})
 		rows.Next()

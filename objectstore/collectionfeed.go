@@ -67,12 +67,12 @@ type feedEnds struct {
 	firstAt     time.Time // when the first entry was written; zero: not looked up
 }
 
-// feedCache saves appends the search for a feed's ends: a segment searches once, and an incarnation has one segment.
+// feedCache saves appends the search for a feed's ends: a batch searches once, and an incarnation has one batch.
 // A rollback drops it.
 type feedCache map[string]*feedEnds
 
-// feed returns the ends of a feed as the segment sees them.
-func (s *Segment) feed(name string) (*feedEnds, error) {
+// feed returns the ends of a feed as the batch sees them.
+func (s *Batch) feed(name string) (*feedEnds, error) {
 	if f := s.feeds[name]; f != nil {
 		return f, nil
 	}
@@ -87,7 +87,7 @@ func (s *Segment) feed(name string) (*feedEnds, error) {
 	return f, nil
 }
 
-func (s *Segment) seekFeed(name string) (*feedEnds, error) {
+func (s *Batch) seekFeed(name string) (*feedEnds, error) {
 	if err := validateName("feed", name, MaxCollectionName); err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func decodeFeedRow(base []byte, it *Iterator) (offset uint64, c Change, stored b
 
 // append adds to the plan the rows of an entry at the end of f, trimming included, and
 // moves f.
-func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
+func (p *plan) append(s *Batch, feed *Feed, f *feedEnds, c Change) error {
 	if st := s.r.store; f.fork != st.identity.Fork {
 		if err := f.draw(st); err != nil {
 			return err
@@ -171,7 +171,7 @@ func (p *plan) append(s *Segment, feed *Feed, f *feedEnds, c Change) error {
 }
 
 // beyond reports whether the feed need not keep its first entry, now that c is its last.
-func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
+func (s *Batch) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 	if feed.Keep > 0 && c.Offset-f.first >= uint64(feed.Keep) {
 		return true, nil
 	}
@@ -197,7 +197,7 @@ func (s *Segment) beyond(feed *Feed, f *feedEnds, c *Change) (bool, error) {
 
 // FeedEnds returns the positions before the first and after the last entry that is there. Both are zero if the feed
 // never had an entry. Errors: *NameError, ErrFormat.
-func (s *Segment) FeedEnds(name string) (start, end Position, err error) {
+func (s *Batch) FeedEnds(name string) (start, end Position, err error) {
 	f, err := s.feed(name)
 	if err != nil {
 		return Position{}, Position{}, err
@@ -207,7 +207,7 @@ func (s *Segment) FeedEnds(name string) (start, end Position, err error) {
 
 // FeedGrown reports whether ReadFeed would return an entry after a position and, if not, whether there is one that is
 // not durable yet. Errors: as of ReadFeed.
-func (s *Segment) FeedGrown(name string, after Position) (ready, pending bool, err error) {
+func (s *Batch) FeedGrown(name string, after Position) (ready, pending bool, err error) {
 	f, err := s.feed(name)
 	if err != nil {
 		return false, false, err
@@ -222,12 +222,12 @@ func (s *Segment) FeedGrown(name string, after Position) (ready, pending bool, e
 	return ready, !ready, nil
 }
 
-// ReadFeed returns up to limit entries after a position: the durable ones, then the segment's own. It stops before an
-// entry that another segment has committed and that is not durable yet. A value that is not stored with its entry is
-// read from its row, as the segment sees it.
+// ReadFeed returns up to limit entries after a position: the durable ones, then the batch's own. It stops before an
+// entry that another batch has committed and that is not durable yet. A value that is not stored with its entry is
+// read from its row, as the batch sees it.
 //
 // Errors: *FeedError, *NameError, ErrFormat.
-func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, error) {
+func (s *Batch) ReadFeed(name string, after Position, limit int) ([]Change, error) {
 	f, err := s.feed(name)
 	if err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (s *Segment) ReadFeed(name string, after Position, limit int) ([]Change, er
 
 // undurableChange returns the first committed offset of a feed that is not durable, or an offset larger than any if
 // all are durable.
-func (s *Segment) undurableChange(name string) uint64 {
+func (s *Batch) undurableChange(name string) uint64 {
 	first := uint64(math.MaxUint64)
 	if s.g.cleared {
 		return first

@@ -79,7 +79,7 @@ func TestFeedIsTrimmedByAge(t *testing.T) {
 				t.Errorf("after %v: %s; want %s", c.pause, got, c.want)
 			}
 			o.commit(t)
-			o = live{Range: o.Range, Segment: o.NewSegment(o.e), e: o.e}
+			o = live{Range: o.Range, Batch: o.NewBatch(o.e), e: o.e}
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 		}
 		handOver := func() {
 			t.Helper()
-			if err := o.HandOver(o.Segment); err != nil {
+			if err := o.HandOver(o.Batch); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait() // the first one's record is in flight
@@ -157,7 +157,7 @@ func TestFeedReadReturnsDurableOrOwnEntries(t *testing.T) {
 		o.commit(t)
 		check("nothing new", "[1]", false, false)
 		o.putRow(t, logged, "x", "v")
-		check("in its own segment", "[1 2]", true, false)
+		check("in its own batch", "[1 2]", true, false)
 		release := fs.HoldSyncs()
 		handOver()
 		check("in flight", "[1]", false, true)

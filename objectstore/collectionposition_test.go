@@ -114,7 +114,7 @@ func TestFeedLogListIsBounded(t *testing.T) {
 	first := o.grow(t, 1)
 	for i := range 3 * maxFeedLogs {
 		o.r.store.identity.Fork = uint32(1000 + i)
-		o.Segment.feeds = nil
+		o.Batch.feeds = nil
 		o.grow(t, 1)
 	}
 	f, err := o.feed("f")

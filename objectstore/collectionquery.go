@@ -56,7 +56,7 @@ func (q *RowQuery) bounds(base []byte) (Bounds, error) {
 // RowIterator walks over the rows that a query selects. It is not for concurrent
 // use.
 type RowIterator struct {
-	s    *Segment
+	s    *Batch
 	c    Collection
 	it   *Iterator
 	base int    // bytes before the cursor in the iterator's keys
@@ -72,9 +72,9 @@ type RowIterator struct {
 // rows at most.
 //
 // In the order of their own keys, the rows are those of this moment. By an index, the entries are: a row that the
-// segment changes before the iterator reaches it is left out if it has lost that entry, and otherwise returned in its
+// batch changes before the iterator reaches it is left out if it has lost that entry, and otherwise returned in its
 // new state.
-func (s *Segment) QueryRows(c *Collection, q RowQuery) *RowIterator {
+func (s *Batch) QueryRows(c *Collection, q RowQuery) *RowIterator {
 	it := &RowIterator{s: s, c: *c, from: q.Index}
 	base := keyBase(kindRow, 0, c.Name)
 	it.err = validateName("collection", c.Name, MaxCollectionName)
@@ -93,7 +93,7 @@ func (s *Segment) QueryRows(c *Collection, q RowQuery) *RowIterator {
 
 // CountRows counts the rows that q selects. By an index it reads the entries and no
 // rows. A row with several entries that q selects counts as often.
-func (s *Segment) CountRows(c *Collection, q RowQuery) (n int, err error) {
+func (s *Batch) CountRows(c *Collection, q RowQuery) (n int, err error) {
 	it := s.QueryRows(c, q)
 	it.keys = true
 	for it.Next() {

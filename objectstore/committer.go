@@ -134,7 +134,7 @@ func (c *committer) append() bool {
 		err = rec.batch.Close()
 	}
 	if err != nil {
-		// The batch is left to the engine, which may still refer to it.
+		// The engine batch is left to the engine, which may still refer to it.
 		s.fail(err)
 		c.drop(rec.parts)
 		return false
@@ -204,20 +204,20 @@ func (c *committer) landed() {
 	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
 		s.opts.OnAlarms(c.rec.changes)
 	}
-	var freed, segments int64
+	var freed, batches int64
 	for i := range c.rec.parts {
 		p := &c.rec.parts[i]
 		n := p.g.bytes()
 		freed += n
 		p.r.freed(n)
-		segments += int64(p.g.segments)
+		batches += int64(p.g.batches)
 		if spent := p.land(); spent != nil {
 			c.spent = append(c.spent, spent)
 		}
 	}
 	s.budget.give(freed)
 	s.counts.records.Add(1)
-	s.counts.segments.Add(segments)
+	s.counts.batches.Add(batches)
 	s.counts.bytes.Add(c.rec.size)
 	s.space.wrote(c.rec.size)
 	c.releaseLanded()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// ledger is an object that counts its segments: each writes its number to three rows and the alarm, which reveals a
-// torn segment, and appends a row, which reveals a hole.
+// ledger is an object that counts its batches: each writes its number to three rows and the alarm, which reveals a
+// torn batch, and appends a row, which reveals a hole.
 type ledger struct {
 	live
 	n     int
@@ -42,10 +42,10 @@ func (l *ledger) add(t failer) error {
 	l.put(t, fmt.Sprintf("row%04d", l.n), n)
 	l.SetSlot(Slot{Due: due(int64(l.n)), Generation: uint64(l.n), AtBoot: l.n%2 == 0})
 	l.Emit(ledgerAck{l, int64(l.n)})
-	return l.HandOver(l.Segment)
+	return l.HandOver(l.Batch)
 }
 
-// check returns the number of surviving segments, after a check that they are a prefix.
+// check returns the number of surviving batches, after a check that they are a prefix.
 func (l *ledger) check(t *testing.T) int {
 	t.Helper()
 	v, ok, err := l.Get(nil, SpaceKV, []byte("x"))
@@ -80,7 +80,7 @@ func (l *ledger) check(t *testing.T) int {
 }
 
 // crashWorkload opens a store and works until it is done or the store stops. The ledgers record the acknowledged
-// segments.
+// batches.
 func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
 	// A small memtable causes flushes and rotations of the log during the run.
 	s, err := Open(d, &Options{FS: fs, MemTable: 64 << 10})
@@ -102,12 +102,12 @@ func crashWorkload(t *testing.T, d string, fs *FS, ledgers []*ledger) error {
 		if i%5 == 0 {
 			done := newReleased()
 			other.Sync(done)
-			if err = other.HandOver(other.Segment); err == nil {
+			if err = other.HandOver(other.Batch); err == nil {
 				err = <-done
 			}
 			continue
 		}
-		if err = other.HandOver(other.Segment); err != nil {
+		if err = other.HandOver(other.Batch); err != nil {
 			break
 		}
 	}

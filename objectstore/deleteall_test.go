@@ -78,7 +78,7 @@ func TestDeleteAllsKeepRecordsSmall(t *testing.T) {
 	}
 }
 
-// TestDeleteAllRemovesUndurableRows deletes rows that are in flight, committed, or committed by another segment after
+// TestDeleteAllRemovesUndurableRows deletes rows that are in flight, committed, or committed by another batch after
 // the keys were read.
 func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, _ *journal) {
@@ -92,7 +92,7 @@ func TestDeleteAllRemovesUndurableRows(t *testing.T) {
 		if err := o.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
-		late := o.NewSegment(o.e)
+		late := o.NewBatch(o.e)
 		if err := late.Put(SpaceKV, []byte("late"), []byte("1"), false); err != nil {
 			t.Fatal(err)
 		}

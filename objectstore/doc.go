@@ -3,14 +3,14 @@
 //
 // # How a write becomes durable
 //
-// Pebble makes a batch readable before it is synced and cannot undo it. So Pebble gets no write before the committer
+// Pebble makes an engine batch readable before it is synced and cannot undo it. So Pebble gets no write before the committer
 // takes its record:
 //
-//	Segment ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
+//	Batch ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
 //	(one turn)              (generations of the Range)                     outputs leave
 //
-// A [Segment] holds the writes and outputs of an object since it took the turn. HandOver commits it: it merges the
-// segment into the range's filling generation, which has the last value of each key, and the outputs in order. One
+// A [Batch] holds the writes and outputs of an object since it took the turn. HandOver commits it: it merges the
+// batch into the range's filling generation, which has the last value of each key, and the outputs in order. One
 // goroutine per store, the committer, swaps the filling generations of all ranges that have one into a record, makes
 // the record durable, drops the generations from memory and releases their outputs. One record is in flight at a
 // time. Until it is durable, commits gather in the next one: an object that overwrites a key a thousand times during
@@ -19,12 +19,12 @@
 //
 // # Invariants
 //
-// History. Only HandOver makes a segment history. Begin, Fence and HandOver take the same lock, so they are ordered.
+// History. Only HandOver makes a batch history. Begin, Fence and HandOver take the same lock, so they are ordered.
 // Commits before a fence stay: the next incarnation reads them, and its outputs wait for them. Later commits of the
 // fenced incarnation are refused. Generations belong to the range, not to an incarnation. Only FenceDropping undoes
 // commits, in whole generations, as a power cut at that moment could have done.
 //
-// Reading. A read looks at the segment, filling, in flight and Pebble, in this
+// Reading. A read looks at the batch, filling, in flight and Pebble, in this
 // order. A generation leaves memory only after its record is readable in Pebble,
 // and an iterator copies the part in memory first and opens Pebble's iterator
 // second, so a row is seen in one place at least. After a DeleteAll the layers
@@ -75,26 +75,26 @@
 // could have done, the range has no owner, the outputs are released with [ErrFenced], and Options.OnTakenBack is
 // called. The other ranges of the record, and their order, are not affected.
 //
-// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open segments with the undos of their
+// Memory. Options.MaxHostBytes bounds the bytes that are not durable: of open batches with the undos of their
 // savepoints, of generations, and of outputs that have not been released. A row counts its key, its value and 32
 // bytes, an output its given size. Each write first reserves its bytes, with one atomic operation, and returns
-// [ErrFull] if there is no room; its caller waits with [Segment.WaitRoom] and repeats the write. The bytes of a
-// segment move to its generation until the record is durable, or are returned when the segment is discarded. These
+// [ErrFull] if there is no room; its caller waits with [Batch.WaitRoom] and repeats the write. The bytes of a
+// batch move to its generation until the record is durable, or are returned when the batch is discarded. These
 // rules prevent deadlocks between events that hold bytes and wait for bytes:
 //
-//   - A write waits for an object's own limit only while committed bytes of the object are not durable. The segment's
+//   - A write waits for an object's own limit only while committed bytes of the object are not durable. The batch's
 //     own bytes do not count, so the committer alone ends the wait.
-//   - Segments that wait for the host's limit get room in the order of their arrival.
+//   - Batches that wait for the host's limit get room in the order of their arrival.
 //   - If there is no room for the first of them, and no commit is on its way to the disk, it becomes the favored
-//     segment: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or discarded or its
-//     incarnation ends. One segment at a time is favored. So there is always a segment that can finish, or a record
+//     batch: it may exceed the limit, by [MaxOvercommit] at most, until it is committed or discarded or its
+//     incarnation ends. One batch at a time is favored. So there is always a batch that can finish, or a record
 //     in flight.
 //   - Changes of the slot, and outputs without a size, do not wait: an event has few of them. The slot writes of the
 //     runtime are of this kind.
 //
 // So the bytes that are not durable are at most MaxHostBytes and MaxOvercommit, plus 32 for each slot write of the
-// runtime itself, plus the bytes of favored segments of ended incarnations with code that still runs. An event that
-// neither ends nor writes keeps its bytes. If its segment is the favored one, others wait until its incarnation ends,
+// runtime itself, plus the bytes of favored batches of ended incarnations with code that still runs. An event that
+// neither ends nor writes keeps its bytes. If its batch is the favored one, others wait until its incarnation ends,
 // so the caller of WaitRoom bounds its wait.
 //
 // # Not guaranteed

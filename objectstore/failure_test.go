@@ -116,9 +116,9 @@ func wantRefused(t *testing.T, a live, out Output) {
 	t.Helper()
 	a.put(t, "n", "4")
 	a.Emit(out)
-	wantDown(t, "hand-over", a.HandOver(a.Segment))
+	wantDown(t, "hand-over", a.HandOver(a.Batch))
 	if outs := a.Discard(); len(outs) != 1 {
-		t.Errorf("a refused segment has %d outputs", len(outs))
+		t.Errorf("a refused batch has %d outputs", len(outs))
 	}
 	_, _, err := a.Get(nil, SpaceKV, []byte("n"))
 	wantDown(t, "get", err)
@@ -165,7 +165,7 @@ func TestCloseDrainsCommits(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		synctest.Wait()
-		if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
+		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) || !errors.Is(err, ErrClosed) {
 			t.Errorf("hand-over while closing: %v", err)
 		}
 		j.want(t)
@@ -202,7 +202,7 @@ func TestCloseAndAbandonDuringCommits(t *testing.T) {
 						o := s.live("c", fmt.Sprint(i, n))
 						o.put(t, "n", "1")
 						o.Emit(&counted{&released})
-						if o.HandOver(o.Segment) != nil {
+						if o.HandOver(o.Batch) != nil {
 							return
 						}
 						accepted.Add(1)

@@ -10,7 +10,7 @@ import (
 func (l live) next() live {
 	n := live{Range: l.Range, e: l.store.NewEpoch()}
 	n.Range.Begin(n.e)
-	n.Segment = n.NewSegment(n.e)
+	n.Batch = n.NewBatch(n.e)
 	return n
 }
 
@@ -33,17 +33,17 @@ func TestFenceRefusesLaterCommits(t *testing.T) {
 		o.put(t, "n", "8")
 		o.Emit(entry{j, "after"})
 		o.Fence()
-		if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
+		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
 			t.Fatalf("hand-over after the fence: %v", err)
 		}
 		n := o.next()
 		n.want(t, "n", "7")
-		if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
+		if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
 			t.Fatalf("hand-over under the next incarnation: %v", err)
 		}
-		// A refused segment and its outputs are still the caller's.
+		// A refused batch and its outputs are still the caller's.
 		if outs := o.Discard(); len(outs) != 1 || outs[0] != (entry{j, "after"}) {
-			t.Fatalf("outputs of the refused segment: %v", outs)
+			t.Fatalf("outputs of the refused batch: %v", outs)
 		}
 		release()
 		j.want(t, "before")
@@ -91,20 +91,20 @@ func TestCommitRefusesForeignBatch(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	a, b := s.live("c", "a"), s.live("c", "b")
 	b.put(t, "n", "1")
-	if err := a.HandOver(b.Segment); !errors.Is(err, ErrFenced) {
-		t.Errorf("segment of another range: %v", err)
+	if err := a.HandOver(b.Batch); !errors.Is(err, ErrFenced) {
+		t.Errorf("batch of another range: %v", err)
 	}
-	if err := a.HandOver(b.NewSegment(a.e)); !errors.Is(err, ErrFenced) {
-		t.Errorf("segment of another range, with the owner's epoch: %v", err)
+	if err := a.HandOver(b.NewBatch(a.e)); !errors.Is(err, ErrFenced) {
+		t.Errorf("batch of another range, with the owner's epoch: %v", err)
 	}
 	var name *NameError
 	bad := s.live("c", "a\x00b")
 	bad.put(t, "n", "1")
-	if err := bad.HandOver(bad.Segment); !errors.As(err, &name) {
+	if err := bad.HandOver(bad.Batch); !errors.As(err, &name) {
 		t.Errorf("range with a bad name: %v", err)
 	}
 	none := s.Range(ID{"c", "z"})
-	if err := none.HandOver(none.NewSegment(Epoch{})); !errors.Is(err, ErrFenced) {
+	if err := none.HandOver(none.NewBatch(Epoch{})); !errors.Is(err, ErrFenced) {
 		t.Errorf("range without an owner: %v", err)
 	}
 }

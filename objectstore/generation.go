@@ -24,7 +24,7 @@ const (
 )
 
 // generation is writes that become durable together, and the outputs that leave
-// after them. It begins as the content of a segment, owned by the segment's user.
+// after them. It begins as the content of a batch, owned by the batch's user.
 // As a range's filling generation it is guarded by Range.mu. In flight, its
 // writes no longer change and need no lock; its outputs stay under Range.mu.
 type generation struct {
@@ -34,7 +34,7 @@ type generation struct {
 	gated    bool // holds a write that outputs wait for
 	slot     slotChange
 	mark     markChange
-	segments int
+	batches  int
 	outs     []emission
 }
 
@@ -77,7 +77,7 @@ func (g *generation) absorb(s *generation) {
 		g.mark = s.mark
 	}
 	g.gated = g.gated || s.gated
-	g.segments++
+	g.batches++
 }
 
 // lookup finds a key. below reports whether older layers may have it.

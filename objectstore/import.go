@@ -41,7 +41,7 @@ func (s *Store) Import(ctx context.Context, id ID, r io.Reader) error {
 	im.r = s.Range(id)
 	e := s.NewEpoch()
 	im.r.Begin(e)
-	im.seg = im.r.NewSegment(e)
+	im.seg = im.r.NewBatch(e)
 	err := im.run(id, r)
 	im.seg.Discard()
 	if err != nil && im.marked {
@@ -56,7 +56,7 @@ type importer struct {
 	s      *Store
 	ctx    context.Context
 	r      *Range
-	seg    *Segment
+	seg    *Batch
 	marked bool // the mark is durable, or may be
 
 	// The alarm comes last: it must not fire for half an object.
@@ -128,7 +128,7 @@ func (im *importer) wantAbsent(id ID) error {
 func (im *importer) remove() error {
 	e := im.s.NewEpoch()
 	im.r.Begin(e)
-	im.seg = im.r.NewSegment(e)
+	im.seg = im.r.NewBatch(e)
 	if err := im.write(context.WithoutCancel(im.ctx), im.seg.DeleteAll); err != nil {
 		im.seg.Discard()
 		return err
@@ -141,7 +141,7 @@ func (im *importer) remove() error {
 	return nil
 }
 
-// write calls op, which adds to the segment, and repeats it after a wait for memory.
+// write calls op, which adds to the batch, and repeats it after a wait for memory.
 func (im *importer) write(ctx context.Context, op func() error) error {
 	for {
 		err := op()
@@ -154,7 +154,7 @@ func (im *importer) write(ctx context.Context, op func() error) error {
 	}
 }
 
-// commit hands the segment over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and
+// commit hands the batch over and waits until it is durable. It ignores the ctx: a record cannot be taken back, and
 // the importer must know whether it is durable.
 func (im *importer) commit() error {
 	done := make(importLanding, 1)

@@ -44,7 +44,7 @@ func (in *importStream) bytes(limit int) ([]byte, error) {
 	return b, in.dec.ReadFull(b)
 }
 
-// frame reads one frame into the import's segment. done reports that it was the last one, and that the checksum and
+// frame reads one frame into the import's batch. done reports that it was the last one, and that the checksum and
 // the number of rows are right.
 func (in *importStream) frame(im *importer) (done bool, err error) {
 	kind, err := in.dec.DecodeUint8()

@@ -27,8 +27,8 @@ type Iterator struct {
 }
 
 // Scan iterates over the rows within b in the order of their keys, as they are now: it ignores later writes of the
-// segment. The caller closes the iterator.
-func (s *Segment) Scan(b Bounds) *Iterator {
+// batch. The caller closes the iterator.
+func (s *Batch) Scan(b Bounds) *Iterator {
 	it := &Iterator{store: s.r.store, reverse: b.Reverse, left: b.Limit, skip: len(s.r.prefix)}
 	if b.Limit == 0 {
 		it.left = -1

@@ -33,7 +33,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	l = l.next()
 	l.want(t, "n", "1")
 	l.put(t, "n", "2")
-	if err := l.HandOver(l.Segment); err != nil {
+	if err := l.HandOver(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 	l.want(t, "n", "2")

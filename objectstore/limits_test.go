@@ -38,8 +38,8 @@ func TestPutLimits(t *testing.T) {
 		o.put(t, fmt.Sprint(i), value)
 	}
 	var limit *LimitError
-	if err := o.Put(SpaceKV, []byte("6"), []byte(value), false); !errors.As(err, &limit) || limit.What != "segment" {
-		t.Errorf("segment beyond its limit: %v", err)
+	if err := o.Put(SpaceKV, []byte("6"), []byte(value), false); !errors.As(err, &limit) || limit.What != "batch" {
+		t.Errorf("batch beyond its limit: %v", err)
 	}
 	// Writing a row again needs no room, and a refused write leaves no trace.
 	o.put(t, "5", value)
@@ -165,7 +165,7 @@ func TestCommitsShareOneSync(t *testing.T) {
 			t.Errorf("%d hand-overs cost %d syncs, want 2", n, syncs)
 		}
 		st := s.Stats()
-		if st.Records != 2 || st.Segments != n || st.Undurable != 0 || st.Bytes > 1000 {
+		if st.Records != 2 || st.Batches != n || st.Undurable != 0 || st.Bytes > 1000 {
 			t.Errorf("stats %+v", st)
 		}
 	})
@@ -224,8 +224,8 @@ func TestOneObjectOptionSplitsRecords(t *testing.T) {
 		}
 		release()
 		synctest.Wait()
-		if st := s.Stats(); st.Records != 3 || st.Segments != 3 {
-			t.Errorf("%+v, want 3 records of a segment each", st)
+		if st := s.Stats(); st.Records != 3 || st.Batches != 3 {
+			t.Errorf("%+v, want 3 records of a batch each", st)
 		}
 	})
 }

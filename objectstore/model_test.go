@@ -42,9 +42,9 @@ type model struct {
 	o       live
 	release func() // ends the hold of syncs; nil if none are held
 
-	now      state // with the segment's writes
-	gated    bool  // the segment has a write that outputs wait for
-	outs     int   // of the segment
+	now      state // with the batch's writes
+	gated    bool  // the batch has a write that outputs wait for
+	outs     int   // of the batch
 	saves    []save
 	versions []state // as committed; none before acked can be lost
 	mustKeep int     // the newest version with a gated write
@@ -209,7 +209,7 @@ func (s state) scan(b Bounds) (rows []string) {
 }
 
 func (m *model) begin(*rapid.T) {
-	m.saves = append(m.saves, save{point: m.o.Segment.Begin(), state: m.now.clone(), gated: m.gated, outs: m.outs})
+	m.saves = append(m.saves, save{point: m.o.Batch.Begin(), state: m.now.clone(), gated: m.gated, outs: m.outs})
 }
 
 func (m *model) rollback(t *rapid.T) {
@@ -248,11 +248,11 @@ func (m *model) handOver(t *rapid.T) {
 	if rapid.Bool().Draw(t, "sync") {
 		m.o.Sync(&ack{m: m, version: version})
 	}
-	if err := m.o.HandOver(m.o.Segment); err != nil {
+	if err := m.o.HandOver(m.o.Batch); err != nil {
 		t.Fatal(err)
 	}
-	if !m.o.Segment.Empty() || m.o.Bytes() != 0 {
-		t.Fatalf("segment not empty after the hand-over: %d bytes", m.o.Bytes())
+	if !m.o.Batch.Empty() || m.o.Bytes() != 0 {
+		t.Fatalf("batch not empty after the hand-over: %d bytes", m.o.Bytes())
 	}
 	m.versions = append(m.versions, m.now.clone())
 	m.gated, m.outs, m.saves = false, 0, nil
@@ -289,7 +289,7 @@ func (m *model) hold(*rapid.T) {
 	m.release = m.fs.HoldSyncs()
 }
 
-// fence ends the incarnation. Its segment is lost; its commits are not.
+// fence ends the incarnation. Its batch is lost; its commits are not.
 func (m *model) fence(t *rapid.T) {
 	m.o.Fence()
 	m.reborn(t)
@@ -321,12 +321,12 @@ func (m *model) crash(t *rapid.T) {
 
 func (m *model) reborn(t *rapid.T) {
 	e := m.s.NewEpoch()
-	old := m.o.Segment
+	old := m.o.Batch
 	m.o.Range.Begin(e)
 	if err := m.o.HandOver(old); err == nil {
 		t.Fatal("a dead incarnation handed over")
 	}
-	m.o = live{Range: m.o.Range, Segment: m.o.NewSegment(e), e: e}
+	m.o = live{Range: m.o.Range, Batch: m.o.NewBatch(e), e: e}
 }
 
 // survived reads everything and returns the version that it is: floor, or a later one.
@@ -365,7 +365,7 @@ func (l live) drawWaking(t *rapid.T) {
 	}
 }
 
-// check reads the present rows, and those from before the segment.
+// check reads the present rows, and those from before the batch.
 func (m *model) check(t *rapid.T) {
 	for _, rows := range []map[string]string{m.now.rows, m.versions[len(m.versions)-1].rows} {
 		for k := range rows {

@@ -36,7 +36,7 @@ type Options struct {
 	// MaxObjectBytes bounds the committed bytes of one object that are not durable. A write
 	// returns ErrFull while there are more. Zero means 8 MiB.
 	MaxObjectBytes int64
-	// MaxHostBytes bounds the bytes of all objects that are not durable: open segments, commits, and the payloads of
+	// MaxHostBytes bounds the bytes of all objects that are not durable: open batches, commits, and the payloads of
 	// outputs. A write that would exceed it returns ErrFull. Zero means 256 MiB.
 	MaxHostBytes int64
 	// ReserveBytes is the free disk space below which Put returns ErrNoSpace. Zero means four times MemTable, 64 MiB

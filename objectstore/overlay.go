@@ -70,9 +70,9 @@ func mergeLayers(layers []layer, reverse bool, limit int) []row {
 	return merged
 }
 
-// overlay copies the rows that a scan of the segment finds in memory. below reports whether Pebble must be read as
+// overlay copies the rows that a scan of the batch finds in memory. below reports whether Pebble must be read as
 // well.
-func (s *Segment) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
+func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool) {
 	layers := make([]layer, 0, 4)
 	add := func(g *generation) (below bool) {
 		layers = append(layers, layer{set: &g.set, order: g.set.within(lower, upper)})

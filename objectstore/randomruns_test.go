@@ -110,10 +110,10 @@ func (r *randomRun) deleteAll() {
 	r.rows, r.slot, r.set = map[string]string{}, Slot{}, false
 }
 
-// handOver commits the segment, and does not wait for the disk.
+// handOver commits the batch, and does not wait for the disk.
 func (r *randomRun) handOver() {
 	r.saves = nil
-	r.check(r.o.HandOver(r.o.Segment))
+	r.check(r.o.HandOver(r.o.Batch))
 }
 
 func (r *randomRun) commit() {
@@ -162,7 +162,7 @@ func (r *randomRun) readSlot() {
 }
 
 func (r *randomRun) begin() {
-	r.saves = append(r.saves, randomSave{r.o.Segment.Begin(), maps.Clone(r.rows), r.slot, r.set})
+	r.saves = append(r.saves, randomSave{r.o.Batch.Begin(), maps.Clone(r.rows), r.slot, r.set})
 }
 
 func (r *randomRun) end() {

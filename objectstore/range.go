@@ -83,14 +83,14 @@ func (r *Range) FenceDropping() {
 	r.releaseDropped(g.outs, ErrFenced)
 }
 
-// HandOver makes the segment history, unless its epoch is not the owner
+// HandOver makes the batch history, unless its epoch is not the owner
 // (ErrFenced) or the store has failed (an error that is both ErrFenced and the
-// failure). On success the segment is empty again, ready for use, and each of
+// failure). On success the batch is empty again, ready for use, and each of
 // its outputs will be released exactly once, in order; outputs that wait for
 // nothing are released before HandOver returns, or by a goroutine that is
-// releasing outputs of the range at this moment. On failure the segment is
+// releasing outputs of the range at this moment. On failure the batch is
 // untouched: the caller discards it and owns its outputs.
-func (r *Range) HandOver(s *Segment) error {
+func (r *Range) HandOver(s *Batch) error {
 	r.mu.Lock()
 	if err := r.admitLocked(s); err != nil {
 		r.mu.Unlock()
@@ -105,9 +105,9 @@ func (r *Range) HandOver(s *Segment) error {
 	return nil
 }
 
-// admitLocked decides whether the segment may become history, and reserves a
+// admitLocked decides whether the batch may become history, and reserves a
 // place with the committer if it has writes.
-func (r *Range) admitLocked(s *Segment) error {
+func (r *Range) admitLocked(s *Batch) error {
 	invariants.Held(&r.mu)
 	switch {
 	case r.bad != nil:
@@ -135,9 +135,9 @@ func (r *Range) admitLocked(s *Segment) error {
 	return nil
 }
 
-// takeLocked moves the segment's writes and outputs into the range. With lead the caller has to release outputs:
+// takeLocked moves the batch's writes and outputs into the range. With lead the caller has to release outputs:
 // those in now, and then those that may leave by then.
-func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
+func (r *Range) takeLocked(s *Batch) (now []emission, lead bool) {
 	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
@@ -148,7 +148,7 @@ func (r *Range) takeLocked(s *Segment) (now []emission, lead bool) {
 		g.outs = nil
 		g.reset()
 		if cap(outs) <= maxSpareOuts {
-			g.outs = outs[:0] // the caller releases them before the segment gets others
+			g.outs = outs[:0] // the caller releases them before the batch gets others
 		}
 		r.releasing = len(outs) > 0
 		return outs, r.releasing
@@ -191,13 +191,13 @@ func (r *Range) freeLocked() bool {
 	return r.filling == nil && r.inflight == nil && !r.releasing
 }
 
-// fillLocked adds the segment's writes to the filling generation; if there is none, the segment's generation becomes
+// fillLocked adds the batch's writes to the filling generation; if there is none, the batch's generation becomes
 // it. It returns by how many bytes filling grew.
-func (r *Range) fillLocked(s *Segment) int64 {
+func (r *Range) fillLocked(s *Batch) int64 {
 	invariants.Held(&r.mu)
 	if r.filling == nil {
 		r.filling = s.g
-		s.g.segments = 1
+		s.g.batches = 1
 		return s.g.bytes()
 	}
 	before := r.filling.bytes()

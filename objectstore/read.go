@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// get reads a row below the segment: in memory, then in Pebble. Pebble comes last,
+// get reads a row below the batch: in memory, then in Pebble. Pebble comes last,
 // since a generation leaves memory after it is readable there.
 func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	if err := r.store.refusal(); err != nil {
@@ -45,7 +45,7 @@ func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	return dst, false, false
 }
 
-// slot reads the alarm slot below the segment.
+// slot reads the alarm slot below the batch.
 func (r *Range) slot() (Slot, bool, error) {
 	if err := r.store.refusal(); err != nil {
 		return Slot{}, false, err

@@ -13,7 +13,7 @@ type record struct {
 	parts []part
 	// changes are the alarm slots that the record changes, in the order of parts.
 	changes []AlarmChange
-	size    int64 // of the batch, in bytes
+	size    int64 // of the engine batch, in bytes
 	dead    int64 // weight of its deletions
 }
 
@@ -43,7 +43,7 @@ func (rec *record) objects(yield func(ID) bool) {
 	}
 }
 
-// encode writes all parts into the batch. It reads nothing: an error concerns all of
+// encode writes all parts into the engine batch. It reads nothing: an error concerns all of
 // the record.
 func (rec *record) encode() error {
 	for i := range rec.parts {

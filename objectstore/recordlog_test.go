@@ -105,7 +105,7 @@ func TestRecordLogRefusalFencesStore(t *testing.T) {
 			if err := s.Err(); !errors.Is(err, ErrFenced) || len(log.appended()) != 2 {
 				t.Errorf("the store failed with %v after %d appends", err, len(log.appended()))
 			}
-			if err := o.HandOver(o.Segment); !errors.Is(err, ErrFenced) {
+			if err := o.HandOver(o.Batch); !errors.Is(err, ErrFenced) {
 				t.Errorf("hand-over: %v", err)
 			}
 			if !o.Clean() || s.Stats().Undurable != 0 {

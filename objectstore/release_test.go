@@ -48,7 +48,7 @@ func (e entry) Release(err error) {
 
 func (l live) handOver(t *testing.T) {
 	t.Helper()
-	if err := l.HandOver(l.Segment); err != nil {
+	if err := l.HandOver(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -72,7 +72,7 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 		o.handOver(t)
 		j.want(t)
 
-		// A read in a segment of its own has seen n=6, which can still be lost.
+		// A read in a batch of its own has seen n=6, which can still be lost.
 		o.want(t, "n", "6")
 		o.Emit(entry{j, "read"})
 		o.handOver(t)
@@ -82,7 +82,7 @@ func TestOutputWaitsForAllEarlierCommits(t *testing.T) {
 		o.Fence()
 		next := live{Range: o.Range, e: s.NewEpoch()}
 		next.Range.Begin(next.e)
-		next.Segment = next.NewSegment(next.e)
+		next.Batch = next.NewBatch(next.e)
 		next.want(t, "n", "6")
 		next.Emit(entry{j, "next incarnation"})
 		next.handOver(t)
@@ -192,9 +192,9 @@ func (o *numbered) Release(error) {
 	}
 }
 
-// handOverAnd hands the segment over and calls then before it releases outputs, as if the goroutine were interrupted
+// handOverAnd hands the batch over and calls then before it releases outputs, as if the goroutine were interrupted
 // there.
-func (l live) handOverAnd(seg *Segment, then func()) error {
+func (l live) handOverAnd(seg *Batch, then func()) error {
 	l.mu.Lock()
 	err := l.admitLocked(seg)
 	var now []emission
@@ -224,7 +224,7 @@ func TestReleaseOrder(t *testing.T) {
 			for i := range 5000 {
 				turn.Lock()
 				n++
-				seg := o.NewSegment(o.e)
+				seg := o.NewBatch(o.e)
 				if (i+w)%16 == 0 {
 					if err := seg.Put(SpaceKV, []byte("n"), fmt.Append(nil, n), false); err != nil {
 						t.Error(err)
@@ -271,7 +271,7 @@ func TestReleaseRunsInOneGoroutineAtATime(t *testing.T) {
 			go func() { o.handOver(t) }()
 			synctest.Wait()
 			for _, name := range []string{"read", "write"} {
-				next := o.NewSegment(o.e)
+				next := o.NewBatch(o.e)
 				if name == "write" {
 					if err := next.Put(SpaceKV, []byte("n"), []byte("2"), false); err != nil {
 						t.Error(err)
@@ -308,7 +308,7 @@ func (m *meddler) Release(error) {
 		close(m.done)
 		return
 	}
-	seg := m.o.NewSegment(m.o.e)
+	seg := m.o.NewBatch(m.o.e)
 	seg.Emit(m)
 	if err := m.o.HandOver(seg); err != nil {
 		close(m.done)

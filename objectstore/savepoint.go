@@ -1,7 +1,7 @@
 package objectstore
 
-// Savepoint is a place in a segment to roll back to. It is open until it is ended or
-// rolled back, or a savepoint around it is, or the segment is handed over or discarded.
+// Savepoint is a place in a batch to roll back to. It is open until it is ended or
+// rolled back, or a savepoint around it is, or the batch is handed over or discarded.
 type Savepoint struct {
 	serial uint64
 	depth  int // savepoints that were open
@@ -20,10 +20,10 @@ const (
 // undoOverhead is the size of an undo, in addition to the value that it keeps.
 const undoOverhead = 128
 
-// undo is a change of a segment that a rollback reverts.
+// undo is a change of a batch that a rollback reverts.
 type undo struct {
 	kind   undoKind
-	gated  bool        // the segment's flag before
+	gated  bool        // the batch's flag before
 	had    bool        // undoRow: there was a row
 	at     int         // undoRow: its place
 	old    row         // undoRow: its old state
@@ -41,7 +41,7 @@ func (u *undo) bytes() int {
 	return n
 }
 
-// savepoints is the state for rolling back a segment. An open savepoint keeps one undo for each row that was written
+// savepoints is the state for rolling back a batch. An open savepoint keeps one undo for each row that was written
 // since it was opened, for any number of writes: a row that was saved since then carries the number of that savepoint
 // or of a later one.
 type savepoints struct {
@@ -92,7 +92,7 @@ func (p *savepoints) merge(at int, since uint32) {
 }
 
 // Begin opens a savepoint. Savepoints nest: the caller ends or rolls back each of them.
-func (s *Segment) Begin() Savepoint {
+func (s *Batch) Begin() Savepoint {
 	p := Savepoint{serial: s.serial, depth: len(s.saves.open), undo: len(s.saves.undo), outs: len(s.g.outs)}
 	s.saves.last++
 	s.saves.open = append(s.saves.open, s.saves.last)
@@ -100,13 +100,13 @@ func (s *Segment) Begin() Savepoint {
 }
 
 // isOpen reports whether p, and everything before it, is still there.
-func (s *Segment) isOpen(p Savepoint) bool {
+func (s *Batch) isOpen(p Savepoint) bool {
 	return p.serial == s.serial && p.depth < len(s.saves.open) && p.undo <= len(s.saves.undo) && p.outs <= len(s.g.outs)
 }
 
 // End closes a savepoint, and those inside it, and keeps the changes. It drops the undos that no savepoint around it
 // needs. A savepoint that is not open ends nothing.
-func (s *Segment) End(p Savepoint) {
+func (s *Batch) End(p Savepoint) {
 	if !s.isOpen(p) {
 		return
 	}
@@ -121,7 +121,7 @@ func (s *Segment) End(p Savepoint) {
 // Rollback undoes all since Begin: writes, slot changes and outputs. It closes the
 // savepoint and those inside it, and returns the outputs, unreleased. A savepoint that is
 // not open undoes nothing.
-func (s *Segment) Rollback(p Savepoint) []Output {
+func (s *Batch) Rollback(p Savepoint) []Output {
 	if !s.isOpen(p) {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (s *Segment) Rollback(p Savepoint) []Output {
 	return dropped
 }
 
-func (s *Segment) takeBack(u *undo) {
+func (s *Batch) takeBack(u *undo) {
 	switch u.kind {
 	case undoRow:
 		s.g.set.restore(u.at, u.old, u.had)

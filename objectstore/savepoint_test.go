@@ -31,14 +31,14 @@ func TestSavepointKeepsOneUndoForEachRow(t *testing.T) {
 			if before != "none" {
 				write(o)
 			}
-			o.End(o.Segment.Begin())
+			o.End(o.Batch.Begin())
 			write(o)
 			wants(o, 0)
-			outer := o.Segment.Begin()
+			outer := o.Batch.Begin()
 			write(o)
 			wants(o, 3)
 			for range 100 {
-				inner := o.Segment.Begin()
+				inner := o.Batch.Begin()
 				write(o)
 				wants(o, 6)
 				o.End(inner)
@@ -47,16 +47,16 @@ func TestSavepointKeepsOneUndoForEachRow(t *testing.T) {
 			o.Rollback(outer)
 			wants(o, 0)
 			o.want(t, "a", "99")
-			outer = o.Segment.Begin()
+			outer = o.Batch.Begin()
 			for range 100 {
-				inner := o.Segment.Begin()
+				inner := o.Batch.Begin()
 				o.put(t, "a", "inner")
 				o.End(inner)
 			}
 			wants(o, 1)
 			o.Rollback(outer)
 			o.want(t, "a", "99")
-			outer = o.Segment.Begin()
+			outer = o.Batch.Begin()
 			write(o)
 			o.End(outer)
 			wants(o, 0)

@@ -26,7 +26,7 @@ func TestScanIsASnapshot(t *testing.T) {
 		synctest.Wait()
 		o.put(t, "c", "filling")
 		o.handOver(t)
-		o.put(t, "d", "segment")
+		o.put(t, "d", "batch")
 
 		it := o.Scan(Bounds{Space: SpaceKV})
 		defer it.Close()
@@ -43,7 +43,7 @@ func TestScanIsASnapshot(t *testing.T) {
 			t.Fatal("not everything has landed")
 		}
 		got, err := collect(it)
-		if want := []string{"a=durable", "b=in flight", "c=filling", "d=segment"}; err != nil || !slices.Equal(got, want) {
+		if want := []string{"a=durable", "b=in flight", "c=filling", "d=batch"}; err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	})
@@ -53,7 +53,7 @@ func TestScanIsASnapshot(t *testing.T) {
 func TestReadReturnsNewestLayer(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
 		o := s.live("c", "a")
-		layers := []string{"durable", "in flight", "filling", "segment"}
+		layers := []string{"durable", "in flight", "filling", "batch"}
 		var release func()
 		for i, layer := range layers {
 			for k := i; k < len(layers); k++ {
@@ -80,7 +80,7 @@ func TestReadReturnsNewestLayer(t *testing.T) {
 			}
 		}
 		look()
-		p := o.Segment.Begin()
+		p := o.Batch.Begin()
 		if err := o.DeleteAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestPutAndGetCopyValues(t *testing.T) {
 	}
 }
 
-// kinds counts the operations of a record that holds one segment.
+// kinds counts the operations of a record that holds one batch.
 func kinds(t *testing.T, o live) map[pebble.InternalKeyKind]int {
 	t.Helper()
 	rec := record{batch: o.store.db.NewBatch()}

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Limits of rows and segments, in bytes.
+// Limits of rows and batches, in bytes.
 const (
-	MaxKey     = 2048
-	MaxValue   = 2 << 20
-	MaxSegment = 16 << 20
+	MaxKey        = 2048
+	MaxValue      = 2 << 20
+	MaxBatchBytes = 16 << 20
 )
 
 // LimitError reports a size above its limit, or an empty key, name or list where that is not allowed.
 type LimitError struct {
-	What  string // a noun, such as "key", "value" or "segment"
+	What  string // a noun, such as "key", "value" or "batch"
 	Size  int
 	Limit int
 	Unit  string // of Size and Limit; empty means bytes
@@ -37,39 +37,39 @@ const (
 	SpaceCollection Space = 'c'
 )
 
-// Segment is the writes and outputs of an object since it took the turn. It is not for concurrent use. After HandOver
+// Batch is the writes and outputs of an object since it took the turn. It is not for concurrent use. After HandOver
 // it is empty and may be used again.
 //
-// A segment does not know whether its incarnation still owns the range: HandOver checks that.
-type Segment struct {
+// A batch does not know whether its incarnation still owns the range: HandOver checks that.
+type Batch struct {
 	r       *Range
 	epoch   Epoch
 	g       *generation // never nil
 	saves   savepoints
-	serial  uint64    // counts how often the segment was emptied: invalidates old savepoints
+	serial  uint64    // counts how often the batch was emptied: invalidates old savepoints
 	scratch []byte    // a key under construction
-	held    int64     // bytes of the store's budget that are the segment's: at least bytes()
+	held    int64     // bytes of the store's budget that are the batch's: at least bytes()
 	need    int64     // by how much the write that returned ErrFull exceeded that
 	payload int64     // of the outputs
-	feeds   feedCache // ends of feeds, as the segment sees them
+	feeds   feedCache // ends of feeds, as the batch sees them
 }
 
-// NewSegment returns an empty segment of the incarnation e.
-func (r *Range) NewSegment(e Epoch) *Segment {
-	return &Segment{r: r, epoch: e, g: new(generation)}
+// NewBatch returns an empty batch of the incarnation e.
+func (r *Range) NewBatch(e Epoch) *Batch {
+	return &Batch{r: r, epoch: e, g: new(generation)}
 }
 
 // key builds the whole key of a row. The key without the range's prefix is the row's key in a write set. It is valid
 // until the next call.
-func (s *Segment) key(sp Space, key []byte) []byte {
+func (s *Batch) key(sp Space, key []byte) []byte {
 	s.scratch = append(s.scratch[:0], s.r.prefix...)
 	s.scratch = append(append(s.scratch, byte(sp)), key...)
 	return s.scratch
 }
 
-// Get appends to dst, which may be nil, the value of a key as the segment sees it: its own writes, then committed
+// Get appends to dst, which may be nil, the value of a key as the batch sees it: its own writes, then committed
 // ones, then durable ones. The slice is the caller's.
-func (s *Segment) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, err error) {
+func (s *Batch) Get(dst []byte, sp Space, key []byte) (value []byte, ok bool, err error) {
 	k := s.key(sp, key)
 	r, below := s.g.lookup(k[len(s.r.prefix):])
 	switch {
@@ -92,7 +92,7 @@ func (r *row) appendTo(dst []byte) ([]byte, bool) {
 
 // Put writes a row. It copies key and value. With noWait no output waits for
 // this write. Errors: *LimitError, ErrNoSpace, ErrReadOnlyStore, ErrFull.
-func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error {
+func (s *Batch) Put(sp Space, key, value []byte, noWait bool) error {
 	if len(value) > MaxValue {
 		return &LimitError{What: "value", Size: len(value), Limit: MaxValue}
 	}
@@ -104,11 +104,11 @@ func (s *Segment) Put(sp Space, key, value []byte, noWait bool) error {
 
 // Delete removes a row, whether it exists or not. Errors: *LimitError,
 // ErrReadOnlyStore, ErrFull.
-func (s *Segment) Delete(sp Space, key []byte, noWait bool) error {
+func (s *Batch) Delete(sp Space, key []byte, noWait bool) error {
 	return s.write(sp, key, nil, true, noWait)
 }
 
-func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error {
+func (s *Batch) write(sp Space, key, value []byte, deleted, noWait bool) error {
 	switch {
 	case len(key) == 0 || len(key) > MaxKey:
 		return &LimitError{What: "key", Size: len(key), Limit: MaxKey}
@@ -116,10 +116,10 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 		return ErrReadOnlyStore
 	}
 	k := s.key(sp, key)[len(s.r.prefix):]
-	// Only a segment that could reach the limit pays for the exact sum.
-	if s.g.set.bytes+rowSize(k, len(value)) > MaxSegment {
-		if n := s.g.set.sizeWith(k, len(value)); n > MaxSegment {
-			return &LimitError{What: "segment", Size: n, Limit: MaxSegment}
+	// Only a batch that could reach the limit pays for the exact sum.
+	if s.g.set.bytes+rowSize(k, len(value)) > MaxBatchBytes {
+		if n := s.g.set.sizeWith(k, len(value)); n > MaxBatchBytes {
+			return &LimitError{What: "batch", Size: n, Limit: MaxBatchBytes}
 		}
 	}
 	if err := s.reserve(s.cost(k, len(value))); err != nil {
@@ -129,8 +129,8 @@ func (s *Segment) write(sp Space, key, value []byte, deleted, noWait bool) error
 	return nil
 }
 
-// cost bounds the growth of the segment, in bytes, by a write of a row.
-func (s *Segment) cost(k []byte, valueLen int) int {
+// cost bounds the growth of the batch, in bytes, by a write of a row.
+func (s *Batch) cost(k []byte, valueLen int) int {
 	n, since := rowSize(k, valueLen), s.saves.since()
 	if since == 0 {
 		return n
@@ -144,7 +144,7 @@ func (s *Segment) cost(k []byte, valueLen int) int {
 
 // set writes a row; its key begins with the space. At the first write after a savepoint was opened it keeps the row's
 // old state.
-func (s *Segment) set(k, value []byte, deleted, noWait bool) {
+func (s *Batch) set(k, value []byte, deleted, noWait bool) {
 	gated, since := s.g.gated, s.saves.since()
 	at, old, had := s.g.set.set(k, value, deleted, since)
 	s.g.gated = gated || !noWait
@@ -155,7 +155,7 @@ func (s *Segment) set(k, value []byte, deleted, noWait bool) {
 
 // DeleteAll removes all rows of all spaces, and the alarm. It reads up to 1,000 keys of the
 // object, so that the committer need not. Errors: ErrReadOnlyStore, ErrFenced, ErrFull.
-func (s *Segment) DeleteAll() error {
+func (s *Batch) DeleteAll() error {
 	if s.r.store.opts.ReadOnly {
 		return ErrReadOnlyStore
 	}
@@ -183,8 +183,8 @@ func (s *Segment) DeleteAll() error {
 	return nil
 }
 
-// Slot returns the object's alarm as the segment sees it.
-func (s *Segment) Slot() (Slot, bool, error) {
+// Slot returns the object's alarm as the batch sees it.
+func (s *Batch) Slot() (Slot, bool, error) {
 	if c := s.g.slot; c.changed {
 		return c.slot, c.set, nil
 	}
@@ -193,14 +193,14 @@ func (s *Segment) Slot() (Slot, bool, error) {
 
 // SetSlot sets the object's alarm. Its entry in the index goes into the same
 // record. It does not wait for memory: see Reserve. On a store opened read-only the hand-over is refused.
-func (s *Segment) SetSlot(slot Slot) {
+func (s *Batch) SetSlot(slot Slot) {
 	s.changeSlot(slotChange{changed: true, set: true, slot: slot.rounded()})
 }
 
 // ClearSlot removes the object's alarm.
-func (s *Segment) ClearSlot() { s.changeSlot(slotChange{changed: true}) }
+func (s *Batch) ClearSlot() { s.changeSlot(slotChange{changed: true}) }
 
-func (s *Segment) changeSlot(c slotChange) {
+func (s *Batch) changeSlot(c slotChange) {
 	if since := s.saves.since(); s.saves.slotSaved < since {
 		s.saves.push(undo{kind: undoSlot, slot: s.g.slot, gated: s.g.gated, saved: s.saves.slotSaved})
 		s.saves.slotSaved = since
@@ -208,14 +208,14 @@ func (s *Segment) changeSlot(c slotChange) {
 	s.g.slot, s.g.gated = c, true
 }
 
-// Emit adds an output. It waits for all commits of the object up to and including this segment, except NoWait writes.
-func (s *Segment) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
+// Emit adds an output. It waits for all commits of the object up to and including this batch, except NoWait writes.
+func (s *Batch) Emit(o Output) { s.g.outs = append(s.g.outs, emission{out: o}) }
 
 // Sync is Emit, but o waits for NoWait writes too.
-func (s *Segment) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
+func (s *Batch) Sync(o Output) { s.g.outs = append(s.g.outs, emission{out: o, sync: true}) }
 
 // EmitSized is Emit of an output that holds so many bytes until it is released. Errors: ErrFull.
-func (s *Segment) EmitSized(o Output, size int) error {
+func (s *Batch) EmitSized(o Output, size int) error {
 	if size > 0 {
 		if err := s.reserve(size); err != nil {
 			return err
@@ -226,8 +226,8 @@ func (s *Segment) EmitSized(o Output, size int) error {
 	return nil
 }
 
-// Discard empties the segment and returns its outputs, unreleased.
-func (s *Segment) Discard() []Output {
+// Discard empties the batch and returns its outputs, unreleased.
+func (s *Batch) Discard() []Output {
 	outs := outputs(s.g.outs)
 	s.g.reset()
 	s.settle(0)
@@ -236,8 +236,8 @@ func (s *Segment) Discard() []Output {
 	return outs
 }
 
-// emptied invalidates earlier savepoints, and ends the segment's favored state.
-func (s *Segment) emptied() {
+// emptied invalidates earlier savepoints, and ends the batch's favored state.
+func (s *Batch) emptied() {
 	s.r.store.budget.unfavor(s)
 	if s.saves.last > 0 {
 		s.saves.cut(0)
@@ -246,14 +246,14 @@ func (s *Segment) emptied() {
 	s.serial++
 }
 
-// Empty says that the segment has neither writes nor outputs.
-func (s *Segment) Empty() bool { return !s.g.dirty() && len(s.g.outs) == 0 }
+// Empty says that the batch has neither writes nor outputs.
+func (s *Batch) Empty() bool { return !s.g.dirty() && len(s.g.outs) == 0 }
 
-// Dirty says that the segment has writes.
-func (s *Segment) Dirty() bool { return s.g.dirty() }
+// Dirty says that the batch has writes.
+func (s *Batch) Dirty() bool { return s.g.dirty() }
 
-// Bytes returns the size of the segment's writes: keys, values and an overhead for each.
-func (s *Segment) Bytes() int { return int(s.g.bytes()) }
+// Bytes returns the size of the batch's writes: keys, values and an overhead for each.
+func (s *Batch) Bytes() int { return int(s.g.bytes()) }
 
 func outputs(es []emission) []Output {
 	if len(es) == 0 {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// write puts or deletes a few rows, in the segment and in the model.
-func (s state) write(t *rapid.T, seg *Segment, what string) {
+// write puts or deletes a few rows, in the batch and in the model.
+func (s state) write(t *rapid.T, seg *Batch, what string) {
 	n := rapid.IntRange(0, 12).Draw(t, what)
 	for range n {
 		key := anyKey.Draw(t, "key")
@@ -62,17 +62,17 @@ func TestScanModel(t *testing.T) {
 		n++
 		o := s.live("c", fmt.Sprint(n))
 		want := state{rows: map[string]string{}}
-		want.write(t, o.Segment, "durable")
+		want.write(t, o.Batch, "durable")
 		o.commit(t)
-		below := o.NewSegment(o.e)
+		below := o.NewBatch(o.e)
 		want.write(t, below, "in flight")
-		above := o.NewSegment(o.e)
+		above := o.NewBatch(o.e)
 		want.write(t, above, "filling")
 		o.mu.Lock()
 		o.inflight, o.filling = below.g, above.g
 		o.mu.Unlock()
 		for range 2 {
-			want.write(t, o.Segment, "segment")
+			want.write(t, o.Batch, "batch")
 			for range 5 {
 				b := bounds().Draw(t, "bounds")
 				got, err := collect(o.Scan(b))
@@ -84,7 +84,7 @@ func TestScanModel(t *testing.T) {
 	})
 }
 
-// TestSavepoints rolls a segment back at random, with scans in between. The order of the rows must survive too.
+// TestSavepoints rolls a batch back at random, with scans in between. The order of the rows must survive too.
 func TestSavepoints(t *testing.T) {
 	s := open(t, NewMemFS(), Options{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -98,10 +98,10 @@ func TestSavepoints(t *testing.T) {
 		outs := 0
 		var marks []mark
 		t.Repeat(map[string]func(*rapid.T){
-			"write": func(t *rapid.T) { now.write(t, o.Segment, "v") },
+			"write": func(t *rapid.T) { now.write(t, o.Batch, "v") },
 			"emit":  func(*rapid.T) { o.Emit(newReleased()); outs++ },
 			"begin": func(*rapid.T) {
-				marks = append(marks, mark{o.Segment.Begin(), maps.Clone(now.rows), outs})
+				marks = append(marks, mark{o.Batch.Begin(), maps.Clone(now.rows), outs})
 			},
 			"rollback": func(t *rapid.T) {
 				if len(marks) == 0 {
@@ -146,14 +146,14 @@ func TestSavepoints(t *testing.T) {
 			},
 		})
 		if left := o.Discard(); len(left) != outs {
-			t.Fatalf("the segment had %d outputs, want %d", len(left), outs)
+			t.Fatalf("the batch had %d outputs, want %d", len(left), outs)
 		}
-		if !o.Segment.Empty() || o.Bytes() != 0 {
+		if !o.Batch.Empty() || o.Bytes() != 0 {
 			t.Fatal("not empty after Discard")
 		}
 		for _, m := range marks {
 			if o.Rollback(m.point) != nil || o.Dirty() {
-				t.Fatal("a savepoint outlived its segment")
+				t.Fatal("a savepoint outlived its batch")
 			}
 		}
 	})

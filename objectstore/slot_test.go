@@ -101,7 +101,7 @@ func TestSlotAndIndexChangeTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, _ := a.Slot(); ok {
-		t.Error("the slot outlived DeleteAll within the segment")
+		t.Error("the slot outlived DeleteAll within the batch")
 	}
 	a.commit(t)
 	check()

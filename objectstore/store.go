@@ -69,7 +69,7 @@ type Store struct {
 	// recordSince is when the record in flight was taken, in nanoseconds after
 	// opened, plus one; zero if there is none. Written by the committer.
 	recordSince atomic.Int64
-	counts      struct{ records, segments, bytes atomic.Int64 }
+	counts      struct{ records, batches, bytes atomic.Int64 }
 
 	queue   queue
 	budget  budget
@@ -207,9 +207,9 @@ func (s *Store) Stalled() time.Duration {
 // Stats counts the work of a store since Open.
 type Stats struct {
 	Records   int64 // records made durable
-	Segments  int64 // segments with writes, in those records
+	Batches   int64 // batches with writes, in those records
 	Bytes     int64 // bytes of those records
-	Undurable int64 // bytes written and not durable, now: of open segments too
+	Undurable int64 // bytes written and not durable, now: of open batches too
 	Damaged   int64 // blocks and records that could not be read, each counted once, 1,024 at most
 }
 
@@ -217,7 +217,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Records:   s.counts.records.Load(),
-		Segments:  s.counts.segments.Load(),
+		Batches:   s.counts.batches.Load(),
 		Bytes:     s.counts.bytes.Load(),
 		Undurable: s.budget.held.Load(),
 		Damaged:   s.damages.count(),

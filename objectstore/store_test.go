@@ -29,10 +29,10 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// live is an object with an incarnation: its range, its epoch and a segment.
+// live is an object with an incarnation: its range, its epoch and a batch.
 type live struct {
 	*Range
-	*Segment
+	*Batch
 	e Epoch
 }
 
@@ -40,7 +40,7 @@ func (s *Store) live(class, name string) live {
 	r := s.Range(ID{class, name})
 	e := s.NewEpoch()
 	r.Begin(e)
-	return live{Range: r, Segment: r.NewSegment(e), e: e}
+	return live{Range: r, Batch: r.NewBatch(e), e: e}
 }
 
 // released is an output that sends its error to a channel.
@@ -50,12 +50,12 @@ func (r released) Release(err error) { r <- err }
 
 func newReleased() released { return make(released, 1) }
 
-// commit hands the segment over and waits until it is durable.
+// commit hands the batch over and waits until it is durable.
 func (l live) commit(t failer) {
 	t.Helper()
 	done := newReleased()
 	l.Sync(done)
-	if err := l.HandOver(l.Segment); err != nil {
+	if err := l.HandOver(l.Batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -88,7 +88,7 @@ func TestOpenReportsGenerationAndCleanClose(t *testing.T) {
 	o.put(t, "n", "1")
 	o.commit(t)
 	o.put(t, "n", "2")
-	if err := o.HandOver(o.Segment); err != nil {
+	if err := o.HandOver(o.Batch); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -45,7 +45,7 @@ func (a *aging) each(t *testing.T, n int, do func(o live, i int)) {
 		do(o, i)
 		if i%50 == 49 || i == n-1 {
 			o.commit(t)
-		} else if err := o.HandOver(o.Segment); err != nil {
+		} else if err := o.HandOver(o.Batch); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -87,7 +87,7 @@ func TestSlotReadErrorFailsOnlyItsRange(t *testing.T) {
 			t.Errorf("OnTakenBack: %v", call)
 		}
 		bad.put(t, "k", "late")
-		if err := bad.HandOver(bad.Segment); !errors.Is(err, ErrFenced) {
+		if err := bad.HandOver(bad.Batch); !errors.Is(err, ErrFenced) {
 			t.Errorf("the owner hands over: %v", err)
 		}
 		bad.Discard()
@@ -117,7 +117,7 @@ func TestTakeBackDropsYoungerBatchToo(t *testing.T) {
 		s := open(t, disk, Options{})
 		j := new(journal)
 		bad := s.live("c", "n250")
-		younger := bad.NewSegment(bad.e)
+		younger := bad.NewBatch(bad.e)
 		if err := younger.Put(SpaceKV, []byte("y"), []byte("1"), false); err != nil {
 			t.Fatal(err)
 		}

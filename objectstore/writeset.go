@@ -24,7 +24,7 @@ type row struct {
 	key     []byte
 	value   []byte
 	deleted bool
-	saved   uint32 // of a segment's row: see savepoints
+	saved   uint32 // of a batch's row: see savepoints
 }
 
 // rowSize returns the size of a row with a value of valueLen bytes.

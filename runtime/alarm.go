@@ -40,10 +40,10 @@ func newAlarmRun(d *delivery, attempt int) *alarmRun {
 }
 
 // handleAlarm runs the class's alarm handler, if the slot still has the alarm of the
-// delivery, and writes the outcome into the handler's last segment.
+// delivery, and writes the outcome into the handler's last batch.
 func (o *object) handleAlarm(ev *event) {
 	inc := ev.incarnation
-	slot, ok, err := inc.segment.Slot()
+	slot, ok, err := inc.batch.Slot()
 	if err != nil {
 		ev.err = err
 		ev.endDelivery(true) // the slot may have an alarm
@@ -63,7 +63,7 @@ func (o *object) handleAlarm(ev *event) {
 	if o.class.Alarm == nil {
 		ev.err = ErrNoAlarmHandler
 		if ok {
-			o.setSlot(inc.segment, alarm.NoHandler(slot, ev.err, o.host().store.NewAlarmGeneration()))
+			o.setSlot(inc.batch, alarm.NoHandler(slot, ev.err, o.host().store.NewAlarmGeneration()))
 		}
 		return
 	}
@@ -81,7 +81,7 @@ func (o *object) handleAlarm(ev *event) {
 // settleRun writes the outcome of a run into the slot.
 func (o *object) settleRun(ev *event) {
 	inc := ev.incarnation
-	slot, ok, err := inc.segment.Slot()
+	slot, ok, err := inc.batch.Slot()
 	own := ok && ev.isFor(slot, ok)
 	switch {
 	case err != nil:
@@ -91,16 +91,16 @@ func (o *object) settleRun(ev *event) {
 	case own && ev.err != nil && guard.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
 	case own && ev.err != nil:
-		o.failRun(inc.segment, slot, ev.delivery, guard.Text(ev.err), false)
+		o.failRun(inc.batch, slot, ev.delivery, guard.Text(ev.err), false)
 	case ok && slot.Generation == ev.alarm.Generation:
-		inc.segment.ClearSlot()
+		inc.batch.ClearSlot()
 	case ok:
-		o.freshen(inc.segment, slot) // set by the constructor, or since: that stands
+		o.freshen(inc.batch, slot) // set by the constructor, or since: that stands
 	}
 }
 
 // endDelivery reports the end of the delivery to the scheduler, once: a delivery that was
-// cut off may still try to commit a segment, which the range refuses.
+// cut off may still try to commit a batch, which the range refuses.
 func (ev *event) endDelivery(again bool) {
 	if ev.ended.CompareAndSwap(false, true) {
 		ev.obj.host().scheduler.Done(ev.alarm, again)

@@ -420,7 +420,7 @@ func TestAlarmIsRetriedOrDroppedAfterAbort(t *testing.T) {
 						}
 					}
 					if n, err := add(t.Context(), h, "a", 0); err != nil || n != 0 {
-						t.Errorf("the aborted segment: %d, %v", n, err)
+						t.Errorf("the aborted batch: %d, %v", n, err)
 					}
 				})
 			})

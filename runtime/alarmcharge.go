@@ -28,7 +28,7 @@ func (l landing) Release(err error) { l <- err }
 func (o *object) chargeBetween(ev *event) {
 	next, verdict := ev.slot, alarm.Runs
 	durable := make(landing, 1)
-	o.writeBetween(durable, func(seg *objectstore.Segment) error {
+	o.writeBetween(durable, func(seg *objectstore.Batch) error {
 		if next, verdict = o.host().chargeSlot(ev.slot, false); next != ev.slot {
 			o.setSlot(seg, next)
 		}
@@ -50,7 +50,7 @@ func (o *object) chargeInTurn(ev *event, slot objectstore.Slot) (next objectstor
 		return next, true
 	}
 	if next != slot {
-		o.setSlot(ev.incarnation.segment, next)
+		o.setSlot(ev.incarnation.batch, next)
 	}
 	if verdict != alarm.Runs {
 		return next, false // the end of the event commits it

@@ -59,7 +59,7 @@ func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err er
 		return p, false, err
 	}
 	defer t.done()
-	slot, _, err := s.incarnation().segment.Slot()
+	slot, _, err := s.incarnation().batch.Slot()
 	if err != nil {
 		return p, false, err
 	}
@@ -67,7 +67,7 @@ func (s *State) ParkedAlarm(ctx context.Context) (p ParkedAlarm, ok bool, err er
 	return p, ok, nil
 }
 
-// parkedReport is the output of the segment that parks an alarm. The object's later outputs wait
+// parkedReport is the output of the batch that parks an alarm. The object's later outputs wait
 // for the Listener, the committer does not.
 type parkedReport struct {
 	host  *Host

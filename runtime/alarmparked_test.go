@@ -417,7 +417,7 @@ func TestAlarmBackoffSurvivesAConstructorThatSetsTheAlarm(t *testing.T) {
 }
 
 // TestPoisonAlarmThatIsSetAgainEnds has a handler that ends the process after its object has
-// set the alarm: in the constructor, or in the handler, in a segment that becomes durable.
+// set the alarm: in the constructor, or in the handler, in a batch that becomes durable.
 func TestPoisonAlarmThatIsSetAgainEnds(t *testing.T) {
 	for _, where := range []string{"constructor", "handler"} {
 		t.Run(where, func(t *testing.T) {

@@ -60,7 +60,7 @@ func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
 		return false, err
 	}
 	defer t.done()
-	return s.incarnation().obj.revive(s.incarnation().segment)
+	return s.incarnation().obj.revive(s.incarnation().batch)
 }
 
 // errInUse means that an object has an incarnation, or events.
@@ -87,7 +87,7 @@ func (o *object) claimCold() error {
 // reviveBetween revives the alarm of an object that the caller has claimed.
 func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 	durable := make(landing, 1)
-	o.writeBetween(durable, func(seg *objectstore.Segment) error {
+	o.writeBetween(durable, func(seg *objectstore.Batch) error {
 		revived, err = o.revive(seg)
 		return err
 	})
@@ -101,7 +101,7 @@ func (o *object) reviveBetween(ctx context.Context) (revived bool, err error) {
 }
 
 // revive writes the revived slot, if the alarm is parked.
-func (o *object) revive(seg *objectstore.Segment) (revived bool, err error) {
+func (o *object) revive(seg *objectstore.Batch) (revived bool, err error) {
 	slot, ok, err := seg.Slot()
 	if err != nil || !ok || slot.Parked == objectstore.NotParked {
 		return false, err

@@ -13,7 +13,7 @@ import (
 // waits for the disk: the constructor may end the process, too.
 func (o *object) admit(ev *event) {
 	o.rng.Prefetch() // the slot is read again when the alarm is set or has ended, and other keys before that
-	slot, ok, err := o.rng.NewSegment(objectstore.Epoch{}).Slot()
+	slot, ok, err := o.rng.NewBatch(objectstore.Epoch{}).Slot()
 	if err == nil && !ev.isFor(slot, ok) {
 		o.superseded(ev)
 		return
@@ -48,14 +48,14 @@ func (o *object) noteSlot(inc *incarnation) {
 	if ev == nil || !ev.compared {
 		return
 	}
-	slot, ok, err := inc.segment.Slot()
+	slot, ok, err := inc.batch.Slot()
 	if err != nil {
 		return
 	}
 	ev.moved, ev.movedTo = true, generation(slot, ok)
 	if was := &ev.slot; ok && slot.Generation != was.Generation && (was.Attempt > 0 || was.Suspect()) {
 		slot.Attempt, slot.Charge, slot.Error = was.Attempt, was.Charge, was.Error
-		inc.segment.SetSlot(slot)
+		inc.batch.SetSlot(slot)
 	}
 }
 
@@ -90,7 +90,7 @@ func (d *deliveryEnd) Release(err error) { d.host.scheduler.Done(d.alarm, err !=
 // writeDeferredSlot writes the outcome of a delivery that ended its incarnation by its own fault: a counted
 // failure, or a dropped alarm. It runs between incarnations, in an epoch of its own.
 func (o *object) writeDeferredSlot(e *slotEdit) {
-	o.writeBetween(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Segment) error {
+	o.writeBetween(&deliveryEnd{o.host(), e.delivery.alarm}, func(seg *objectstore.Batch) error {
 		slot, ok, err := seg.Slot()
 		switch {
 		case err != nil || !ok:
@@ -113,16 +113,16 @@ func (o *object) superseded(ev *event) {
 	}
 	o.host().lis.alarmStale(ev.alarm)
 	if ev.ended.CompareAndSwap(false, true) {
-		o.writeBetween(&deliveryEnd{o.host(), ev.alarm}, func(*objectstore.Segment) error { return nil })
+		o.writeBetween(&deliveryEnd{o.host(), ev.alarm}, func(*objectstore.Batch) error { return nil })
 	}
 }
 
-// writeBetween commits a segment between two incarnations, with an output that is released when
+// writeBetween commits a batch between two incarnations, with an output that is released when
 // it is durable, or with an error if write fails.
-func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Segment) error) {
+func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Batch) error) {
 	epoch := o.host().store.NewEpoch()
 	o.rng.Begin(epoch)
-	seg := o.rng.NewSegment(epoch)
+	seg := o.rng.NewBatch(epoch)
 	err := write(seg)
 	if err == nil {
 		seg.Emit(out)
@@ -136,7 +136,7 @@ func (o *object) writeBetween(out objectstore.Output, write func(*objectstore.Se
 
 // failRun writes a failed run into the slot: the next attempt, or the end of it. text is that
 // of the error.
-func (o *object) failRun(seg *objectstore.Segment, slot objectstore.Slot, d *delivery, text string, constructor bool) {
+func (o *object) failRun(seg *objectstore.Batch, slot objectstore.Slot, d *delivery, text string, constructor bool) {
 	o.setSlot(seg, alarm.Failed(slot, alarm.Failure{
 		Now: time.Now(), Generation: o.host().store.NewAlarmGeneration(), Jitter: jitter(o.id(), slot), Error: text,
 		Constructor: constructor, Moved: slot.Generation != d.alarm.Generation,
@@ -144,16 +144,16 @@ func (o *object) failRun(seg *objectstore.Segment, slot objectstore.Slot, d *del
 }
 
 // freshen takes the counts of a run that has ended off an alarm that was set during it.
-func (o *object) freshen(seg *objectstore.Segment, slot objectstore.Slot) {
+func (o *object) freshen(seg *objectstore.Batch, slot objectstore.Slot) {
 	if fresh := alarm.Fresh(slot, o.host().store.NewAlarmGeneration); fresh != slot {
 		seg.SetSlot(fresh)
 	}
 }
 
 // setSlot writes a slot. If that parks the alarm, the Listener is called when it is durable.
-func (o *object) setSlot(seg *objectstore.Segment, slot objectstore.Slot) {
+func (o *object) setSlot(seg *objectstore.Batch, slot objectstore.Slot) {
 	seg.SetSlot(slot)
-	slot, _, _ = seg.Slot() // as the segment stores it
+	slot, _, _ = seg.Slot() // as the batch stores it
 	if p, ok := ParkedAlarmOf(o.id(), slot); ok {
 		seg.Emit(&parkedReport{o.host(), p})
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // gate is the output that starts an Await's fn, or ends a Sync: it wakes the goroutine that
-// committed the segment.
+// committed the batch.
 type gate turn
 
 // Release wakes the goroutine that waits at the gate. Its channel has room.
@@ -121,11 +121,11 @@ type releaseResult uint8
 
 const (
 	releaseNone      releaseResult = iota // nothing has happened
-	releaseRefused                        // the range refused the segment, and the output was released with an error
-	releaseCommitted                      // the segment is committed
+	releaseRefused                        // the range refused the batch, and the output was released with an error
+	releaseCommitted                      // the batch is committed
 )
 
-// commitAndRelease commits the segment, with out as its last output, and gives up the turn. If it
+// commitAndRelease commits the batch, with out as its last output, and gives up the turn. If it
 // returns an error it has not given up the turn: the event still holds it, or, after
 // releaseCommitted, the event's code has ended.
 func (t *turn) commitAndRelease(out objectstore.Output) (releaseResult, error) {
@@ -139,7 +139,7 @@ func (t *turn) commitAndRelease(out objectstore.Output) (releaseResult, error) {
 	t.prepare()
 	inc := t.ev.incarnation
 	if out != nil {
-		inc.segment.Emit(out)
+		inc.batch.Emit(out)
 	}
 	if err := inc.handOver(t); err != nil {
 		return releaseRefused, err

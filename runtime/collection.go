@@ -16,19 +16,19 @@ func (s *State) GetRow(ctx context.Context, c *objectstore.Collection, key []byt
 		return row, false, err
 	}
 	defer t.done()
-	return s.incarnation().segment.GetRow(c, key)
+	return s.incarnation().batch.GetRow(c, key)
 }
 
 // PutRow writes a row, its index entries and its entry in the feed, all or
 // nothing, and returns its new version. It waits as Put does. Errors: those of Put, and of
-// objectstore's Segment.PutRow.
+// objectstore's Batch.PutRow.
 func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objectstore.RowWrite) (version uint64, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer t.done()
-	err = s.write(ctx, func(seg *objectstore.Segment) (err error) {
+	err = s.write(ctx, func(seg *objectstore.Batch) (err error) {
 		version, err = seg.PutRow(c, w)
 		return err
 	})
@@ -39,14 +39,14 @@ func (s *State) PutRow(ctx context.Context, c *objectstore.Collection, w objects
 }
 
 // DeleteRow removes a row and its index entries, and reports whether it existed. It waits
-// as Put does. Errors: those of objectstore's Segment.DeleteRow.
+// as Put does. Errors: those of objectstore's Batch.DeleteRow.
 func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []byte, expect uint64) (existed bool, err error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer t.done()
-	err = s.write(ctx, func(seg *objectstore.Segment) (err error) {
+	err = s.write(ctx, func(seg *objectstore.Batch) (err error) {
 		existed, err = seg.DeleteRow(c, key, expect)
 		return err
 	})
@@ -57,7 +57,7 @@ func (s *State) DeleteRow(ctx context.Context, c *objectstore.Collection, key []
 }
 
 // Rows yields the rows of a collection that q selects: see objectstore's
-// Segment.QueryRows. The slices are valid until the next step. The step after the
+// Batch.QueryRows. The slices are valid until the next step. The step after the
 // turn was given up yields ErrTurnOver.
 func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectstore.RowQuery) iter.Seq2[objectstore.CollectionRow, error] {
 	return func(yield func(objectstore.CollectionRow, error) bool) {
@@ -67,7 +67,7 @@ func (s *State) Rows(ctx context.Context, c *objectstore.Collection, q objectsto
 			return
 		}
 		releases := t.releases
-		it := s.incarnation().segment.QueryRows(c, q)
+		it := s.incarnation().batch.QueryRows(c, q)
 		t.done()
 		defer it.Close()
 		for {
@@ -102,7 +102,7 @@ func (s *State) CountRows(ctx context.Context, c *objectstore.Collection, q obje
 		return 0, err
 	}
 	defer t.done()
-	return s.incarnation().segment.CountRows(c, q)
+	return s.incarnation().batch.CountRows(c, q)
 }
 
 // FeedEnds returns the positions before the first and after the last entry of a feed, in
@@ -113,18 +113,18 @@ func (s *State) FeedEnds(ctx context.Context, feed string) (start, end objectsto
 		return start, end, err
 	}
 	defer t.done()
-	return s.incarnation().segment.FeedEnds(feed)
+	return s.incarnation().batch.FeedEnds(feed)
 }
 
 // ReadFeed returns up to limit entries of a feed after a position: durable entries, and
-// then entries of this segment. Errors: *objectstore.FeedError.
+// then entries of this batch. Errors: *objectstore.FeedError.
 func (s *State) ReadFeed(ctx context.Context, feed string, after objectstore.Position, limit int) ([]objectstore.Change, error) {
 	t, err := s.storage(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer t.done()
-	return s.incarnation().segment.ReadFeed(feed, after, limit)
+	return s.incarnation().batch.ReadFeed(feed, after, limit)
 }
 
 // WaitFeed returns when ReadFeed has an entry after a position, or when ctx has ended. If
@@ -167,7 +167,7 @@ func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Po
 		return false, nil, err
 	}
 	defer t.done()
-	ready, pending, err := s.incarnation().segment.FeedGrown(feed, after)
+	ready, pending, err := s.incarnation().batch.FeedGrown(feed, after)
 	if err != nil || ready || pending {
 		return ready, nil, err
 	}
@@ -182,12 +182,12 @@ func (s *State) watchFeed(ctx context.Context, feed string, after objectstore.Po
 	return false, w, nil
 }
 
-// feedGrows wakes the readers that wait for a feed once the writes of the segment are
+// feedGrows wakes the readers that wait for a feed once the writes of the batch are
 // durable. Without readers it does nothing: a later reader finds the entry.
 func (inc *incarnation) feedGrows(feed string) {
 	if w, ok := inc.waiting[feed]; ok {
 		delete(inc.waiting, feed)
-		inc.segment.Emit(w)
+		inc.batch.Emit(w)
 	}
 }
 

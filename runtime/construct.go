@@ -52,10 +52,10 @@ func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
 func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
 	inc.rng.Waking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
-		drop(inc.segment, ErrFenced)
+		drop(inc.batch, ErrFenced)
 		o.fence(inc, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
 	} else if err != nil {
-		drop(inc.segment, ErrFenced)
+		drop(inc.batch, ErrFenced)
 		o.failConstructor(inc, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
 	} else {
 		o.host().live(inc)

@@ -285,7 +285,7 @@ func TestFullDiskRefusesWritesAndEndsNoIncarnation(t *testing.T) {
 	})
 }
 
-// TestStalledDiskFencesWaitingEvents makes a sync take five minutes. The committed segment
+// TestStalledDiskFencesWaitingEvents makes a sync take five minutes. The committed batch
 // is history, and its caller waits for it; code that waits fails after 30 s.
 func TestStalledDiskFencesWaitingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestStoreFailureReleasesTasksOfAnApparentlyIdleObject(t *testing.T) {
 			if err := c.put(ctx, "k", 1); err != nil {
 				return err
 			}
-			c.s.incarnation().segment.Emit(slowOutput{})
+			c.s.incarnation().batch.Emit(slowOutput{})
 			return c.s.Go(ctx, "task", func(context.Context) error { return nil })
 		})
 		if !errors.Is(err, ErrFenced) {

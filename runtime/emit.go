@@ -9,7 +9,7 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// Emit adds f to the outputs of the segment. The runtime calls f with nil, in order with
+// Emit adds f to the outputs of the batch. The runtime calls f with nil, in order with
 // the object's other outputs, once everything committed before is durable, or with an error
 // if the output must not leave.
 //
@@ -41,7 +41,7 @@ func (s *State) EmitOutput(ctx context.Context, size int, f func(error)) error {
 	})
 }
 
-// emit makes an output and commits it, or adds it to the segment of the turn.
+// emit makes an output and commits it, or adds it to the batch of the turn.
 func (s *State) emit(ctx context.Context, size int, output func(*event) objectstore.Output) error {
 	ev := eventOf(ctx)
 	if ev == nil || ev.incarnation != s.incarnation() {
@@ -56,7 +56,7 @@ func (s *State) emit(ctx context.Context, size int, output func(*event) objectst
 		held := t.heldErr() == nil
 		var err error
 		if held {
-			err = s.write(ctx, func(seg *objectstore.Segment) error { return seg.EmitSized(out, size) })
+			err = s.write(ctx, func(seg *objectstore.Batch) error { return seg.EmitSized(out, size) })
 		}
 		t.done()
 		if held {

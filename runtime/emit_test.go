@@ -54,7 +54,7 @@ func testBadEmit(t *testing.T, end func(<-chan struct{}), written bool) {
 	if _, err := add(t.Context(), h, "b", 1); err != nil {
 		t.Errorf("a call of another object: %v", err)
 	}
-	// The committed segment is history: its answer leaves, after Limits.Output at the latest.
+	// The committed batch is history: its answer leaves, after Limits.Output at the latest.
 	if err := <-bad; err != nil {
 		t.Errorf("the call itself: %v", err)
 	}

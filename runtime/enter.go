@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// Enter takes the turn for one segment, from inside an Await's fn, and returns when that
-// segment is durable. It waits in the turn queue like every event.
+// Enter takes the turn for one batch, from inside an Await's fn, and returns when that
+// batch is durable. It waits in the turn queue like every event.
 //
 // Errors: fn's (its writes are kept, as a handler's are), ErrNoTurn, ErrFenced.
 func Enter(ctx context.Context, fn func(context.Context) error) error {
@@ -19,7 +19,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	var last *turn
 	defer func() {
 		if !returned {
-			// As with a handler the segment is dropped. The panic continues.
+			// As with a handler the batch is dropped. The panic continues.
 			value := recover()
 			if last == nil {
 				last = t.end()
@@ -101,7 +101,7 @@ func (t *turn) retire() {
 	}
 }
 
-// Sync commits the segment and returns when everything that the object has committed is
+// Sync commits the batch and returns when everything that the object has committed is
 // durable, NoWait writes included. It keeps the turn.
 //
 // Errors: ErrNoTurn, ErrTurnBusy, ErrInTransaction, ErrFenced.
@@ -132,12 +132,12 @@ func (t *turn) sync() error {
 	return err
 }
 
-// handOverAll commits the segment; the gate opens when everything that the object has
+// handOverAll commits the batch; the gate opens when everything that the object has
 // committed is durable.
 func (t *turn) handOverAll() error {
 	inc := t.ev.incarnation
 	t.prepare()
-	inc.segment.Sync((*gate)(t))
+	inc.batch.Sync((*gate)(t))
 	if err := inc.handOver(t); err != nil {
 		<-t.wake
 		return err

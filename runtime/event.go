@@ -48,7 +48,7 @@ type event struct {
 	seq         uint64 // number of this event within the object, for points
 
 	// Owned by the event's own goroutine.
-	err  error // of the handler, or the reason why its last segment was refused
+	err  error // of the handler, or the reason why its last batch was refused
 	last *turn // the turn that it ends with, set after its code: its own, or a replacement
 
 	// points counts the visits to each place; nil if the policy has no At.
@@ -64,7 +64,7 @@ type event struct {
 	begun      time.Duration
 
 	sent     atomic.Pointer[object] // the object that has or had it in its queue
-	handed   atomic.Bool            // its last segment was committed: the output answers
+	handed   atomic.Bool            // its last batch was committed: the output answers
 	answered atomic.Bool
 	done     chan error // capacity 1; nil for events without a caller
 }
@@ -101,7 +101,7 @@ func (ev *event) answer(err error) {
 	}
 }
 
-// Release answers the caller. The event is the output of its own last segment.
+// Release answers the caller. The event is the output of its own last batch.
 func (ev *event) Release(err error) {
 	if ev.kind == kindAlarm {
 		ev.endDelivery(err != nil)
@@ -187,14 +187,14 @@ func (o *object) run(t *turn) (next *turn) {
 	return next
 }
 
-// crashed drops the segment of code that panicked, or exited its goroutine, with the turn
+// crashed drops the batch of code that panicked, or exited its goroutine, with the turn
 // held, and ends the incarnation.
 func (o *object) crashed(ev *event, p *PanicError) {
-	drop(ev.incarnation.segment, ErrFenced)
+	drop(ev.incarnation.batch, ErrFenced)
 	o.fence(ev.incarnation, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
 }
 
-// handle runs the handler and commits its last segment.
+// handle runs the handler and commits its last batch.
 func (o *object) handle(ev *event) {
 	inc := ev.incarnation
 	if ev.kind == kindAlarm {
@@ -204,8 +204,8 @@ func (o *object) handle(ev *event) {
 		ev.err = ev.handler.Handle((*eventCtx)(ev), inc.instance)
 	}
 	last := ev.end()
-	inc.segment.Emit(ev)
-	// A refused segment releases its outputs, this event among them, with the error.
+	inc.batch.Emit(ev)
+	// A refused batch releases its outputs, this event among them, with the error.
 	ev.handed.Store(true)
 	if err := inc.handOver(last); err != nil && ev.err == nil {
 		ev.err = err
@@ -278,9 +278,9 @@ func (o *object) startLocked(inc *incarnation, t *turn, now time.Duration) *turn
 		return nil
 	}
 	ev := t.ev
-	if inc.segment == nil {
+	if inc.batch == nil {
 		inc.rng = o.rangeLocked(inc.epoch())
-		inc.segment = inc.rng.NewSegment(inc.epoch())
+		inc.batch = inc.rng.NewBatch(inc.epoch())
 	}
 	o.bytes -= ev.size
 	o.events++

@@ -118,7 +118,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 		t.done()
 		return fmt.Errorf("%w: a transaction is open that this one is not part of", ErrTurnBusy)
 	}
-	seg := t.ev.incarnation.segment
+	seg := t.ev.incarnation.batch
 	tx := &transaction{t.tx, seg.Begin()}
 	t.tx = tx
 	t.done()
@@ -160,7 +160,7 @@ func (t *turn) innermost(tx *transaction) (inner *transaction, open bool) {
 	return nil, false
 }
 
-func rollBack(seg *objectstore.Segment, save objectstore.Savepoint) {
+func rollBack(seg *objectstore.Batch, save objectstore.Savepoint) {
 	for _, o := range seg.Rollback(save) {
 		o.Release(errRolledBack)
 	}

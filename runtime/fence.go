@@ -96,7 +96,7 @@ func (inc *incarnation) unfinishedLocked() []*event {
 }
 
 // fenced answers the caller of an unfinished event of an ended incarnation. An event that
-// has committed its last segment is not answered here: its result is history, and leaves
+// has committed its last batch is not answered here: its result is history, and leaves
 // when durable.
 func (o *object) fenced(ev *event, why *Fenced) {
 	if ev.kind == kindConstruct || ev.handed.Load() {

@@ -95,7 +95,7 @@ func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
 	})
 }
 
-// Segments committed before a fence are history: results, errors and frames leave once they
+// Batches committed before a fence are history: results, errors and frames leave once they
 // are durable. Calls, fns and tasks no longer start.
 func TestFenceKeepsCommittedBatchesAndStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestFenceBetweenSyncAndReleaseStartsNothing(t *testing.T) {
 	}
 }
 
-// A crash loses segments that are in no record yet, and their callers get errors; a record
+// A crash loses batches that are in no record yet, and their callers get errors; a record
 // in flight becomes durable.
 func TestCrashStyleLosesUnsyncedBatchesWithAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -475,8 +475,8 @@ func TestCallCancelledInTheQueueDoesNotRun(t *testing.T) {
 	})
 }
 
-// A goroutine that outlives its handler cannot write into the segment being committed, nor
-// into the next event's segment.
+// A goroutine that outlives its handler cannot write into the batch being committed, nor
+// into the next event's batch.
 func TestTurnOfAStrayGoroutineEndsWithTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := objectstore.NewMemFS()

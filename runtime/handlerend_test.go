@@ -66,7 +66,7 @@ func TestAwaitOutlivingItsHandlerFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				if torn, err := sn.Exists(id("a")); err != nil || torn {
-					t.Errorf("half of a segment is durable, %v", err)
+					t.Errorf("half of a batch is durable, %v", err)
 				}
 				sn.Close()
 				if err := <-answer; !errors.Is(err, errLate) {
@@ -345,7 +345,7 @@ func TestAwaitOutlivingExclusiveDoesNotBlockOthers(t *testing.T) {
 }
 
 // TestCallOutlivingItsHandlerIsAnswered returns from a handler while one of its goroutines commits
-// its segment, for a call.
+// its batch, for a call.
 func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at, goOn := make(chan struct{}), make(chan struct{})

@@ -37,8 +37,8 @@ type incarnation struct {
 // and, when the object is at rest, dropped under obj.mu.
 type activity struct {
 	// Owned by the holder of the turn.
-	rng     *objectstore.Range     // the object's range when the segment was made
-	segment *objectstore.Segment   // nil until the first event
+	rng     *objectstore.Range     // the object's range when the batch was made
+	batch   *objectstore.Batch     // nil until the first event
 	ringing *delivery              // the delivery in the alarm handler, or nil
 	waiting map[string]wakeReaders // by feed: readers that wait for new entries
 
@@ -53,7 +53,7 @@ type activity struct {
 	entered        int    // turns of Enters
 	exclusiveSince time.Duration
 	watched        *turn  // the holder that the sweeper saw last,
-	watchedAt      uint64 // its segment at that time,
+	watchedAt      uint64 // its batch at that time,
 	watchedFrom    time.Duration
 	reported       bool
 }
@@ -108,32 +108,32 @@ func (inc *incarnation) end() {
 	}
 }
 
-// handOver commits the segment, unless the incarnation has ended. The caller holds the
+// handOver commits the batch, unless the incarnation has ended. The caller holds the
 // turn.
 func (inc *incarnation) handOver(t *turn) error {
 	t.seen.Add(1)
 	inc.obj.at(t.ev, PlaceHandOver)
 	if inc.dead.Load() {
-		if inc.segment.Dirty() {
+		if inc.batch.Dirty() {
 			inc.obj.host().refused(inc)
 		}
-		drop(inc.segment, inc.why)
+		drop(inc.batch, inc.why)
 		return inc.why
 	}
-	if err := inc.rng.HandOver(inc.segment); err != nil {
+	if err := inc.rng.HandOver(inc.batch); err != nil {
 		inc.obj.host().refused(inc)
 		if cause := inc.cause(); cause != nil {
 			err = cause
 		}
-		drop(inc.segment, err)
+		drop(inc.batch, err)
 		return err
 	}
 	inc.obj.at(t.ev, PlaceHanded)
 	return nil
 }
 
-// drop empties a segment that will not become history, and releases its outputs with err.
-func drop(s *objectstore.Segment, err error) {
+// drop empties a batch that will not become history, and releases its outputs with err.
+func drop(s *objectstore.Batch, err error) {
 	for _, o := range s.Discard() {
 		o.Release(err)
 	}
@@ -155,8 +155,8 @@ func (s *State) emitAlone(ctx context.Context, out objectstore.Output, size int)
 		if rng == tried {
 			return inc.orFenced()
 		}
-		seg := rng.NewSegment(inc.epoch())
-		err := s.writeTo(ctx, seg, func(seg *objectstore.Segment) error { return seg.EmitSized(out, size) })
+		seg := rng.NewBatch(inc.epoch())
+		err := s.writeTo(ctx, seg, func(seg *objectstore.Batch) error { return seg.EmitSized(out, size) })
 		if err != nil {
 			seg.Discard()
 			return err

@@ -36,7 +36,7 @@ const (
 	PlaceAlarm                    // an alarm handler begins
 	PlaceStorage                  // a storage operation
 	PlaceTransaction              // the end of a transaction's function
-	PlaceHandOver                 // a segment is about to be committed
+	PlaceHandOver                 // a batch is about to be committed
 	PlaceHanded                   // it is committed, and in memory only
 	PlaceSync                     // it is on its way to the disk
 	PlaceDurable                  // it is on the disk, and nothing has left

@@ -74,7 +74,7 @@ func (t *turn) visitStorage() {
 
 // SetAlarm sets the object's one alarm, in place of the one that was set or is parked.
 // A time in the past means now: Info.Scheduled is then the time of this call, and not
-// at. Resolution is a millisecond, rounded up. Like a write it is part of the segment,
+// at. Resolution is a millisecond, rounded up. Like a write it is part of the batch,
 // and waits as Put does.
 //
 // Errors: ErrNoAlarmHandler; an error for a time outside the years 1970 to 9999.
@@ -100,14 +100,14 @@ func (s *State) setAlarm(ctx context.Context, at time.Time, boot bool) error {
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
-	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
+	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err
 	}
 	slot := objectstore.Slot{Due: at, Generation: s.incarnation().obj.host().store.NewAlarmGeneration(), AtBoot: boot}
 	if d := s.incarnation().ringing; d != nil {
 		slot.Charge = d.running // until the handler has ended: see settleRun
 	}
-	s.incarnation().segment.SetSlot(slot)
+	s.incarnation().batch.SetSlot(slot)
 	return nil
 }
 
@@ -126,10 +126,10 @@ func (s *State) DeleteAlarm(ctx context.Context) error {
 		return err
 	}
 	defer t.done()
-	if err := s.write(ctx, (*objectstore.Segment).Reserve); err != nil {
+	if err := s.write(ctx, (*objectstore.Batch).Reserve); err != nil {
 		return err
 	}
-	s.incarnation().segment.ClearSlot()
+	s.incarnation().batch.ClearSlot()
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 		return time.Time{}, false, err
 	}
 	defer t.done()
-	slot, ok, err := s.incarnation().segment.Slot()
+	slot, ok, err := s.incarnation().batch.Slot()
 	if err != nil || !ok || slot.Parked != objectstore.NotParked {
 		return time.Time{}, false, err
 	}
@@ -152,7 +152,7 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 	return slot.Due, true, nil
 }
 
-// Go runs fn as an event of its own, once the writes of this segment are durable; if they
+// Go runs fn as an event of its own, once the writes of this batch are durable; if they
 // are rolled back or lost, fn does not run. fn holds the turn like a handler, keeps the
 // object in memory until fn ends, and ends with the incarnation. Its error goes to the
 // Listener. It corresponds to waitUntil of Durable Objects.
@@ -161,14 +161,14 @@ func (s *State) GetAlarm(ctx context.Context) (at time.Time, ok bool, err error)
 func (s *State) Go(ctx context.Context, op string, fn func(context.Context) error) error {
 	return s.task(ctx, op, fn, func(ev *event) error {
 		s.incarnation().obj.host().active.Add(1) // so that Close waits for it to begin
-		s.incarnation().segment.Emit((*start)(ev))
+		s.incarnation().batch.Emit((*start)(ev))
 		return nil
 	})
 }
 
 // GoAtOnce is Go, but fn does not wait for the disk. fn begins when the turn is free, even
 // if a Transaction around this call is rolled back. Its outputs are released after the
-// writes of this segment are durable.
+// writes of this batch are durable.
 //
 // Errors: those of Go, ErrClosed, and ErrFenced.
 func (s *State) GoAtOnce(ctx context.Context, op string, fn func(context.Context) error) error {
@@ -212,7 +212,7 @@ func (s *start) Release(err error) {
 	h.decrement(&h.active)
 }
 
-// Abort ends this incarnation. The current segment is dropped, its callers get ErrFenced
+// Abort ends this incarnation. The current batch is dropped, its callers get ErrFenced
 // with err as the cause, and the next event begins a new incarnation. Inside an alarm
 // handler the run counts as failed and is retried, unless dropAlarm is set; an alarm set
 // since the handler began stays. Abort returns the error for the handler to return. It

@@ -21,7 +21,7 @@ func (s *State) Get(ctx context.Context, dst []byte, sp objectstore.Space, key [
 		return dst, false, err
 	}
 	defer t.done()
-	return s.incarnation().segment.Get(dst, sp, key)
+	return s.incarnation().batch.Get(dst, sp, key)
 }
 
 // Put writes a key. While the object, or the host, has too many undurable bytes, Put waits
@@ -34,19 +34,19 @@ func (s *State) Put(ctx context.Context, sp objectstore.Space, key, value []byte
 		return err
 	}
 	defer t.done()
-	return s.write(ctx, func(seg *objectstore.Segment) error { return seg.Put(sp, key, value, noWait) })
+	return s.write(ctx, func(seg *objectstore.Batch) error { return seg.Put(sp, key, value, noWait) })
 }
 
 // maxThrottle is how long a write waits for memory. It is longer than the default Limits.Stall, so
 // that a slow disk ends the incarnation first. Only code that keeps its bytes reaches it.
 const maxThrottle = time.Minute
 
-// write adds to the segment of the turn by op. While there is no memory for it, write waits.
-func (s *State) write(ctx context.Context, op func(*objectstore.Segment) error) error {
-	return s.writeTo(ctx, s.incarnation().segment, op)
+// write adds to the batch of the turn by op. While there is no memory for it, write waits.
+func (s *State) write(ctx context.Context, op func(*objectstore.Batch) error) error {
+	return s.writeTo(ctx, s.incarnation().batch, op)
 }
 
-func (s *State) writeTo(ctx context.Context, seg *objectstore.Segment, op func(*objectstore.Segment) error) error {
+func (s *State) writeTo(ctx context.Context, seg *objectstore.Batch, op func(*objectstore.Batch) error) error {
 	for {
 		err := op(seg)
 		if err == nil || !errors.Is(err, objectstore.ErrFull) {
@@ -59,7 +59,7 @@ func (s *State) writeTo(ctx context.Context, seg *objectstore.Segment, op func(*
 }
 
 // waitRoom waits until the write that returned objectstore.ErrFull may be repeated.
-func (s *State) waitRoom(ctx context.Context, seg *objectstore.Segment) error {
+func (s *State) waitRoom(ctx context.Context, seg *objectstore.Batch) error {
 	inc := s.incarnation()
 	inc.throttled.Add(1)
 	defer inc.throttled.Add(-1)
@@ -89,11 +89,11 @@ func (s *State) Delete(ctx context.Context, sp objectstore.Space, key []byte, no
 		return false, err
 	}
 	defer t.done()
-	_, existed, err = s.incarnation().segment.Get(nil, sp, key)
+	_, existed, err = s.incarnation().batch.Get(nil, sp, key)
 	if err != nil || !existed {
 		return false, err
 	}
-	return true, s.write(ctx, func(seg *objectstore.Segment) error { return seg.Delete(sp, key, noWait) })
+	return true, s.write(ctx, func(seg *objectstore.Batch) error { return seg.Delete(sp, key, noWait) })
 }
 
 // DeleteAll removes everything that the object has stored, the alarm included. It waits as
@@ -107,7 +107,7 @@ func (s *State) DeleteAll(ctx context.Context) error {
 	if t.tx != nil {
 		return ErrInTransaction
 	}
-	return s.write(ctx, (*objectstore.Segment).DeleteAll)
+	return s.write(ctx, (*objectstore.Batch).DeleteAll)
 }
 
 // Row is a key and its value.
@@ -124,7 +124,7 @@ func (s *State) Scan(ctx context.Context, b objectstore.Bounds) iter.Seq2[Row, e
 			return
 		}
 		releases := t.releases
-		it := s.incarnation().segment.Scan(b)
+		it := s.incarnation().batch.Scan(b)
 		t.done()
 		defer it.Close()
 		for {

@@ -191,7 +191,7 @@ func (o *object) restLocked(s *sweeper) {
 		o.goLocked()
 		return
 	}
-	if o.incarnation.activity != nil && o.incarnation.segment.Empty() {
+	if o.incarnation.activity != nil && o.incarnation.batch.Empty() {
 		// The next event makes new ones. Nothing is undurable, so a new range reads the
 		// same state as this one.
 		o.rng.Fence()

@@ -53,7 +53,7 @@ type LongTurn struct {
 }
 
 // longTurnLocked compares the holder with the holder at the previous check. A turn counts
-// its segments for that, at no further cost: a turn with the same count at two checks was
+// its batches for that, at no further cost: a turn with the same count at two checks was
 // held between them.
 func (inc *incarnation) longTurnLocked(now time.Duration) *LongTurn {
 	invariants.Held(&inc.obj.mu)

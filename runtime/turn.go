@@ -105,7 +105,7 @@ func (t *turn) claim() {
 
 // end ends the turn when its code has ended. Goroutines that outlived the code may still
 // use the turn: end refuses their later operations and waits for a running one, so that
-// none writes into the segment during the commit, nor into the segment of the next event.
+// none writes into the batch during the commit, nor into the batch of the next event.
 // It rolls back open transactions and closes an open Exclusive section. If the turn is
 // released, in an Await, end queues for a replacement. It returns the turn that is held.
 func (t *turn) end() *turn {
@@ -122,7 +122,7 @@ func (t *turn) end() *turn {
 	t.claim()
 	defer t.done()
 	for ; t.tx != nil; t.tx = t.tx.outer {
-		rollBack(t.ev.incarnation.segment, t.tx.save)
+		rollBack(t.ev.incarnation.batch, t.tx.save)
 	}
 	if t.opened {
 		o := t.ev.obj

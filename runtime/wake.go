@@ -108,7 +108,7 @@ func (o *object) beginLocked(first *event) (*incarnation, *event) {
 	inc.obj, inc.number, inc.born = o, o.host().store.NewEpoch().Life, o.host().now()
 	inc.ensureActivityLocked()
 	inc.rng = o.rng
-	inc.segment = inc.rng.NewSegment(inc.epoch())
+	inc.batch = inc.rng.NewBatch(inc.epoch())
 	o.rng.Begin(inc.epoch())
 	o.incarnation = inc
 	o.waking = false

@@ -135,7 +135,7 @@ var (
 	descSockets   = prometheus.NewDesc("dohost_sockets", "WebSockets of objects in memory, and of hibernating ones.", []string{"state"}, nil)
 	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that still run in ended incarnations.", nil, nil)
 	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
-	descSegments  = prometheus.NewDesc("dohost_store_segments_total", "Segments with writes in those records.", nil, nil)
+	descBatches   = prometheus.NewDesc("dohost_store_batches_total", "Batches with writes in those records.", nil, nil)
 	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
 	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
 	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that are read and handled.", nil, nil)
@@ -147,7 +147,7 @@ var (
 
 // Describe yields the names of Collect's metrics.
 func (hostCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descSegments, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow} {
+	for _, d := range []*prometheus.Desc{descLive, descSockets, descZombies, descRecords, descBatches, descBytes, descDamaged, descUndurable, descReads, descReadsFull, descSends, descSlow} {
 		ch <- d
 	}
 }
@@ -168,7 +168,7 @@ func (c hostCollector) Collect(ch chan<- prometheus.Metric) {
 	send(descSockets, prometheus.GaugeValue, float64(hibernating), "hibernating")
 	send(descZombies, prometheus.GaugeValue, float64(len(h.Zombies())))
 	send(descRecords, prometheus.CounterValue, float64(st.Records))
-	send(descSegments, prometheus.CounterValue, float64(st.Segments))
+	send(descBatches, prometheus.CounterValue, float64(st.Batches))
 	send(descBytes, prometheus.CounterValue, float64(st.Bytes))
 	send(descDamaged, prometheus.GaugeValue, float64(st.Damaged))
 	send(descUndurable, prometheus.GaugeValue, float64(st.Undurable))

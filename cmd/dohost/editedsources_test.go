@@ -64,11 +64,11 @@ func TestDemoIsInexactWithoutItsGuards(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string][]edit{
 		"the fence": {
-			{"runtime/incarnation.go", "	if !l.dead.Load() {\n		return nil\n	}\n	return l.why", "	return nil"},
-			{"runtime/incarnation.go", "	if l.dead.Load() {\n		if l.segment.Dirty()", "	if false {\n		if l.segment.Dirty()"},
-			{"runtime/turn.go", "if l := t.ev.life; l.dead.Load() {", "if l := t.ev.life; false {"},
-			{"runtime/fence.go", "	l.end()\n", ""},
-			{"runtime/await.go", "err != nil || g.ev.life.dead.Load()", "err != nil"},
+			{"runtime/incarnation.go", "	if !inc.dead.Load() {\n		return nil\n	}\n	return inc.why", "	return nil"},
+			{"runtime/incarnation.go", "	if inc.dead.Load() {\n		if inc.batch.Dirty()", "	if false {\n		if inc.batch.Dirty()"},
+			{"runtime/turn.go", "if inc := t.ev.incarnation; inc.dead.Load() {", "if inc := t.ev.incarnation; false {"},
+			{"runtime/fence.go", "	inc.end()\n", ""},
+			{"runtime/await.go", "err != nil || g.ev.incarnation.dead.Load()", "err != nil"},
 			{"objectstore/range.go", "s.r != r || s.epoch != r.owner || r.owner == Epoch{}", "s.r != r"},
 		},
 		"the merger's check": {

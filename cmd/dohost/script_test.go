@@ -239,23 +239,23 @@ func wreck(ts *testscript.TestScript, neg bool, args []string) {
 	defer func() { ts.Check(s.Close()) }()
 	// The store's own rows are in a space that has no exported name.
 	const meta, slot, unknown = objectstore.Space('m'), "s", objectstore.Space('z')
-	change := func(name string, fn func(*objectstore.Segment) error) {
+	change := func(name string, fn func(*objectstore.Batch) error) {
 		id, err := objectstore.ParseID(name)
 		ts.Check(err)
 		r, e := s.Range(id), s.NewEpoch()
 		r.Begin(e)
-		seg := r.NewSegment(e)
+		seg := r.NewBatch(e)
 		ts.Check(fn(seg))
 		ts.Check(r.HandOver(seg)) // durable when the store is closed
 	}
 	var alarm []byte
-	change(args[1], func(seg *objectstore.Segment) (err error) {
+	change(args[1], func(seg *objectstore.Batch) (err error) {
 		if alarm, _, err = seg.Get(nil, meta, []byte(slot)); err != nil {
 			return err
 		}
 		return seg.Delete(meta, []byte(slot), false)
 	})
-	change(args[2], func(seg *objectstore.Segment) error {
+	change(args[2], func(seg *objectstore.Batch) error {
 		return errors.Join(seg.Put(meta, []byte(slot), alarm, false), seg.Put(unknown, []byte("x"), []byte("1"), false))
 	})
 }

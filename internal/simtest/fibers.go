@@ -100,7 +100,7 @@ func (s *scholar) study(ctx context.Context, f *agent.Fiber[studyNotes]) error {
 	return s.walk(ctx, p, func(ctx context.Context, p studyNotes) error { return f.SaveCheckpoint(ctx, p) })
 }
 
-// walk does the remaining steps, and counts itself in its last segment.
+// walk does the remaining steps, and counts itself in its last batch.
 func (s *scholar) walk(ctx context.Context, p studyNotes, stash func(context.Context, studyNotes) error) error {
 	for p.Done < steps {
 		err := dohost.Await(ctx, func(ctx context.Context) error {

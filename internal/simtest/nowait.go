@@ -34,7 +34,7 @@ var (
 	ticks                          = []tickKind{hintOnly, hintOnly, confirmed, hintOnly, synced, hintOnly, confirmed}
 )
 
-// tick writes everything in one segment, and returns the number of the incarnation.
+// tick writes everything in one batch, and returns the number of the incarnation.
 func (m *meter) tick(ctx context.Context, t tick) (life int, err error) {
 	s := m.st.Storage()
 	err = errors.Join(

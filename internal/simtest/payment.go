@@ -76,7 +76,7 @@ func newPaying() dohosttest.Scenario {
 			for i, amount := range amounts {
 				name := fmt.Sprint(i + 1)
 				charged, err2 := dohost.Call(ctx, orders.Get(h, name), (*order).charged, none{})
-				// The handler's last segment is written once, however often it ran.
+				// The handler's last batch is written once, however often it ran.
 				err = errors.Join(err, err2, bank.RanOnce(name), differ("charged to order "+name, charged, amount))
 			}
 			return errors.Join(err, differ("orders that were paid", len(bank.Keys()), len(amounts)))

@@ -144,7 +144,7 @@ func (t *tail) goOn(ctx context.Context, i *agent.Interrupted) error {
 	return err
 }
 
-// follow copies the remaining output. Lines and the cursor after them are one segment.
+// follow copies the remaining output. Lines and the cursor after them are one batch.
 func (t *tail) follow(ctx context.Context, at bookmark) error {
 	if at.Session == "" {
 		session, err := dohost.AwaitValue(ctx, func(context.Context) (string, error) { return t.console.begin(at.Program), nil })

@@ -3,7 +3,7 @@
 // # A socket
 //
 // A [Conn] is made when an object's HTTP handler accepts a request: the socket is among the object's sockets
-// immediately, and frames sent to it queue. It opens when the handler's last segment is durable and the client is
+// immediately, and frames sent to it queue. It opens when the handler's last batch is durable and the client is
 // answered. From then on it has a goroutine of its own that reads; the server's goroutine, with its buffers, is free.
 // It ends once: by the client, by the object, by an end of the incarnation that does not keep sockets, or with the
 // host.
