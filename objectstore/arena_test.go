@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// arenas returns the memory of an object's rows between two events: of the landed generation, and of the empty
+// arenas returns the memory of an object's rows between two events: of the durable generation, and of the empty
 // batch.
-func (l live) arenas() (landed, batch int) {
+func (l live) arenas() (durable, batch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.landed != nil {
-		landed = l.landed.set.room
+	if l.lastDurable != nil {
+		durable = l.lastDurable.set.room
 	}
-	return landed, l.Batch.g.set.room
+	return durable, l.Batch.g.set.room
 }
 
 // memory returns the memory that an empty batch keeps for the next event.
@@ -62,16 +62,16 @@ func TestObjectMemoryBetweenEventsIsBounded(t *testing.T) {
 		another.put(t, "k", fmt.Sprint(round))
 		another.commit(t) // the committer has finished with the records before
 		for i, o := range os {
-			landed, batch := o.arenas()
-			if landed > maxSpareArena || batch > maxSpareArena {
-				t.Fatalf("round %d, object %d keeps arenas of %d and %d bytes, want %d at most", round, i, landed, batch, maxSpareArena)
+			durable, batch := o.arenas()
+			if durable > maxSpareArena || batch > maxSpareArena {
+				t.Fatalf("round %d, object %d keeps arenas of %d and %d bytes, want %d at most", round, i, durable, batch, maxSpareArena)
 			}
 			if n := o.Batch.memory(); n > 16<<10 {
 				t.Fatalf("round %d, object %d: an empty batch has %d bytes", round, i, n)
 			}
 			o.mu.Lock()
-			if o.landed != nil && cap(o.landed.outs) > maxSpareOuts {
-				t.Fatalf("round %d, object %d keeps room for %d outputs", round, i, cap(o.landed.outs))
+			if o.lastDurable != nil && cap(o.lastDurable.outs) > maxSpareOuts {
+				t.Fatalf("round %d, object %d keeps room for %d outputs", round, i, cap(o.lastDurable.outs))
 			}
 			o.mu.Unlock()
 		}

@@ -140,7 +140,7 @@ func (c *committer) end(drained bool) {
 	for {
 		s.queue.take(&c.work)
 		c.dropQueued()
-		c.rounds()
+		c.releasePasses()
 		if len(c.work.busy) == 0 && s.queue.leave() {
 			break
 		}

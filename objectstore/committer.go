@@ -20,8 +20,8 @@ const (
 	// maxRounds is how often the committer goes round the ranges that keep getting outputs before it takes the next
 	// record.
 	maxRounds = 8
-	// maxLanded bounds the bytes of the generation that an active object keeps in memory after it has become durable.
-	maxLanded = 4 << 10
+	// maxLastDurable bounds the bytes of the generation that an active object keeps in memory after it has become durable.
+	maxLastDurable = 4 << 10
 	// appendAgain is the delay before the committer appends a record again.
 	appendAgain = 100 * time.Millisecond
 )
@@ -44,7 +44,7 @@ func (c *committer) run() {
 	defer c.unwound()
 	for {
 		c.s.queue.take(&c.work)
-		c.rounds()
+		c.releasePasses()
 		switch {
 		case c.work.abort:
 			c.end(false)
@@ -77,7 +77,7 @@ func (c *committer) unwound() {
 	c.s.opts.Logger.Error("the committer unwinds", "err", cause, "stack", string(debug.Stack()))
 	c.s.fail(cause)
 	// Each call skips the output that ended the previous call.
-	for guard.Run(c.releaseLanded) != nil {
+	for guard.Run(c.releaseDurable) != nil {
 	}
 	for guard.Run(func() { c.drop(c.rec.parts) }) != nil {
 	}
@@ -100,7 +100,7 @@ func (c *committer) commit() bool {
 	}
 	if len(c.rec.parts) > 0 {
 		c.s.hook(StageDurable, c.rec.objects)
-		c.landed()
+		c.durable()
 		return c.flushDead()
 	}
 	return true
@@ -128,7 +128,7 @@ func (c *committer) append() bool {
 	err := rec.encode()
 	if err == nil {
 		rec.size = int64(rec.batch.Len())
-		err = c.bring()
+		err = c.appendToLog()
 	}
 	if err == nil {
 		err = rec.batch.Close()
@@ -156,8 +156,8 @@ func (c *committer) readSlots() {
 	}
 }
 
-// bring appends the record in flight to the log, and repeats that while the error permits.
-func (c *committer) bring() error {
+// appendToLog appends the record in flight to the log, and repeats that while the error permits.
+func (c *committer) appendToLog() error {
 	for {
 		tail, err := c.s.log.Append(c.s.generation, c.tail, &c.rec)
 		if err == nil {
@@ -198,8 +198,8 @@ func (c *committer) collect() (size int) {
 	return size
 }
 
-// landed marks the record as durable and releases its outputs.
-func (c *committer) landed() {
+// durable marks the record as durable and releases its outputs.
+func (c *committer) durable() {
 	s := c.s
 	if s.opts.OnAlarms != nil && len(c.rec.changes) > 0 {
 		s.opts.OnAlarms(c.rec.changes)
@@ -211,7 +211,7 @@ func (c *committer) landed() {
 		freed += n
 		p.r.freed(n)
 		batches += int64(p.g.batches)
-		if spent := p.land(); spent != nil {
+		if spent := p.markDurable(); spent != nil {
 			c.spent = append(c.spent, spent)
 		}
 	}
@@ -220,17 +220,17 @@ func (c *committer) landed() {
 	s.counts.batches.Add(batches)
 	s.counts.bytes.Add(c.rec.size)
 	s.space.wrote(c.rec.size)
-	c.releaseLanded()
+	c.releaseDurable()
 	s.queue.recycle(c.spent)
 	clear(c.spent)
 	c.spent = c.spent[:0]
 }
 
-// releaseLanded releases the outputs of a record that is durable.
-func (c *committer) releaseLanded() {
+// releaseDurable releases the outputs of a record that is durable.
+func (c *committer) releaseDurable() {
 	for i := range c.rec.parts {
-		if p := &c.rec.parts[i]; p.lead {
-			p.lead = false
+		if p := &c.rec.parts[i]; p.mustRelease {
+			p.mustRelease = false
 			c.release(p.r, p.g.outs)
 		}
 		if g := c.rec.parts[i].g; cap(g.outs) > maxSpareOuts { // it may be kept with the range
@@ -239,15 +239,15 @@ func (c *committer) releaseLanded() {
 	}
 }
 
-// land marks a generation as durable, and returns one that is no longer used: the previously landed one or, if it is
+// markDurable marks a generation as durable, and returns one that is no longer used: the previous lastDurable or, if it is
 // too large to be kept, itself. The committer releases its outputs. If another goroutine is releasing outputs of the
 // range, they join its queue instead.
-func (p *part) land() (spent *generation) {
+func (p *part) markDurable() (spent *generation) {
 	r := p.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	spent = r.landLocked(p.g)
-	if p.lead = !r.releasing; p.lead {
+	spent = r.markDurableLocked(p.g)
+	if p.mustRelease = !r.releasing; p.mustRelease {
 		r.releasing = true
 		return spent
 	}
@@ -256,18 +256,18 @@ func (p *part) land() (spent *generation) {
 	return spent
 }
 
-func (r *Range) landLocked(g *generation) (spent *generation) {
+func (r *Range) markDurableLocked(g *generation) (spent *generation) {
 	invariants.Held(&r.mu)
 	r.inflight, r.reading = nil, nil
 	g.clearing = clearing{}
-	if r.whole && !g.cleared && r.landed.set.bytes+g.set.bytes <= 2*maxLanded {
-		r.absorbLocked(g)
+	if r.whole && !g.cleared && r.lastDurable.set.bytes+g.set.bytes <= 2*maxLastDurable {
+		r.mergeDurableLocked(g)
 		return g
 	}
-	spent, r.whole = r.landed, r.whole && g.cleared
-	r.landed = g
-	if g.set.bytes > maxLanded || g.set.room > maxSpareArena {
-		r.landed, r.whole, spent = nil, false, g
+	spent, r.whole = r.lastDurable, r.whole && g.cleared
+	r.lastDurable = g
+	if g.set.bytes > maxLastDurable || g.set.room > maxSpareArena {
+		r.lastDurable, r.whole, spent = nil, false, g
 	}
 	return spent
 }
@@ -275,18 +275,18 @@ func (r *Range) landLocked(g *generation) (spent *generation) {
 // release releases outputs of a range as its releaser. It makes one pass: a range that keeps getting outputs must not
 // delay the others.
 func (c *committer) release(r *Range, outs []emission) {
-	if r.pass(outs) {
+	if r.releasePass(outs) {
 		c.work.busy = append(c.work.busy, r)
 	}
 }
 
-// rounds continues the releases of ranges that keep getting outputs, for a while.
-func (c *committer) rounds() {
+// releasePasses continues the releases of ranges that keep getting outputs, for a while.
+func (c *committer) releasePasses() {
 	for i := 0; i < maxRounds && len(c.work.busy) > 0; i++ {
 		round := c.work.busy
 		c.work.busy = nil
 		for _, r := range round {
-			c.release(r, r.leaving())
+			c.release(r, r.takeReleasable())
 		}
 	}
 }

@@ -96,14 +96,14 @@ func (r *Range) clearing() (clearing, error) {
 	return c, r.estimate(&c)
 }
 
-// clearingInMemory returns the keys of undurable rows, and those of the landed generation if it hides the engine's
+// clearingInMemory returns the keys of undurable rows, and those of the durable generation if it hides the engine's
 // rows. below reports that the engine may have further rows.
 func (r *Range) clearingInMemory() (c clearing, below bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.at, below = r.handed, true
-	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
-		if g == nil || !below || g == r.landed && !g.cleared {
+	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
+		if g == nil || !below || g == r.lastDurable && !g.cleared {
 			continue
 		}
 		for i := range g.set.rows {

@@ -30,10 +30,10 @@
 // second, so a row is seen in one place at least. After a DeleteAll the layers
 // below it are not read.
 //
-// Landed generations. The generation that became durable last stays with the range if it is small, and reads of
+// Durable generations. The generation that became durable last stays with the range if it is small, and reads of
 // single keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small:
-// its rows in Pebble stay with the range as a landed generation that hides Pebble, and later generations are merged
-// into it when they land. The rows are not kept if a generation landed during the read. All of this assumes that only
+// its rows in Pebble stay with the range as a durable generation that hides Pebble, and later generations are merged
+// into it when they become durable. The rows are not kept if a generation became durable during the read. All of this assumes that only
 // the range writes to the object: after a write by another way, such as an import, the caller must use a new Range.
 //
 // Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable

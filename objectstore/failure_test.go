@@ -241,11 +241,11 @@ func TestQueueRefusesCommitsAfterEnd(t *testing.T) {
 	}
 	q.take(new(work))
 	// Outputs may still be leaving, until the committer has.
-	if !q.goOn(r) || q.leave() {
+	if !q.continueRelease(r) || q.leave() {
 		t.Error("the committer may leave with outputs in the queue")
 	}
 	q.take(new(work))
-	if !q.leave() || q.goOn(r) {
+	if !q.leave() || q.continueRelease(r) {
 		t.Error("outputs are left to a committer that has left")
 	}
 }

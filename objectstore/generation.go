@@ -60,8 +60,8 @@ func (g *generation) size(prefix int) int {
 	return n
 }
 
-// absorb applies the writes of the younger generation s to g. The caller moves the outputs.
-func (g *generation) absorb(s *generation) {
+// merge applies the writes of the younger generation s to g. The caller moves the outputs.
+func (g *generation) merge(s *generation) {
 	if s.cleared {
 		g.set.reset()
 		g.cleared, g.clearing = true, s.clearing

@@ -29,7 +29,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	l.want(t, "n", "1")
 	l.want(t, "m", "of the disk")
 
-	// The next incarnation on the range reads it too, a newer row hides it, and a newer landed one replaces it.
+	// The next incarnation on the range reads it too, a newer row hides it, and a newer durable one replaces it.
 	l = l.next()
 	l.want(t, "n", "1")
 	l.put(t, "n", "2")
@@ -44,7 +44,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 	l.commit(t)
 	l.want(t, "n", "of the disk")
 
-	// The alarm slot is kept together with the landed rows.
+	// The alarm slot is kept together with the durable rows.
 	l.SetSlot(Slot{Due: time.UnixMilli(1000), Generation: 7})
 	l.commit(t)
 	if err := l.Range.store.db.Delete(slotKey(l.id), pebble.Sync); err != nil {
@@ -64,7 +64,7 @@ func TestReadUsesLastDurableBatchInMemory(t *testing.T) {
 
 	// A large generation is not kept.
 	for i := range 100 {
-		l.put(t, fmt.Sprint(i), strings.Repeat("x", maxLanded/100))
+		l.put(t, fmt.Sprint(i), strings.Repeat("x", maxLastDurable/100))
 	}
 	l.commit(t)
 	l.behind(t, "7", "of the disk")

@@ -87,7 +87,7 @@ func (s *Batch) overlay(lower, upper []byte, b *Bounds) (rows []row, below bool)
 				below = add(g)
 			}
 		}
-		if g := s.r.landed; g != nil && g.cleared && below { // else Pebble has it, with further rows
+		if g := s.r.lastDurable; g != nil && g.cleared && below { // else Pebble has it, with further rows
 			below = add(g)
 		}
 	}

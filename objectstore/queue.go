@@ -37,9 +37,9 @@ func (q *queue) add(r *Range) bool {
 	return true
 }
 
-// goOn asks the committer to continue the release of the range's outputs for the caller. It returns false if the
+// continueRelease asks the committer to continue the release of the range's outputs for the caller. It returns false if the
 // committer has left.
-func (q *queue) goOn(r *Range) bool {
+func (q *queue) continueRelease(r *Range) bool {
 	q.mu.Lock()
 	if q.gone {
 		q.mu.Unlock()

@@ -23,20 +23,20 @@ type Range struct {
 
 	// mu guards the rest. It is taken before queue.mu, and never held during I/O or while an output is released. Its
 	// critical sections are short, so that a HandOver does not wait for a record.
-	mu        sync.Mutex
-	owner     Epoch       // zero: none
-	filling   *generation // nil if nothing was committed since the last record
-	inflight  *generation // nil unless it is part of the record in flight
-	landed    *generation // the last that became durable, if it is small: Pebble has it too
-	reading   *generation // gets a copy of all rows of Pebble; nil once they have changed
-	whole     bool        // landed is all that Pebble has
-	waking    bool        // see Waking
-	asked     byte        // reads of this waking that found nothing in memory, up to wholeAt
-	handed    uint64      // commits with writes
-	queued    bool        // filling is in the committer's queue
-	out       []emission  // may leave; in order, before those of inflight and filling
-	releasing bool        // a goroutine releases out, or will; true unless out is empty
-	dropping  int32       // dropped generations with outputs that are being released
+	mu          sync.Mutex
+	owner       Epoch       // zero: none
+	filling     *generation // nil if nothing was committed since the last record
+	inflight    *generation // nil unless it is part of the record in flight
+	lastDurable *generation // the last that became durable, if it is small: Pebble has it too
+	reading     *generation // gets a copy of all rows of Pebble; nil once they have changed
+	whole       bool        // lastDurable is all that Pebble has
+	waking      bool        // see Waking
+	asked       byte        // reads of this waking that found nothing in memory, up to wholeAt
+	handed      uint64      // commits with writes
+	queued      bool        // filling is in the committer's queue
+	out         []emission  // may leave; in order, before those of inflight and filling
+	releasing   bool        // a goroutine releases out, or will; true unless out is empty
+	dropping    int32       // dropped generations with outputs that are being released
 }
 
 // Range returns the range of an object. It does no I/O, and the store keeps no
@@ -96,11 +96,11 @@ func (r *Range) HandOver(s *Batch) error {
 		r.mu.Unlock()
 		return err
 	}
-	now, lead := r.takeLocked(s)
+	now, mustRelease := r.takeLocked(s)
 	r.mu.Unlock()
 	s.emptied()
-	if lead && r.pass(now) {
-		r.lead()
+	if mustRelease && r.releasePass(now) {
+		r.releaseLoop()
 	}
 	return nil
 }
@@ -135,9 +135,9 @@ func (r *Range) admitLocked(s *Batch) error {
 	return nil
 }
 
-// takeLocked moves the batch's writes and outputs into the range. With lead the caller has to release outputs:
+// takeLocked moves the batch's writes and outputs into the range. With mustRelease the caller has to release outputs:
 // those in now, and then those that may leave by then.
-func (r *Range) takeLocked(s *Batch) (now []emission, lead bool) {
+func (r *Range) takeLocked(s *Batch) (now []emission, mustRelease bool) {
 	invariants.Held(&r.mu)
 	g := s.g
 	outs := g.outs
@@ -201,7 +201,7 @@ func (r *Range) fillLocked(s *Batch) int64 {
 		return s.g.bytes()
 	}
 	before := r.filling.bytes()
-	r.filling.absorb(s.g)
+	r.filling.merge(s.g)
 	return r.filling.bytes() - before
 }
 

@@ -23,13 +23,13 @@ func (r *Range) get(dst, key []byte) ([]byte, bool, error) {
 	}
 }
 
-// remembered looks for a row in filling, in flight and landed. found reports that one of them has the row, or that it
-// does not exist. A busy object reads mostly landed rows; nothing older can hide them, and everything newer is looked
+// remembered looks for a row in filling, in flight and lastDurable. found reports that one of them has the row, or that it
+// does not exist. A busy object reads mostly durable rows; nothing older can hide them, and everything newer is looked
 // at before.
 func (r *Range) remembered(dst, key []byte) (v []byte, ok, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
+	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
 		if g == nil {
 			continue
 		}
@@ -70,7 +70,7 @@ func (r *Range) slot() (Slot, bool, error) {
 func (r *Range) rememberedSlot() slotChange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, g := range [...]*generation{r.filling, r.inflight, r.landed} {
+	for _, g := range [...]*generation{r.filling, r.inflight, r.lastDurable} {
 		if g != nil && g.slot.changed {
 			return g.slot
 		}

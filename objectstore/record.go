@@ -21,8 +21,8 @@ type record struct {
 type part struct {
 	r *Range
 	g *generation
-	// lead: the committer has to release the range's outputs.
-	lead bool
+	// mustRelease: the committer has to release the range's outputs.
+	mustRelease bool
 	// before is the alarm slot that the engine has, if the generation changes it.
 	before oldSlot
 }
@@ -160,7 +160,7 @@ func (p *part) readSlot() error {
 	}
 	r := p.r
 	r.mu.Lock()
-	if g := r.landed; g != nil && g.slot.changed {
+	if g := r.lastDurable; g != nil && g.slot.changed {
 		p.before = oldSlot{slot: g.slot.slot, set: g.slot.set}
 		r.mu.Unlock()
 		return nil

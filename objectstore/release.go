@@ -26,21 +26,21 @@ type AsyncOutput interface {
 	ReleaseAsync(done func())
 }
 
-// maxLead bounds how often a goroutine continues with outputs that came during its release. Then the committer takes
+// maxReleaseLoop bounds how often a goroutine continues with outputs that came during its release. Then the committer takes
 // over, so that no caller works for others without end.
-const maxLead = 64
+const maxReleaseLoop = 64
 
-// lead releases the outputs that may leave. The caller has set r.releasing and holds no lock.
-func (r *Range) lead() {
-	for i := 0; r.pass(r.leaving()); i++ {
-		if i >= maxLead && r.store.queue.goOn(r) {
+// releaseLoop releases the outputs that may leave. The caller has set r.releasing and holds no lock.
+func (r *Range) releaseLoop() {
+	for i := 0; r.releasePass(r.takeReleasable()); i++ {
+		if i >= maxReleaseLoop && r.store.queue.continueRelease(r) {
 			return
 		}
 	}
 }
 
-// leaving takes the outputs that may leave now.
-func (r *Range) leaving() []emission {
+// takeReleasable takes the outputs that may leave now.
+func (r *Range) takeReleasable() []emission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	outs := r.out
@@ -48,11 +48,11 @@ func (r *Range) leaving() []emission {
 	return outs
 }
 
-// pass releases outs, which no other goroutine has, in order. It returns true if other
+// releasePass releases outs, which no other goroutine has, in order. It returns true if other
 // outputs may leave by now: the caller is still the one to release them. It returns false
 // as well if an AsyncOutput has taken over. Only the goroutine that set r.releasing, or was
 // asked to continue for that one, may call it.
-func (r *Range) pass(outs []emission) (more bool) {
+func (r *Range) releasePass(outs []emission) (more bool) {
 	if len(outs) > 0 {
 		var err error
 		if !r.store.log.Valid() {
@@ -70,8 +70,8 @@ func (r *Range) pass(outs []emission) (more bool) {
 
 // resume releases outs, and then the outputs that may leave after them.
 func (r *Range) resume(outs []emission) {
-	if r.pass(outs) {
-		r.lead()
+	if r.releasePass(outs) {
+		r.releaseLoop()
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *Range) release(outs []emission, err error) (all bool) {
 		i = len(outs)
 		async.ReleaseAsync(func() {
 			r.store.budget.give(size)
-			r.resume(r.leaving())
+			r.resume(r.takeReleasable())
 		})
 		return false
 	}

@@ -198,14 +198,14 @@ func (l live) handOverAnd(seg *Batch, then func()) error {
 	l.mu.Lock()
 	err := l.admitLocked(seg)
 	var now []emission
-	lead := false
+	mustRelease := false
 	if err == nil {
-		now, lead = l.takeLocked(seg)
+		now, mustRelease = l.takeLocked(seg)
 	}
 	l.mu.Unlock()
 	then()
-	if lead && l.pass(now) {
-		l.lead()
+	if mustRelease && l.releasePass(now) {
+		l.releaseLoop()
 	}
 	return err
 }

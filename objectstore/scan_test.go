@@ -40,7 +40,7 @@ func TestScanIsASnapshot(t *testing.T) {
 		release()
 		synctest.Wait()
 		if !o.Clean() {
-			t.Fatal("not everything has landed")
+			t.Fatal("not everything is durable")
 		}
 		got, err := collect(it)
 		if want := []string{"a=durable", "b=in flight", "c=filling", "d=batch"}; err != nil || !slices.Equal(got, want) {

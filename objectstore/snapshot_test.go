@@ -54,7 +54,7 @@ func TestSnapshotContainsOnlyDurableState(t *testing.T) {
 		again()
 		synctest.Wait()
 		if slot, ok, err := sn.Slot(o.id); err != nil || !ok || slot.Generation != 2 {
-			t.Errorf("slot %+v, %v, %v; want that of the record that landed", slot, ok, err)
+			t.Errorf("slot %+v, %v, %v; want that of the record that became durable", slot, ok, err)
 		}
 		if slot, _, _ := s.snapshot(t).Slot(o.id); slot.Generation != 3 {
 			t.Errorf("slot %+v in a later snapshot", slot)

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxWholeRows bounds the rows of an object that is read whole, and maxLanded its bytes: for a larger object that
+	// maxWholeRows bounds the rows of an object that is read whole, and maxLastDurable its bytes: for a larger object that
 	// much is read in vain.
 	maxWholeRows = 32
-	// maxAbsorbed bounds the bytes of rows that were overwritten or deleted after an object was read whole. Beyond it
+	// maxMerged bounds the bytes of rows that were overwritten or deleted after an object was read whole. Beyond it
 	// the kept rows are compacted.
-	maxAbsorbed = maxLanded
+	maxMerged = maxLastDurable
 )
 
 // wholeAt is the number of the read of a waking object, among those that find nothing in memory, that reads it whole:
@@ -60,13 +60,13 @@ func (r *Range) readWholeLocked() *wholeReader {
 	return &wholeReader{g: r.reading, skip: len(r.prefix)}
 }
 
-// adopt keeps the rows if the whole object was read and no generation has landed since, since the read may have
-// missed it. The previously landed generation is not reused: its outputs may be leaving.
+// adopt keeps the rows if the whole object was read and no generation has become durable since, since the read may have
+// missed it. The previous lastDurable is not reused: its outputs may be leaving.
 func (r *Range) adopt(w *wholeReader, all bool) bool {
 	r.mu.Lock()
 	adopted := all && r.reading == w.g
 	if adopted {
-		r.landed, r.whole = w.g, true
+		r.lastDurable, r.whole = w.g, true
 	}
 	if r.reading == w.g {
 		r.reading = nil
@@ -100,7 +100,7 @@ func (w *wholeReader) read(r *Range) bool {
 }
 
 func (w *wholeReader) fits() bool {
-	return !w.bad && len(w.g.set.rows) <= maxWholeRows && w.g.set.bytes <= maxLanded
+	return !w.bad && len(w.g.set.rows) <= maxWholeRows && w.g.set.bytes <= maxLastDurable
 }
 
 // see implements rowSink.
@@ -113,15 +113,15 @@ func (w *wholeReader) see(key, value []byte) {
 	w.g.slot.set, w.g.slot.slot, w.bad = true, slot, err != nil
 }
 
-// absorbLocked adds a landed generation to the object's rows in memory. If the arena has no room for it, the rows are
+// mergeDurableLocked adds a durable generation to the object's rows in memory. If the arena has no room for it, the rows are
 // first compacted, without the deleted ones.
-func (r *Range) absorbLocked(g *generation) {
+func (r *Range) mergeDurableLocked(g *generation) {
 	invariants.Held(&r.mu)
-	if w := &r.landed.set; cap(w.arena)-len(w.arena) < g.set.bytes {
+	if w := &r.lastDurable.set; cap(w.arena)-len(w.arena) < g.set.bytes {
 		w.dropDeleted()
-		w.compact(max(g.set.bytes, maxAbsorbed))
+		w.compact(max(g.set.bytes, maxMerged))
 	}
-	r.landed.absorb(g)
+	r.lastDurable.merge(g)
 }
 
 // dropDeleted removes the rows that mark deleted keys.

@@ -64,7 +64,7 @@ func TestWakeReadsSmallObjectIntoMemory(t *testing.T) {
 	l.Waking(false)
 	l.wants(t, "x=of the disk", "y=1", "z=1")
 
-	// A landed generation is added each time, and hides the old rows.
+	// A durable generation is added each time, and hides the old rows.
 	commit := func(key, value string) {
 		if value != "" {
 			l.put(t, key, value)
@@ -103,9 +103,9 @@ func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 		l.put(t, "x", strings.Repeat("v", 2000+i))
 		l.commit(t)
 		l.mu.Lock()
-		whole, n := l.whole, l.landed.set.room
+		whole, n := l.whole, l.lastDurable.set.room
 		l.mu.Unlock()
-		if !whole || n > 3*maxLanded {
+		if !whole || n > 3*maxLastDurable {
 			t.Fatalf("after %d: whole %v, in %d bytes", i, whole, n)
 		}
 	}
@@ -115,7 +115,7 @@ func TestWakeMemoryStaysBoundedAsValuesGrow(t *testing.T) {
 // TestWakeRowsAreDroppedWhenObjectGrows lets an object grow beyond the limit, in two steps that are small enough
 // each, or in one, and shrink.
 func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
-	for _, size := range []int{maxLanded * 3 / 4, maxLanded * 2} {
+	for _, size := range []int{maxLastDurable * 3 / 4, maxLastDurable * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
 			l.Waking(true)
@@ -142,7 +142,7 @@ func TestWakeRowsAreDroppedWhenObjectGrows(t *testing.T) {
 }
 
 // TestWakeReadDuringOutputRelease reads an object after a record is durable and before the release of its
-// outputs, which are in the landed generation.
+// outputs, which are in the durable generation.
 func TestWakeReadDuringOutputRelease(t *testing.T) {
 	var l live
 	o := Options{OnAlarms: func([]AlarmChange) {
@@ -166,7 +166,7 @@ func TestWakeReadDuringOutputRelease(t *testing.T) {
 
 // TestDeleteAllHidesRowsReadAtWake writes much or little after the deletion.
 func TestDeleteAllHidesRowsReadAtWake(t *testing.T) {
-	for _, size := range []int{1, maxLanded * 2} {
+	for _, size := range []int{1, maxLastDurable * 2} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := small(t, Options{})
 			l.Waking(true)
@@ -194,7 +194,7 @@ func TestWakeDoesNotReadAllOfLargeObject(t *testing.T) {
 				l.put(t, fmt.Sprint(i), "")
 			}
 		},
-		"bytes": func(l live) { l.put(t, "v", strings.Repeat("v", maxLanded)) },
+		"bytes": func(l live) { l.put(t, "v", strings.Repeat("v", maxLastDurable)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reads Reads
@@ -228,7 +228,7 @@ func TestWakeReadIsDiscardedAfterConcurrentCommit(t *testing.T) {
 			change := func() {
 				l.put(t, "x", "2")
 				l.commit(t)
-				l.put(t, "y", "2") // the generation that was landed then is no longer
+				l.put(t, "y", "2") // the generation that was lastDurable then is no longer
 				l.commit(t)
 			}
 			if before {

@@ -14,7 +14,7 @@ const (
 	// object has an empty generation.
 	maxSpareRows  = 64
 	maxSpareOuts  = 64
-	maxSpareArena = 2 * maxLanded
+	maxSpareArena = 2 * maxLastDurable
 	// maxArena is where arenas stop doubling, in bytes.
 	maxArena = 64 << 10
 )
