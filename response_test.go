@@ -57,11 +57,12 @@ func TestSendBudgetCutsTheLargestResponses(t *testing.T) {
 				t.Error(err)
 			}
 			for range 2 { // one part leaves before the handler returns
+				// Both fail if the response is cut between its parts. The body of any other response is checked below.
 				if _, err := w.Write(make([]byte, n/2)); err != nil {
-					t.Error(err)
+					return
 				}
 				if err := http.NewResponseController(w).Flush(); err != nil {
-					t.Error(err)
+					return
 				}
 			}
 		}))
