@@ -30,7 +30,7 @@ func earliest(all ...wakeup) (first wakeup) {
 }
 
 // rearm sets the alarm for the current rows and the heartbeat. Every change of one of them calls it in the same
-// segment, so that no row is ever without its alarm.
+// batch, so that no row is ever without its alarm.
 func (c *core) rearm(ctx context.Context) error { return c.arm(ctx, false) }
 
 // arm is rearm. With sure, it remembers if there is no open fiber, and the incarnation reads none until it
@@ -70,7 +70,7 @@ func (c *core) ring(ctx context.Context, info dohost.AlarmInfo) error {
 	return c.obj.Abort(ctx, err, nil)
 }
 
-// startDue starts due work as separate tasks and returns. All its writes are one segment, which also sets the
+// startDue starts due work as separate tasks and returns. All its writes are one batch, which also sets the
 // alarm again. So no long work runs in the alarm's handler, and a crash repeats all of it or nothing.
 func (c *core) startDue(ctx context.Context) error {
 	if c.doom {

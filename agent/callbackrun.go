@@ -26,7 +26,7 @@ type callback struct {
 }
 
 // OnSchedule registers the method of a callback. It runs as a separate event. Its writes up to its first Await
-// are one segment; its writes after its last Await are one segment with the end of its row. So a method without
+// are one batch; its writes after its last Await are one batch with the end of its row. So a method without
 // an Await takes effect exactly once, any other at least once.
 //
 // After an error it runs again as the row's [RetryPolicy] allows; its writes stay. A panic ends the
@@ -228,7 +228,7 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 	})
 }
 
-// conclude writes a run's outcome in the last segment of its callback. If the segment or the disk is full, it
+// conclude writes a run's outcome in the last batch of its callback. If the batch or the disk is full, it
 // tries again later; the row does not stay running.
 func (c *core) conclude(ctx context.Context, write func(context.Context) error) error {
 	for {

@@ -44,11 +44,11 @@
 //
 // # Guarantees of fibers
 //
-//   - A fiber's row is durable before the fiber's first step. The segment of its last step deletes the row or
+//   - A fiber's row is durable before the fiber's first step. The batch of its last step deletes the row or
 //     records the outcome. So finished work does not run again, and unfinished work is not lost.
 //   - A row names the incarnation that works on it. A row of any other incarnation is interrupted. There is no
 //     set in memory that could be wrong, or that a crash could lose.
-//   - Row and alarm change in one segment. Every open row has an alarm, which is also delivered when the host
+//   - Row and alarm change in one batch. Every open row has an alarm, which is also delivered when the host
 //     starts.
 //   - Recovery begins in the constructor, before [OnStart] and before any event. Fibers that resume without a
 //     hook do so after OnStart, so that a failing OnStart does not count as an interruption. The alarm
@@ -57,18 +57,18 @@
 //   - If the process that ran a fiber has ended, or if [OnRecovery] resumes it, the interruption is counted
 //     durably before the fiber resumes. So a fiber that kills its process cannot do so forever, and a resume
 //     that a Transaction rolls back never starts. If only the incarnation ended, and the process is still
-//     alive, the segment before the resume counts the interruption.
+//     alive, the batch before the resume counts the interruption.
 //   - A hook call is counted durably before it starts, so a crash during the call counts. After five calls, or
 //     a day, the row is dead: it is listed, and no hook is called for it.
 //   - An error of the function ends the fiber. The end of an incarnation does not: code of an ended incarnation
 //     cannot write, so it cannot end anything.
-//   - The end of a hook call commits in one segment with the hook's writes, including the hand-over to a
+//   - The end of a hook call commits in one batch with the hook's writes, including the hand-over to a
 //     successor.
-//   - The segment that ends a fiber marks it as notify pending; the last segment of [OnFiberEnded] clears it.
-//     The hook runs once the first segment is durable. Until the mark is cleared, the row has an alarm and is
+//   - The batch that ends a fiber marks it as notify pending; the last batch of [OnFiberEnded] clears it.
+//     The hook runs once the first batch is durable. Until the mark is cleared, the row has an alarm and is
 //     neither expired nor deleted.
 //   - One call of [OnRecovery] gets all fibers that may resume and are due, and decides about each. If it
-//     returns nil, fibers without a decision fail in that segment. If it returns an error, they stay
+//     returns nil, fibers without a decision fail in that batch. If it returns an error, they stay
 //     interrupted, and its decisions stand. Fibers over their limit have failed before the call and are not
 //     passed to it.
 //   - A call of a fiber's method can end only its own run. If a fiber was cancelled and restarted, the old call
@@ -77,9 +77,9 @@
 // # The alarm
 //
 // The agent uses the object's only alarm. Every change that the alarm depends on (a schedule, the queue, a
-// fiber's row, the number of KeepAlive holders) also sets the alarm, in the same segment, to the earliest time
+// fiber's row, the number of KeepAlive holders) also sets the alarm, in the same batch, to the earliest time
 // that any of them needs. The alarm handler starts due work as separate tasks, sets the alarm again and
-// returns: one segment.
+// returns: one batch.
 //
 // An incarnation that finds no fibers, or neither schedules nor queue items, does not read them again until it
 // writes one. It relies on that only if no Transaction can roll it back: if it found out in the alarm's turn,

@@ -21,7 +21,7 @@ type Extension[O any] struct {
 	Request func(*O, http.ResponseWriter, *http.Request) (handled bool)
 	// Close is called once when a connection has ended, even if the agent refused it.
 	Close func(*O, context.Context, *Conn)
-	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same segment. The fiber's
+	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
 	// Inspect lists the extension's items in an agent for operators, after the agent's own: see [dohost.OnInspect].

@@ -110,8 +110,8 @@ func TestFiberOfQuietKindCallsNoHooks(t *testing.T) {
 	}
 }
 
-// An extension's hook runs for a cancelled fiber, also before its first step, in the same segment: if the hook
-// fails or the segment is rolled back, the fiber is not cancelled.
+// An extension's hook runs for a cancelled fiber, also before its first step, in the same batch: if the hook
+// fails or the batch is rolled back, the fiber is not cancelled.
 func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 	refused := errors.New("not this one")
 	var told []string

@@ -231,7 +231,7 @@ func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
 }
 
 // RunFiber runs fn as a fiber and returns its result. The fiber's row is durable before fn begins; RunFiber
-// gives up the turn for that, as in an Await. The segment of fn's last step deletes the row. If the incarnation
+// gives up the turn for that, as in an Await. The batch of fn's last step deletes the row. If the incarnation
 // ends first, a later one calls [OnInterrupted], and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
 // repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it.
 //
@@ -332,7 +332,7 @@ func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, 
 	}
 }
 
-// endRun deletes the row, in the segment of the fiber's last step. After the end of the incarnation it cannot,
+// endRun deletes the row, in the batch of the fiber's last step. After the end of the incarnation it cannot,
 // and the row stays.
 func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	if err := c.remove(ctx, id); err != nil {
@@ -347,7 +347,7 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	return c.rearm(ctx)
 }
 
-// remove deletes a row, in the segment of the last writes if that has room.
+// remove deletes a row, in the batch of the last writes if that has room.
 func (c *core) remove(ctx context.Context, id string) error {
 	return fresh(ctx, func() error {
 		_, err := fiberRows.Delete(ctx, c.store(), id)
@@ -363,7 +363,7 @@ func (c *core) ended(id string) {
 	}
 }
 
-// fresh calls do, and calls it again in a new segment if the current one, which the user filled, has no room
+// fresh calls do, and calls it again in a new batch if the current one, which the user filled, has no room
 // for it.
 func fresh(ctx context.Context, do func() error) error {
 	err := do()

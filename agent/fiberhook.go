@@ -9,7 +9,7 @@ import (
 )
 
 // hook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
-// then. The caller writes the outcome of the call in the segment of the hook's last writes.
+// then. The caller writes the outcome of the call in the batch of the hook's last writes.
 func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call func(context.Context) error) (failed, err error) {
 	now, written := time.Now(), 0
 	c.fibers.waits = true
@@ -19,7 +19,7 @@ func (c *core) hook(ctx context.Context, rows []*fiberRow, until time.Time, call
 			row.Lost = now.UnixMilli()
 		}
 		row.Again = now.Add(hookDelay(row.Hooks, c.class.options.KeepAlive)).UnixMilli()
-		if written += len(row.Checkpoint); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoveryBatch {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return nil, err
@@ -65,7 +65,7 @@ func (c *core) hookFailed(ctx context.Context, row *fiberRow, failed error) (out
 	return "hook failed", nil
 }
 
-// after updates a row when its hook has returned, in the segment of the hook's last writes if that has room.
+// after updates a row when its hook has returned, in the batch of the hook's last writes if that has room.
 func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow, now int64) error) (moved bool, err error) {
 	err = fresh(ctx, func() error {
 		_, err := fiberRows.Update(ctx, c.store(), row.ID, func(r *fiberRow) error {

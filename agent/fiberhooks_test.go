@@ -450,7 +450,7 @@ func TestFiberRecoveryHookRunsOneAtATime(t *testing.T) {
 	})
 }
 
-// Fibers too large for one segment are all decided about.
+// Fibers too large for one batch are all decided about.
 func TestFiberRecoveryHookDecidesAllLargeFibers(t *testing.T) {
 	const kind agent.FiberKind[string] = "large"
 	for name, resumes := range map[string]bool{"resumed": true, "left": false} {

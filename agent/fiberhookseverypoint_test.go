@@ -60,7 +60,7 @@ func (w *ward) class() dohost.Class {
 		agent.OnRecovery((*nurse).recover), agent.OnFiberEnded((*nurse).ended))
 }
 
-// recover resumes all but one, one after the other, and records the skipped one in its last segment.
+// recover resumes all but one, one after the other, and records the skipped one in its last batch.
 func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error {
 	last, left := -1, false
 	for _, f := range fs {
@@ -88,7 +88,7 @@ func (n *nurse) recover(ctx context.Context, fs []*agent.InterruptedFiber) error
 	return dohost.Add(ctx, n.Storage(), "left", 1)
 }
 
-// ended records an end outside, and in its last segment.
+// ended records an end outside, and in its last batch.
 func (n *nurse) ended(ctx context.Context, i agent.FiberInfo) error {
 	n.w.mu.Lock()
 	n.w.told[i.ID] = append(n.w.told[i.ID], outcome(i))

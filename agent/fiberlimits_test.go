@@ -32,7 +32,7 @@ func interrupted(t *testing.T, h *dohosttest.Host) {
 	}
 }
 
-// Rows that do not fit into one segment are written back in several.
+// Rows that do not fit into one batch are written back in several.
 func TestFiberRecoveryOfManyLargeCheckpoints(t *testing.T) {
 	const kind agent.FiberKind[string] = "large"
 	runs := 0
@@ -465,7 +465,7 @@ func TestFiberKeepsLastCheckpointOnFullDisk(t *testing.T) {
 	})
 }
 
-// fill writes until the segment has no room for another byte.
+// fill writes until the batch has no room for another byte.
 func fill(ctx context.Context, w *worker) error {
 	for size, n := 1<<20, 0; size > 0; n++ {
 		switch err := dohost.Put(ctx, w.Storage(), fmt.Sprintf("%08d", n), string(make([]byte, size))); {
@@ -479,7 +479,7 @@ func fill(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// A hook that has filled its segment has succeeded, and is not called again.
+// A hook that has filled its batch has succeeded, and is not called again.
 func TestFiberInterruptedHookMayFillItsBatch(t *testing.T) {
 	w := &shift{}
 	w.hook = func(wr *worker, ctx context.Context, _ *agent.Interrupted) error {
@@ -494,8 +494,8 @@ func TestFiberInterruptedHookMayFillItsBatch(t *testing.T) {
 	})
 }
 
-// TestFiberResumedTwiceRunsOnce rolls back the first resume. The fiber's writes fill their segment, so
-// its end is a segment of its own.
+// TestFiberResumedTwiceRunsOnce rolls back the first resume. The fiber's writes fill their batch, so
+// its end is a batch of its own.
 func TestFiberResumedTwiceRunsOnce(t *testing.T) {
 	w := &shift{}
 	w.run = func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error {

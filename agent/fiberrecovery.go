@@ -34,7 +34,7 @@ func (c *core) recover(ctx context.Context) error {
 			c.fibers.left = true
 			return true, nil
 		}
-		if written += len(row.Checkpoint); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoveryBatch {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return false, err
@@ -65,7 +65,7 @@ func (c *core) resumeLeft(ctx context.Context) error {
 		if c.judge(row, time.Now()) != resume {
 			return true, nil
 		}
-		if written += len(row.Checkpoint); written > recoverySegment {
+		if written += len(row.Checkpoint); written > recoveryBatch {
 			written = 0
 			if err := c.store().Sync(ctx); err != nil {
 				return false, err
@@ -81,9 +81,9 @@ func (c *core) resumeLeft(ctx context.Context) error {
 }
 
 const (
-	// recoverySegment is about how many bytes of rows are written back in one segment.
-	recoverySegment = 4 << 20
-	lostPage        = 64 // rows that are read at a time
+	// recoveryBatch is about how many bytes of rows are written back in one batch.
+	recoveryBatch = 4 << 20
+	lostPage      = 64 // rows that are read at a time
 )
 
 // orLater handles an error about a row. If the disk or the task limit has no room, it leaves this row and the
@@ -290,8 +290,8 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 			handed = true
 			return true, nil
 		}
-		if written += len(row.Checkpoint); written > recoverySegment {
-			c.later() // the alarm's run is one segment
+		if written += len(row.Checkpoint); written > recoveryBatch {
+			c.later() // the alarm's run is one batch
 			return false, nil
 		}
 		if hooking {
@@ -310,7 +310,7 @@ func (c *core) recoverDue(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// expireAtOnce bounds the fibers that one segment deletes.
+// expireAtOnce bounds the fibers that one batch deletes.
 const expireAtOnce = 500
 
 func (c *core) expire(ctx context.Context, now time.Time) error {

@@ -13,7 +13,7 @@ import (
 // the caller of [Fibers.Cancel] knows, nor for an end after which the fiber was restarted before the call.
 //
 // It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
-// segment with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
+// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
 // its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times and for at most a
 // day. After that the agent gives up and reports "fiber:told" with the outcome "not told"; the fiber keeps its
 // status. The hook may restart the fiber with [Fibers.Restart].

@@ -29,7 +29,7 @@ type Interrupted struct {
 func (i *Interrupted) Checkpoint(v any) (bool, error) { return decode(i.row.Checkpoint, v) }
 
 // Resume runs fn as a new fiber with the name and the checkpoint of the interrupted one, as a separate task,
-// when the hook has returned. One segment inserts the new fiber and deletes the interrupted one, so a crash
+// when the hook has returned. One batch inserts the new fiber and deletes the interrupted one, so a crash
 // leaves exactly one of them. Resume may be called once.
 func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error) (id string, err error) {
 	if i.resumed {
@@ -67,7 +67,7 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 }
 
 // OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
-// nil, the fiber's row is deleted in the segment of the hook's last writes, or in the next one if that is full.
+// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
 // When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
 // and for at most a day; then the fiber is dead: see [Fibers.ListDead]. The first call runs in the constructor,
 // where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an

@@ -112,7 +112,7 @@ var errLeft = errors.New("agent: OnRecovery has left it")
 // OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
 // oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
 // ([InterruptedFiber.Resume]) or ends them. A fiber about which it has not decided when it returns nil has
-// failed, in the segment of the hook's last writes (or in later ones, if the checkpoints are too large for
+// failed, in the batch of the hook's last writes (or in later ones, if the checkpoints are too large for
 // one). Without an OnRecovery each fiber is resumed, the oldest first.
 //
 // If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after

@@ -320,7 +320,7 @@ func TestQueueItemWithoutCallbackIsADeadLetter(t *testing.T) {
 	}, agent.OnSchedule(gone, (*clerk).note))
 }
 
-// TestJobOutcomeThatDoesNotFitIsWrittenLater has a callback that leaves no room in its segment, one with an error of
+// TestJobOutcomeThatDoesNotFitIsWrittenLater has a callback that leaves no room in its batch, one with an error of
 // that size, and one that deletes all rows.
 func TestJobOutcomeThatDoesNotFitIsWrittenLater(t *testing.T) {
 	const (

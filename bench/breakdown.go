@@ -119,10 +119,10 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 	wake, err := watch.measure(fmt.Sprintf("cold wake and a read of %d rows, 1 caller", wakeRows), n, []mark{
 		{runtime.PlaceSend, "the call: argument, event"},
 		{runtime.PlaceWake, "table entry, queue, hand-over to a runner"},
-		{runtime.PlaceConstruct, "the next incarnation: epoch, queue, segment"},
+		{runtime.PlaceConstruct, "the next incarnation: epoch, queue, batch"},
 		{runtime.PlaceStart, "constructor, and the end of its section"},
 		{runtime.PlaceHandOver, "handler: iterator, rows, decode"},
-		{runtime.PlaceRelease, "hand-over of an empty segment, release"},
+		{runtime.PlaceRelease, "hand-over of an empty batch, release"},
 		{runtime.PlaceAnswer, "hand-over of the answer to the caller"},
 	}, func() error { h.Evict(s.ID(), dohost.Fence); return nil },
 		func() error { _, err := dohost.Call(ctx, s, (*subject).first, 0); return err })

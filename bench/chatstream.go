@@ -26,7 +26,7 @@ const (
 	wordsOfAReply = 100
 )
 
-// reciter is a chat agent that answers with words, each a chunk and a segment of its own.
+// reciter is a chat agent that answers with words, each a chunk and a batch of its own.
 type reciter struct {
 	*chat.Agent[struct{}]
 	r *reciting
@@ -356,10 +356,10 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 	if r.Sides, err = b.compare(ctx, named{ours, streamed}, named{limit, commits}); err != nil {
 		return r, err
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("limit: synced commits by %d callers, of batches of %d bytes, which is the mean of a segment "+
+	r.Notes = append(r.Notes, fmt.Sprintf("limit: synced commits by %d callers, of batches of %d bytes, which is the mean of a batch "+
 		"with a chunk, a question, or the beginning or end of a reply", n, commits.size))
 	if pace == 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%.2f segments a chunk", float64(wrote.Batches)/float64(warm.ops())))
+		r.Notes = append(r.Notes, fmt.Sprintf("%.2f batches a chunk", float64(wrote.Batches)/float64(warm.ops())))
 	}
 	if clients {
 		r.Notes = append(r.Notes, "p50 and p99 are from a chunk's Send to its client, which is in the process, behind a pipe; of the limit, "+

@@ -125,7 +125,7 @@ func (c *copier) copyItems(
 	return err
 }
 
-// copied compares the fiber's row with the last checkpoint, and counts the items in the segment that deletes the row.
+// copied compares the fiber's row with the last checkpoint, and counts the items in the batch that deletes the row.
 func (c *copier) copied(ctx context.Context, items int, kept place) error {
 	id, _ := agent.FiberID(ctx)
 	info, ok, err := c.Fibers().Get(ctx, id)

@@ -116,16 +116,16 @@ func (b *bench) storeAlarms(n int) (s *storedAlarms, err error) {
 	for i := range n {
 		r, e := store.Range(s.id(i)), store.NewEpoch()
 		r.Begin(e)
-		segment := r.NewBatch(e)
-		segment.SetSlot(objectstore.Slot{Due: s.due(i), Generation: store.NewAlarmGeneration()})
+		batch := r.NewBatch(e)
+		batch.SetSlot(objectstore.Slot{Due: s.due(i), Generation: store.NewAlarmGeneration()})
 		if (i+1)%group == 0 {
 			if err := <-landed; err != nil {
 				return nil, err
 			}
-			segment.Emit(landed)
+			batch.Emit(landed)
 			b.progress("storing: %d of %d alarms", i+1, n)
 		}
-		if err := r.HandOver(segment); err != nil {
+		if err := r.HandOver(batch); err != nil {
 			return nil, err
 		}
 	}

@@ -29,13 +29,13 @@
 //   - A request, its messages and its body are durable before its reply begins. The row of an unanswered request
 //     exists until the request is answered. The row is the state of the reply; the fiber only does the work.
 //   - At most one request is being answered. While a request is due (see [PolicyDebounce]), one is being answered: the
-//     segment that ends a reply also starts the fiber of the next one.
+//     batch that ends a reply also starts the fiber of the next one.
 //   - A chunk has its number in the log of its reply, from 0 without a gap, and is durable before any client receives
 //     it. A replayed chunk has the number of the live one.
 //   - A log is one stream, regardless of the number of incarnations that wrote it: one start with the one id of the
 //     message; an interrupted text continues in the same part; a tool call keeps its result. Repetitions by a later
 //     run are not logged. So the message that the chunks build, and its texts, only grow.
-//   - A reply ends in one segment: the message is stored, its log is discarded, its row has the final status, and the
+//   - A reply ends in one batch: the message is stored, its log is discarded, its row has the final status, and the
 //     next reply begins. Clients receive the transcript before the end-of-reply frame.
 //   - A reply that was stopped or given up ends immediately, even if its handler still runs. The handler cannot add
 //     chunks to it any more.

@@ -40,7 +40,7 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why f
 // errUnstorable is the error of a message that is too large even when shortened.
 var errUnstorable = errors.New("chat: what was said cannot be stored")
 
-// end ends a reply, in one segment, and notifies its clients.
+// end ends a reply, in one batch, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {
 	why = why.clipped()
 	if settles, waits := l.repairs(false); s != StatusCompleted || !waits {

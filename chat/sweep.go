@@ -12,7 +12,7 @@ import (
 const (
 	// keepEnded is how long an ended request stays known.
 	keepEnded = 10 * time.Minute
-	// sweepRows bounds the rows of chunks or messages deleted in one segment, which has space for twice as many with the
+	// sweepRows bounds the rows of chunks or messages deleted in one batch, which has space for twice as many with the
 	// longest keys. A separate fiber sweeps the rest.
 	sweepRows = 2000
 )
@@ -46,7 +46,7 @@ func (k *conversation) deleteLog(ctx context.Context, reply, from, to uint64) er
 	return k.sweepLater(ctx)
 }
 
-// sweepSome deletes rows that a query selects, as many as one segment allows. left reports whether rows remain; after
+// sweepSome deletes rows that a query selects, as many as one batch allows. left reports whether rows remain; after
 // is the cursor for the next call.
 func sweepSome[T any](
 	ctx context.Context, s *dohost.Storage, of *dohost.Collection[T], q dohost.Query[T],
@@ -83,7 +83,7 @@ func (k *conversation) sweepLater(ctx context.Context) error {
 }
 
 // sweep deletes unreachable rows: chunks before the log of the running reply, and messages below the floor, some in
-// each segment.
+// each batch.
 func (k *conversation) sweep(ctx context.Context, _ *agent.Fiber[struct{}]) error {
 	var chunks, rows dohost.Cursor
 	for {

@@ -46,7 +46,7 @@ func BenchmarkCommit(b *testing.B) {
 	} {
 		b.Run(where.name+"/batches", func(b *testing.B) {
 			d, fs := where.dir(b)
-			benchSegments(b, d, fs)
+			benchBatches(b, d, fs)
 		})
 		b.Run(where.name+"/engine", func(b *testing.B) {
 			d, fs := where.dir(b)
@@ -55,7 +55,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-func benchSegments(b *testing.B, d string, fs *FS) {
+func benchBatches(b *testing.B, d string, fs *FS) {
 	s, err := Open(d, &Options{FS: fs})
 	if err != nil {
 		b.Fatal(err)
