@@ -425,7 +425,7 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	if _, err := v.Invoke(operator, safes.Get(v.Host, "c").ID(), "put", []byte(`"v"`)); err != nil {
 		t.Fatal(err)
 	}
-	v.Evict(safes.Get(v.Host, "c").ID(), dohost.Fence)
+	v.Evict(safes.Get(v.Host, "c").ID(), dohost.EndFence)
 	same(t, "durable", status("c"), 200)
 	same(t, "asked about", strings.Join(asked, " "), "a b b")
 	same(t, "woken", v.noted(&v.woken), "safe/a, safe/c, safe/c")
@@ -452,11 +452,11 @@ func TestCheckCreationDoesNotWaitForTheDisk(t *testing.T) {
 			}
 		}
 		write("a")
-		h.Evict(safes.Get(h, "a").ID(), dohost.Fence)
+		h.Evict(safes.Get(h, "a").ID(), dohost.EndFence)
 		release := fs.HoldSyncs()
 		go write("b")
 		synctest.Wait()
-		h.Evict(safes.Get(h, "b").ID(), dohost.Fence)
+		h.Evict(safes.Get(h, "b").ID(), dohost.EndFence)
 		answered := 0
 		go func() {
 			for _, name := range []string{"a", "b", "c"} {

@@ -138,7 +138,7 @@ func TestReadBudgetCountsTheFramesOfWaitingHandlers(t *testing.T) {
 	}{
 		{"the handlers return", func(_ *testing.T, _ *door, quit chan struct{}) { close(quit) }},
 		{"the incarnation ends", func(t *testing.T, d *door, _ chan struct{}) {
-			if !d.Evict(halls.Get(d, "a").ID(), dohost.Fence) {
+			if !d.Evict(halls.Get(d, "a").ID(), dohost.EndFence) {
 				t.Error("not evicted")
 			}
 		}},

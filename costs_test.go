@@ -201,7 +201,7 @@ func TestCallCosts(t *testing.T) {
 			}
 			calls := func(n int) {
 				for range n {
-					if c.evict && !h.Evict(s.ID(), dohost.Fence) {
+					if c.evict && !h.Evict(s.ID(), dohost.EndFence) {
 						t.Fatal("there was nothing to wake")
 					}
 					call(c.m, c.arg)

@@ -199,7 +199,7 @@ func TestCrashAtAnyWriteLosesNothingAcknowledged(t *testing.T) {
 			}
 			acked.Store(int64(n))
 			if i%3 == 0 {
-				h.Evict(tills.Get(h, "a").ID(), dohost.Crash)
+				h.Evict(tills.Get(h, "a").ID(), dohost.EndCrash)
 			}
 			if i%8 == 7 {
 				time.Sleep(time.Minute) // the alarm fires

@@ -68,7 +68,7 @@ func ExampleOnInspect() {
 			log.Fatal(err)
 		}
 	}
-	h.Evict(birthday.ID(), dohost.Fence)
+	h.Evict(birthday.ID(), dohost.EndFence)
 	for d, err := range h.Details(ctx, birthday.ID()) {
 		fmt.Println(d.Kind, d.ID, d.State, d.Can, err)
 	}

@@ -73,7 +73,7 @@ func ExampleHost_Evict_running() {
 			close(evicted)
 		}()
 		<-running
-		h.Evict(alice.ID(), dohost.Fence)
+		h.Evict(alice.ID(), dohost.EndFence)
 		fmt.Println("late write refused:", errors.Is(<-late, dohost.ErrFenced))
 		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
 	}, counter.Class())
@@ -88,8 +88,8 @@ func ExampleHost_Evict() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		alice := counter.Counters.Get(h, "alice")
 		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
-		fmt.Println(h.Evict(alice.ID(), dohost.Fence))
-		fmt.Println(h.Evict(alice.ID(), dohost.Fence)) // not in memory
+		fmt.Println(h.Evict(alice.ID(), dohost.EndFence))
+		fmt.Println(h.Evict(alice.ID(), dohost.EndFence)) // not in memory
 		fmt.Println(dohost.Call(ctx, alice, (*counter.Counter).Add, 1))
 	}, counter.Class())
 	// Output:
@@ -199,7 +199,7 @@ func ExampleOnAlarm() {
 			return n.state.SetAlarm(ctx, time.Now().Add(10*time.Millisecond))
 		})
 		fmt.Println(err)
-		h.Evict(notebooks.Get(h, "home").ID(), dohost.Fence)
+		h.Evict(notebooks.Get(h, "home").ID(), dohost.EndFence)
 		fmt.Println("failed before:", <-rang)
 	}, notebookClass(rang))
 	// Output:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/socket"
@@ -82,7 +83,7 @@ type Options struct {
 }
 
 func init() {
-	kernel.OfHost = func(h any) *runtime.Host { return h.(*Host).rt }
+	kernel.OfHost = func(l any) *runtime.Host { return l.(Locator).LocateHost().rt }
 	kernel.OfState = func(st any) *runtime.State { return st.(*State).rt() }
 	kernel.Tune = func(options any, change func(*runtime.Options)) {
 		o := options.(*Options)
@@ -96,15 +97,15 @@ func init() {
 	}
 }
 
-// Style is a way to end an incarnation.
-type Style = runtime.Style
+// EndMode is a way to end an incarnation.
+type EndMode = eviction.EndMode
 
-// The styles of eviction: Fence keeps the object's committed writes. Crash loses the commits that are not in the
-// record in flight, as a power cut does.
+// The modes of an eviction: EndFence and EndRestart keep the object's committed writes. EndCrash loses the commits that
+// are not in the record in flight, as a power cut does.
 const (
-	Fence   = runtime.StyleFence
-	Restart = runtime.StyleRestart
-	Crash   = runtime.StyleCrash
+	EndFence   = eviction.EndFence
+	EndRestart = eviction.EndRestart
+	EndCrash   = eviction.EndCrash
 )
 
 // Host owns a directory and runs the objects in it. Its methods may be called from
@@ -236,7 +237,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 }
 
 // Evict ends the object's incarnation, and reports whether it had one.
-func (h *Host) Evict(id ID, s Style) bool { return h.rt.Evict(id, s) }
+func (h *Host) Evict(id ID, s EndMode) bool { return h.rt.Evict(id, s) }
 
 // Objects yields the durable objects of a class in order of name, after a name. It
 // wakes none of them. After [ErrDamaged] the iteration may continue with the objects outside

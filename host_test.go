@@ -36,7 +36,7 @@ func TestCallAndInvokeReachTheSameObject(t *testing.T) {
 		if n, err := dohost.Call(t.Context(), alice, (*counter.Counter).Add, 2); err != nil || n != 2 {
 			t.Fatalf("Add = %d, %v", n, err)
 		}
-		if !h.Evict(alice.ID(), dohost.Fence) {
+		if !h.Evict(alice.ID(), dohost.EndFence) {
 			t.Fatal("nothing to evict")
 		}
 		out, err := h.Invoke(t.Context(), alice.ID(), "add", []byte("3"))

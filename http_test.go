@@ -304,7 +304,7 @@ func TestAbortHandlerCutsTheConnectionOnly(t *testing.T) {
 		if ok, err := h.Exists(t.Context(), id); !ok || err != nil {
 			t.Fatalf("what the handler wrote is gone: %v", err)
 		}
-		if !h.Evict(id, dohost.Fence) {
+		if !h.Evict(id, dohost.EndFence) {
 			t.Fatal("the incarnation has ended")
 		}
 	})
@@ -322,7 +322,7 @@ func TestResponseOfAnEndedIncarnationIsDropped(t *testing.T) {
 		c := newClient()
 		done := serve(h, c, get(t))
 		synctest.Wait()
-		h.Evict(pages.Get(h, "x").ID(), dohost.Fence)
+		h.Evict(pages.Get(h, "x").ID(), dohost.EndFence)
 		if p := <-done; p != nil {
 			t.Fatal(p)
 		}
@@ -418,7 +418,7 @@ func TestHTTPClientWriteErrorEndsTheResponse(t *testing.T) {
 func TestChaosEndsAnIncarnationAtAChunk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{
-			Chaos: eviction.Chaos{Seed: 1, Rate: 1, Places: []eviction.Place{eviction.Chunk}},
+			Chaos: eviction.Chaos{Seed: 1, Rate: 1, Places: []eviction.Place{eviction.PlaceChunk}},
 		}, pageClass(func(_ *page, w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "one")
 			if err := http.NewResponseController(w).Flush(); !errors.Is(err, dohost.ErrFenced) {

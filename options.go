@@ -91,15 +91,15 @@ func spread(id ID) uint64 {
 	return h
 }
 
-func chaosAt(c eviction.Chaos) func(runtime.Point) runtime.Style {
-	return func(p runtime.Point) runtime.Style {
+func chaosAt(c eviction.Chaos) func(runtime.Point) eviction.EndMode {
+	return func(p runtime.Point) eviction.EndMode {
 		if p.Over || !p.Place.Ends() {
-			return runtime.StyleNone
+			return eviction.EndNone
 		}
-		return runtime.Style(c.At(eviction.Point{
+		return c.At(eviction.Point{
 			Class: p.ID.Class, Name: p.ID.Name, Life: p.Life, Event: p.Event,
-			Place: eviction.Place(p.Place.String()), N: p.N, Age: p.Age,
-		}))
+			Place: p.Place, N: p.N, Age: p.Age,
+		})
 	}
 }
 

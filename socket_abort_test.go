@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
@@ -56,7 +57,7 @@ func serveAborted(h *dohost.Host, w http.ResponseWriter, r *http.Request) (panic
 }
 
 // decideAt returns options with a policy for each point.
-func decideAt(at func(runtime.Point) runtime.Style) *dohost.Options {
+func decideAt(at func(runtime.Point) eviction.EndMode) *dohost.Options {
 	o := &dohost.Options{}
 	kernel.Tune(o, func(ro *runtime.Options) { ro.Policy.At = at })
 	return o
@@ -75,7 +76,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				var left atomic.Bool
-				at := func(p runtime.Point) runtime.Style {
+				at := func(p runtime.Point) eviction.EndMode {
 					place := fmt.Sprint(p.Place, " ", p.N)
 					switch {
 					case p.Op != "http" || p.ID.Class != "hall":
@@ -85,7 +86,7 @@ func TestSocketHandshakeAbortedAtEachPoint(t *testing.T) {
 						leave()
 						time.Sleep(time.Millisecond)
 					}
-					return runtime.StyleNone
+					return eviction.EndNone
 				}
 				e := &hallEvents{message: echo}
 				h := open(t, decideAt(at), e.class())
@@ -206,7 +207,7 @@ func abortHandshake(t *testing.T, addr string, n int) {
 func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 	for name, remove := range map[string]func(*dohost.Host, dohost.ID) bool{
 		"close": func(h *dohost.Host, id dohost.ID) bool { return h.CloseSockets(id, "") == 1 },
-		"evict": func(h *dohost.Host, id dohost.ID) bool { return h.Evict(id, dohost.Fence) },
+		"evict": func(h *dohost.Host, id dohost.ID) bool { return h.Evict(id, dohost.EndFence) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -253,13 +254,13 @@ func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			at := func(p runtime.Point) runtime.Style {
+			at := func(p runtime.Point) eviction.EndMode {
 				// The response leaves, and the answer after it, while the goroutine that serves the request
 				// is held up by its client.
-				if p.Op == "http" && p.Place == runtime.PlaceRelease {
+				if p.Op == "http" && p.Place == eviction.PlaceRelease {
 					leave()
 				}
-				return runtime.StyleNone
+				return eviction.EndNone
 			}
 			class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
 				dohost.OnHTTP(func(_ *hall, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

@@ -210,9 +210,9 @@ func TestSocketsAtEachEndOfAnIncarnation(t *testing.T) {
 				pass(3 * time.Second)
 			}
 		}},
-		{"fence", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.Fence) }},
-		{"restart", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.Restart) }},
-		{"crash", broken, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.Crash) }},
+		{"fence", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndFence) }},
+		{"restart", restarted, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndRestart) }},
+		{"crash", broken, func(t *testing.T, d *door, id dohost.ID) { d.Evict(id, dohost.EndCrash) }},
 		{"abort", restarted, func(t *testing.T, d *door, id dohost.ID) {
 			_ = halls.Get(d, id.Name).Do(t.Context(), func(ctx context.Context, h *hall) error {
 				return h.st.Abort(ctx, errors.New("enough"), nil)
@@ -658,7 +658,7 @@ func TestSocketCloseIsDeliveredToABusyObject(t *testing.T) {
 // closed, nor with those that stay.
 func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
 	for name, end := range map[string]func(*door, dohost.ID){
-		"fence": func(d *door, id dohost.ID) { d.Evict(id, dohost.Fence) },
+		"fence": func(d *door, id dohost.ID) { d.Evict(id, dohost.EndFence) },
 		"idle":  func(*door, dohost.ID) { pass(25 * time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/internal/sockettest"
 	"github.com/dohost/dohost/objectstore"
@@ -153,11 +154,11 @@ func (tr *trap) options() *dohost.Options {
 		}
 		o.Policy.Shed = func(int) int { tr.at("Policy.Idle, Policy.Shed"); return 0 }
 		if tr.place == "Policy.At" {
-			o.Policy.At = func(p runtime.Point) runtime.Style {
+			o.Policy.At = func(p runtime.Point) eviction.EndMode {
 				if p.ID.Name == "a" {
 					tr.at("Policy.At")
 				}
-				return runtime.StyleNone
+				return eviction.EndNone
 			}
 		}
 	})
@@ -343,7 +344,7 @@ func spring(t *testing.T, tr *trap) {
 	}
 	tr.armed.Store(false)
 	pass(2 * time.Minute)
-	h.Evict(trappeds.Get(h, "a").ID(), dohost.Fence)
+	h.Evict(trappeds.Get(h, "a").ID(), dohost.EndFence)
 	pass(time.Minute)
 	if err := put("a"); err != nil {
 		t.Errorf("a write of the object, after an eviction: %v", err)

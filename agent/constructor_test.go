@@ -67,7 +67,7 @@ func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 	})
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		schedule(b, agent.After(time.Minute), note, "done", nil)
-		b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+		b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence)
 		broken = true
 		b.Advance(time.Hour)
 		broken = false

@@ -105,7 +105,7 @@ func inspect(t *testing.T, h *dohosttest.Host, id string) (info agent.FiberInfo)
 	return info
 }
 
-func evict(h *dohosttest.Host) { h.Evict(workers.Get(h, "a").ID(), dohost.Fence) }
+func evict(h *dohosttest.Host) { h.Evict(workers.Get(h, "a").ID(), dohost.EndFence) }
 
 // alarm returns the time from now to the worker's alarm.
 func alarm(t *testing.T, h *dohosttest.Host) (d time.Duration, set bool) {

@@ -165,7 +165,7 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 				})
 			})
 			h.Advance(time.Second)
-			h.Evict(stub.ID(), dohost.Fence)
+			h.Evict(stub.ID(), dohost.EndFence)
 			return err
 		},
 		Check: func(ctx context.Context, h *dohosttest.Host) error {

@@ -271,7 +271,7 @@ func TestFiberSurvivesFullDisk(t *testing.T) {
 		time.Sleep(time.Second)
 		disk.SetFree(0)
 		time.Sleep(15 * time.Second)
-		h.Evict(a.ID(), dohost.Fence)
+		h.Evict(a.ID(), dohost.EndFence)
 		disk.SetFree(1 << 40)
 		time.Sleep(5 * time.Minute)
 		if err := a.Do(t.Context(), func(ctx context.Context, w *worker) error {
@@ -349,7 +349,7 @@ func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 					})
 				}()
 				time.Sleep(time.Second)
-				h.Evict(a.ID(), dohost.Fence)
+				h.Evict(a.ID(), dohost.EndFence)
 				<-ended
 				if err := a.Do(t.Context(), func(ctx context.Context, w *worker) error { // the hook fails, for the first time
 					for range 2 {

@@ -61,7 +61,7 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 					fs = fs.Crash(0, 0)
 					h = open()
 				} else {
-					h.Evict(workers.Get(h, "a").ID(), dohost.Fence)
+					h.Evict(workers.Get(h, "a").ID(), dohost.EndFence)
 				}
 				go do(h, nothing)
 				synctest.Wait()

@@ -22,7 +22,7 @@ func TestSchedulesRunOnTime(t *testing.T) {
 		schedule(b, agent.At(begun.Add(-time.Hour)), note, "past", nil)
 		every := schedule(b, agent.Every(4*time.Second), note, "every", nil)
 		cron := schedule(b, agent.Cron("1 * * * *", "Asia/Kolkata"), note, "cron", nil) // half an hour off UTC
-		b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+		b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence)
 		var due []time.Duration
 		for _, s := range b.schedules(nil) {
 			due = append(due, s.Due.Sub(begun))
@@ -307,9 +307,9 @@ func TestIncarnationEndConsumesNoScheduleOrItem(t *testing.T) {
 		end  func(b *bench)
 		soon bool // started again immediately, not at the next alarm
 	}{
-		{"fence", func(b *bench) { b.Evict(clerks.Get(b, "a").ID(), dohost.Fence) }, false},
+		{"fence", func(b *bench) { b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence) }, false},
 		{"fence, and an event", func(b *bench) {
-			b.Evict(clerks.Get(b, "a").ID(), dohost.Fence)
+			b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence)
 			b.do(func(context.Context, *clerk) error { return nil })
 		}, true},
 		{"crash", func(b *bench) { b.Crash() }, true},

@@ -170,7 +170,7 @@ func TestDocsSurvivalTable(t *testing.T) {
 				h.Advance(time.Second)
 			}
 		}},
-		{"evicted", true, func(h *dohosttest.Host, id dohost.ID) { h.Evict(id, dohost.Fence) }},
+		{"evicted", true, func(h *dohosttest.Host, id dohost.ID) { h.Evict(id, dohost.EndFence) }},
 		{"SIGKILL", true, func(h *dohosttest.Host, _ dohost.ID) { h.Kill() }},
 		{"power cut", true, func(h *dohosttest.Host, _ dohost.ID) { h.Crash() }},
 	}

@@ -231,7 +231,7 @@ func TestStateSyncsBothWays(t *testing.T) {
 	b.send(`{"type":"rpc","id":"2","method":"heard","args":[]}`)
 	b.want(`{"type":"rpc","id":"2","success":true,"done":true,"result":["x 1 by a","x 3 by itself","x 7 by itself"]}`)
 	// The state outlives the agent's time in memory, and later clients get it.
-	s.Evict(rooms.Get(s, "lobby").ID(), dohost.Fence)
+	s.Evict(rooms.Get(s, "lobby").ID(), dohost.EndFence)
 	s.dial(t, "/lobby").want(greeting("lobby", `{"title":"x","count":7}`)...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/runtime"
 )
@@ -30,17 +31,17 @@ type Part struct {
 
 // mark is the end of a part: a place that the operation passes.
 type mark struct {
-	place runtime.Place
+	place eviction.Place
 	what  string // the part from the previous mark to this one
 }
 
 // stopwatch records the last time at each place. Places that other goroutines pass count too: the operation waits for
 // them.
-type stopwatch [runtime.PlaceClose + 1]atomic.Int64
+type stopwatch [eviction.PlaceClose + 1]atomic.Int64
 
-func (s *stopwatch) at(p runtime.Point) runtime.Style {
+func (s *stopwatch) at(p runtime.Point) eviction.EndMode {
 	s[p.Place].Store(time.Now().UnixNano())
-	return runtime.StyleNone
+	return eviction.EndNone
 }
 
 // breakdownOps is the number of operations for each second of a round's duration.
@@ -103,28 +104,28 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 	n := max(50, int(b.duration.Seconds()*breakdownOps))
 	b.progress("%d durable calls", n)
 	durable, err := watch.measure("durable increment, 1 object, 1 caller", n, []mark{
-		{runtime.PlaceSend, "the call: argument, event"},
-		{runtime.PlaceStart, "queue, hand-over to a runner"},
-		{runtime.PlaceHandOver, "handler: read, decode, encode, write"},
-		{runtime.PlaceRecord, "hand-over to the committer"},
-		{runtime.PlaceSync, "record: batch, log buffer, memtable"},
-		{runtime.PlaceDurable, "write and sync of the log, by Pebble and the disk"},
-		{runtime.PlaceRelease, "release of what waited"},
-		{runtime.PlaceAnswer, "hand-over of the answer to the caller"},
+		{eviction.PlaceSend, "the call: argument, event"},
+		{eviction.PlaceStart, "queue, hand-over to a runner"},
+		{eviction.PlaceHandOver, "handler: read, decode, encode, write"},
+		{eviction.PlaceRecord, "hand-over to the committer"},
+		{eviction.PlaceSync, "record: batch, log buffer, memtable"},
+		{eviction.PlaceDurable, "write and sync of the log, by Pebble and the disk"},
+		{eviction.PlaceRelease, "release of what waited"},
+		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
 	}, func() error { return nil }, func() error { _, err := dohost.Call(ctx, s, (*subject).add, 1); return err })
 	if err != nil {
 		return err
 	}
 	b.progress("%d cold wakes", n)
 	wake, err := watch.measure(fmt.Sprintf("cold wake and a read of %d rows, 1 caller", wakeRows), n, []mark{
-		{runtime.PlaceSend, "the call: argument, event"},
-		{runtime.PlaceWake, "table entry, queue, hand-over to a runner"},
-		{runtime.PlaceConstruct, "the next incarnation: epoch, queue, batch"},
-		{runtime.PlaceStart, "constructor, and the end of its section"},
-		{runtime.PlaceHandOver, "handler: iterator, rows, decode"},
-		{runtime.PlaceRelease, "hand-over of an empty batch, release"},
-		{runtime.PlaceAnswer, "hand-over of the answer to the caller"},
-	}, func() error { h.Evict(s.ID(), dohost.Fence); return nil },
+		{eviction.PlaceSend, "the call: argument, event"},
+		{eviction.PlaceWake, "table entry, queue, hand-over to a runner"},
+		{eviction.PlaceConstruct, "the next incarnation: epoch, queue, batch"},
+		{eviction.PlaceStart, "constructor, and the end of its section"},
+		{eviction.PlaceHandOver, "handler: iterator, rows, decode"},
+		{eviction.PlaceRelease, "hand-over of an empty batch, release"},
+		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
+	}, func() error { h.Evict(s.ID(), dohost.EndFence); return nil },
 		func() error { _, err := dohost.Call(ctx, s, (*subject).first, 0); return err })
 	if err != nil {
 		return err

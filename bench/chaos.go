@@ -20,7 +20,7 @@ func underChaos(ctx context.Context, b *bench) error {
 		ID: "P17", What: "P3 with an eviction every 10 calls",
 		Target: Target{Text: "≥ 0.5 of P3 without, nothing lost or doubled", Beside: calmSide, Least: 0.5},
 		Notes:  []string{"after an event has ended; P17a and E1 evict everywhere"},
-	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.End}, Seed: b.seed})
+	}, dohost.Chaos{Rate: evictionsPerCall, Places: []eviction.Place{eviction.PlaceEnd}, Seed: b.seed})
 }
 
 // underChaosAnywhere evicts as often, at every place where an incarnation can end.

@@ -109,7 +109,7 @@ func (s *waking) work(ctx context.Context, m *meter) error {
 		if began.Sub(s.evicted[i]) > forgotten {
 			s.absent++
 		}
-		if !s.Evict(stub.ID(), dohost.Fence) {
+		if !s.Evict(stub.ID(), dohost.EndFence) {
 			return fmt.Errorf("%v was called, and is not alive", stub.ID())
 		}
 		s.evicted[i] = time.Now()

@@ -45,7 +45,7 @@ func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
 	err = together(2, func(i int) error {
 		if i > 0 {
 			<-r.all
-			h.Evict(s.ID(), dohost.Fence)
+			h.Evict(s.ID(), dohost.EndFence)
 			return nil
 		}
 		if _, err := dohost.Call(t.Context(), s, (*sleeper).sleep, 0); !errors.Is(err, dohost.ErrFenced) {

@@ -65,7 +65,7 @@ func (f *front) close() error {
 func (f *front) address() string { return f.listen }
 
 func (f *front) end(_ context.Context, i int) error {
-	f.Evict(subjects.Get(f.host, name(i)).ID(), dohost.Fence)
+	f.Evict(subjects.Get(f.host, name(i)).ID(), dohost.EndFence)
 	return nil
 }
 

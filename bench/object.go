@@ -201,6 +201,6 @@ func fillBy(b *bench, from, to int, fn func(i int) error) error {
 // evictAll ends every incarnation.
 func (h *host) evictAll(n int) {
 	for i := range n {
-		h.Evict(subjects.Get(h, name(i)).ID(), dohost.Fence)
+		h.Evict(subjects.Get(h, name(i)).ID(), dohost.EndFence)
 	}
 }

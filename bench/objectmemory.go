@@ -147,7 +147,7 @@ func (b *bench) touchAll(ctx context.Context, p *population, from, to, call int)
 func (p *population) evictLive(after time.Duration, n int) error {
 	time.Sleep(after)
 	for i := range n {
-		p.Evict(p.id(i), dohost.Fence)
+		p.Evict(p.id(i), dohost.EndFence)
 	}
 	if live := p.LiveCount(); live != 0 {
 		return fmt.Errorf("%d objects live after all were evicted", live)

@@ -140,7 +140,7 @@ func (a *aging) nextAlarm(ctx context.Context) error {
 }
 
 func (a *aging) wake(ctx context.Context) error {
-	a.Evict(a.stays.ID(), dohost.Fence)
+	a.Evict(a.stays.ID(), dohost.EndFence)
 	got, err := dohost.Call(ctx, a.stays, (*subject).first, 0)
 	if err == nil && got != wakeRows {
 		err = fmt.Errorf("%v holds %d rows, want %d", a.stays.ID(), got, wakeRows)

@@ -254,7 +254,7 @@ func costs(ctx context.Context, h *host, n int) (call, wake float64, err error) 
 			return 0, 0, err
 		}
 		s := subjects.Get(h, name(1+(i*7919)%(n-1)))
-		h.Evict(s.ID(), dohost.Fence)
+		h.Evict(s.ID(), dohost.EndFence)
 		began = time.Now()
 		got, err := dohost.Call(ctx, s, (*subject).get, 0)
 		if err == nil && got != 1 {

@@ -136,7 +136,7 @@ func (r *resuming) step(ctx context.Context, of string) (at time.Time, err error
 func (r *resuming) end(ctx context.Context, i int) (took time.Duration, err error) {
 	p := plodders.Get(r, name(i))
 	began := time.Now()
-	if !r.Evict(p.ID(), dohost.Fence) {
+	if !r.Evict(p.ID(), dohost.EndFence) {
 		return 0, fmt.Errorf("%v was not alive", p.ID())
 	}
 	r.fences[i]++

@@ -121,7 +121,7 @@ func TestReplyStopsWhenItsFiberIsCancelled(t *testing.T) {
 // and if the handler ignores the cancellation.
 func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 	for name, end := range map[string]func(h *dohosttest.Host){
-		"": func(*dohosttest.Host) {}, "evicted": func(h *dohosttest.Host) { h.Evict(polly, dohost.Fence) },
+		"": func(*dohosttest.Host) {}, "evicted": func(h *dohosttest.Host) { h.Evict(polly, dohost.EndFence) },
 		"crashed": (*dohosttest.Host).Crash,
 	} {
 		for _, begins := range []bool{false, true} {

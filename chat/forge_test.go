@@ -285,7 +285,7 @@ func TestServerToolClaimedByClientRunsAfterRecovery(t *testing.T) {
 	forge(t, false, func(t *testing.T, ctx context.Context, c forger) {
 		c.ask(ctx, "one", "stamp it", map[string]any{"clientTools": []any{map[string]any{"name": "stamp"}}})
 		c.hears(t, func(f frame) bool { return strings.Contains(f.Body, "tool-input-available") })
-		c.h.Evict(polly, dohost.Fence)
+		c.h.Evict(polly, dohost.EndFence)
 		c.h.Advance(time.Minute)
 		if len(c.m.runs) != 1 {
 			t.Errorf("the tool ran with %v", c.m.runs)

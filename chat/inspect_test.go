@@ -56,7 +56,7 @@ func TestDetailsOfRequests(t *testing.T) {
 		shows(t, h, "request",
 			"request one running: 2 runs, 5 chunks map[chunks:5 idle:1 recoveries:1 runs:2]",
 			"request two queued:  map[idle:0 recoveries:0 runs:0]")
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		if got := shown(t, h, "request"); len(got) != 2 || h.Host().IsLive(polly) {
 			t.Errorf("%q; in memory: %t", got, h.Host().IsLive(polly))
 		}

@@ -43,7 +43,7 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 		r.drops = true
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		_ = asked.Wait() // the client has received dropped chunks
 		if len(found) != 2 || found[1] != "false <nil>" {
 			t.Errorf("found %q", found)
@@ -98,7 +98,7 @@ func TestToolCallOfProviderIsInterrupted(t *testing.T) {
 		r := newReader(h, polly, "asker")
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(50 * time.Millisecond)
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		err := asked.Wait()
 		if text := r.messages[len(r.messages)-1].text(); err != nil || m.calls.Load() != 2 || text != "found " {
 			t.Errorf("%v; %q after %d answers", err, text, m.calls.Load())
@@ -150,7 +150,7 @@ func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
 		r := newReader(h, polly, "asker")
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(100 * time.Millisecond)
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		err := asked.Wait()
 		if err != nil || !slices.Equal(ran, []string{"stamp", "stamp"}) || m.calls.Load() != 1 {
 			t.Errorf("%v; %v ran, after %d answers", err, ran, m.calls.Load())
@@ -171,7 +171,7 @@ func TestApprovedToolCallInterruptedEndsWithError(t *testing.T) {
 		id := r.calls("approval-requested")[0]
 		r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
 		time.Sleep(20 * time.Millisecond) // it runs for 50
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		var bodies []string
 		for range 40 {
 			if r.ws == nil {
@@ -231,7 +231,7 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 				r.say(ctx, map[string]any{"type": "cf_agent_tool_approval", "toolCallId": id, "approved": true, "autoContinue": true})
 				time.Sleep(20 * time.Millisecond) // it runs for 50
 				time.Sleep(wait)
-				h.Evict(polly, dohost.Fence)
+				h.Evict(polly, dohost.EndFence)
 				r.leave()
 				time.Sleep(2 * time.Minute)
 				if len(m.runs) != 1 || m.once() != nil {

@@ -94,7 +94,7 @@ func TestReplyOfManyChunks(t *testing.T) {
 			return err
 		})
 		for range 3 {
-			h.Evict(polly, dohost.Fence)
+			h.Evict(polly, dohost.EndFence)
 			left(t, h, "while it is swept", func(chunks, _ int) bool { return 0 < chunks && chunks < words })
 		}
 		time.Sleep(time.Minute)
@@ -149,7 +149,7 @@ func TestClearOfManyMessages(t *testing.T) {
 			}
 			return errors.Join(fill(ctx, p, 7, 10), has(ctx, t, p, 7, 10))
 		})
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		left(t, h, "while it is swept", func(_, rows int) bool { return 1000 < rows && rows <= many })
 		time.Sleep(time.Minute)
 		left(t, h, "then", func(_, rows int) bool { return rows == 3 })
@@ -229,10 +229,10 @@ func TestDropOnAFullDisk(t *testing.T) {
 			_, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "pay")}, &chat.AskOptions{ID: "one"})
 			return errors.Join(err, dohost.Sleep(ctx, time.Second))
 		})
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		left(t, h, "as it was", func(chunks, _ int) bool { return chunks == 5 })
 		time.Sleep(10 * time.Second)
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		disk.SetFree(1 << 40)
 		time.Sleep(time.Second)
 		polled(t, h, func(ctx context.Context, p *parrot) error {
@@ -298,7 +298,7 @@ func TestConversationIsNotReadOnWakeOrStore(t *testing.T) {
 			"a message":  func(ctx context.Context, p *parrot) error { return fill(ctx, p, most, most+1) },
 			"the newest": func(ctx context.Context, p *parrot) error { _, err := chat.Messages(ctx, p, 10); return err },
 		} {
-			h.Evict(polly, dohost.Fence)
+			h.Evict(polly, dohost.EndFence)
 			before := reads.Steps.Load()
 			polled(t, h, f)
 			if n := reads.Steps.Load() - before; n > 60 {

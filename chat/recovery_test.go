@@ -23,7 +23,7 @@ func interrupts(t *testing.T, h *dohosttest.Host, n int, after int) *reader {
 		for range after {
 			r.begins(t, "one")
 		}
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		for r.ws != nil {
 			if _, _, err := r.hear(t.Context()); err != nil {
 				t.Fatal(err)
@@ -74,7 +74,7 @@ func TestRecoveryRules(t *testing.T) {
 					if v := r.seen["one"]; f.Type == "cf_agent_use_chat_response" && !f.Replay && v != nil && len(v.text) > seen && cut < c.cuts {
 						seen = len(v.text)
 						cut++
-						h.Evict(polly, dohost.Fence)
+						h.Evict(polly, dohost.EndFence)
 					}
 				}
 				end := r.ended["one"]

@@ -260,7 +260,7 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
 		for range cuts {
-			h.Evict(polly, dohost.Fence)
+			h.Evict(polly, dohost.EndFence)
 			time.Sleep(50 * time.Millisecond)
 		}
 		if err := asked.Wait(); err != nil {
@@ -291,7 +291,7 @@ func TestToolCallsReplaceAnswerLostInResume(t *testing.T) {
 		r := newReader(h, polly, "asker")
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
 		time.Sleep(250 * time.Millisecond)
-		h.Evict(polly, dohost.Fence)
+		h.Evict(polly, dohost.EndFence)
 		if err := asked.Wait(); err != nil {
 			t.Fatal(err)
 		}

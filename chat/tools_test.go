@@ -205,7 +205,7 @@ func TestApprovalOfClientTool(t *testing.T) {
 				}
 				r.hears(t, func(f frame) bool { return f.Done && f.Outcome == "completed" })
 				h.Advance(time.Second)
-				h.Evict(polly, dohost.Fence)
+				h.Evict(polly, dohost.EndFence)
 				h.Advance(5 * time.Second)
 				if p := c.call(call); p.Text("state") != "input-available" || !strings.Contains(string(p.Member("approval")), `"approved":true`) {
 					t.Errorf("%s, %s", p.Text("state"), p.Member("approval"))

@@ -181,7 +181,7 @@ func (s *stage) play(ctx context.Context, line string) (heard []string, err erro
 			err = errors.New("the model is not asked")
 		}
 	case line == "the incarnation ends":
-		s.h.Evict(polly, dohost.Fence)
+		s.h.Evict(polly, dohost.EndFence)
 	case line == "time passes":
 		s.h.Advance(5 * time.Second)
 	default:

@@ -109,7 +109,7 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	}
 	expect("runs again: 1 of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
 	expect("cancelled item letter 0 of clerk/a\n0", "cancel", "clerk/a", "item", "letter 0")
-	h.Evict(clerks.Get(h, "a").ID(), dohost.Fence) // with the run that waits
+	h.Evict(clerks.Get(h, "a").ID(), dohost.EndFence) // with the run that waits
 	expect("want the id of the fiber, as show tells it, or --all\n1", "clear", "clerk/a", "fiber")
 	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
 	expect(`an agent has no "egg" that could be asked to clear`, "clear", "clerk/a", "egg", "x")

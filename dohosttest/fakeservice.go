@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -89,7 +90,7 @@ func (s *FakeService) Call(ctx context.Context, key, payload string) error {
 // function, and returns its error. Outside a run it does nothing.
 //
 // Errors: the cause of ctx, if the run has ended the incarnation.
-func EffectPoint(ctx context.Context) error { return runtime.Visit(ctx, runtime.PlaceEffect) }
+func EffectPoint(ctx context.Context) error { return runtime.Visit(ctx, eviction.PlaceEffect) }
 
 // wait waits for the service's latency. A request of an incarnation that has ended does not
 // leave.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -133,10 +134,10 @@ func (h *history) client(ctx context.Context, host *Host, n int) error {
 
 // make makes a call, and records its beginning and its end.
 func (h *history) make(ctx context.Context, host *Host, c *call) error {
-	h.note(ctx, runtime.PlaceSend, func() { c.began = h.add(event{call: c}) })
+	h.note(ctx, eviction.PlaceSend, func() { c.began = h.add(event{call: c}) })
 	out, err := h.x.do(ctx, host, c.in)
 	fate, bad := fateOf(err)
-	h.note(ctx, runtime.PlaceAnswer, func() {
+	h.note(ctx, eviction.PlaceAnswer, func() {
 		c.fate, c.out, c.err = fate, out, err
 		c.ended = h.add(event{call: c, end: true})
 		if h.calm && bad == nil && fate != answered {
@@ -150,7 +151,7 @@ func (h *history) make(ctx context.Context, host *Host, c *call) error {
 }
 
 // note calls f at a standstill, at the client's step.
-func (h *history) note(ctx context.Context, p runtime.Place, f func()) {
+func (h *history) note(ctx context.Context, p eviction.Place, f func()) {
 	h.w.sched.ask(&grant{point: runtime.Point{Place: p, Ctx: ctx}, do: f})
 }
 

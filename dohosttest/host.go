@@ -32,7 +32,7 @@ func (h *Host) Host() *dohost.Host {
 }
 
 // Evict ends the object's incarnation, and reports whether there was one.
-func (h *Host) Evict(id dohost.ID, s dohost.Style) (had bool) {
+func (h *Host) Evict(id dohost.ID, s dohost.EndMode) (had bool) {
 	h.w.atRest(func() {
 		h.w.log.note(id, "evicted by the test")
 		h.w.disturbed = true
@@ -51,7 +51,7 @@ func (h *Host) EvictAll() {
 		}
 		slices.SortFunc(ids, compareIDs)
 		for _, id := range ids {
-			h.w.seat.proc.host.Evict(id, dohost.Fence)
+			h.w.seat.proc.host.Evict(id, dohost.EndFence)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/kernel"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -40,7 +41,7 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	o.FS, o.Chaos, o.Logger = fs, dohost.Chaos{}, nil
 	o.Listener = dohost.Tee(w.listener(p), o.Listener)
 	kernel.Tune(&o, func(ro *runtime.Options) {
-		ro.Policy.At = func(at runtime.Point) runtime.Style { return w.at(p, at) }
+		ro.Policy.At = func(at runtime.Point) eviction.EndMode { return w.at(p, at) }
 		ro.Store.OneObject = w.order == diskFirst
 		ro.Store.ReserveBytes = -1
 		ro.Store.Entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.NewChaCha8(seedOf(w.seed, p.n)), 0)}
@@ -54,7 +55,7 @@ func (w *world) start(fs *objectstore.FS, classes []dohost.Class) (*process, err
 	p.host = host
 	fs.OnWrite(func(op, path string, _ int64) error {
 		if op == "sync" && strings.HasSuffix(path, ".log") {
-			w.sched.ask(&grant{proc: p, point: runtime.Point{Place: runtime.PlaceRecord, Op: fsync}})
+			w.sched.ask(&grant{proc: p, point: runtime.Point{Place: eviction.PlaceRecord, Op: fsync}})
 		}
 		return nil
 	})
@@ -73,7 +74,7 @@ func seedOf(seed uint64, n int) (key [32]byte) {
 const fsync = "fsync"
 
 // at is Policy.At of a process's runtime.
-func (w *world) at(p *process, at runtime.Point) runtime.Style {
+func (w *world) at(p *process, at runtime.Point) eviction.EndMode {
 	g := &grant{proc: p, point: at}
 	if w.mayStrike(at) {
 		g.pcs = callers()
@@ -167,7 +168,7 @@ func (w *world) bury(p *process) {
 		}
 		g := w.sched.waiting[at]
 		w.sched.waiting = append(w.sched.waiting[:at], w.sched.waiting[at+1:]...)
-		g.goOn <- runtime.StyleNone
+		g.goOn <- eviction.EndNone
 		synctest.Wait()
 	}
 	w.buried = append(w.buried, p)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/runtime"
+	"github.com/dohost/dohost/eviction"
 )
 
 // texts formats the failures of a report: those of the first points in full, and the number
@@ -185,7 +185,7 @@ func replay(t *testing.T, s *Scenario, text string) {
 
 func checkPlaces(places []string) error {
 	var known []string
-	for p := range runtime.PlaceEnd + 1 {
+	for p := range eviction.PlaceEnd + 1 {
 		known = append(known, p.String())
 	}
 	for _, p := range places {

@@ -68,7 +68,7 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 			}
 		}
 		bump(t, h, 0, 1)
-		if !h.Evict(stub.ID(), dohost.Fence) || h.Evict(stub.ID(), dohost.Fence) {
+		if !h.Evict(stub.ID(), dohost.EndFence) || h.Evict(stub.ID(), dohost.EndFence) {
 			t.Error("it was to be evicted once")
 		}
 		lives(2)

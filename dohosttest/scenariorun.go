@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -145,28 +146,28 @@ func (w *world) name(g *grant) string {
 		}
 		return fmt.Sprintf("%v asks", g.client)
 	}
-	if at.Place == runtime.PlaceSend || at.Place == runtime.PlaceAnswer {
+	if at.Place == eviction.PlaceSend || at.Place == eviction.PlaceAnswer {
 		return fmt.Sprintf("%v %v %d %d %d %v %s", clientOf(at.Ctx), at.From, at.Life, at.Event, at.N, at.ID, at.Op)
 	}
 	return fmt.Sprintf("%v %d %d %v %s %d", at.ID, at.Life, at.Event, at.Place, at.Op, at.N)
 }
 
 // visit is a step: it records the point, and returns how the incarnation ends there.
-func (w *world) visit(g *grant) runtime.Style {
+func (w *world) visit(g *grant) eviction.EndMode {
 	w.moved.Add(1)
 	at := g.point
 	if g.proc.ended {
-		return runtime.StyleNone
+		return eviction.EndNone
 	}
 	if w.steps++; w.steps > w.maxSteps && w.failed == nil {
 		w.fail(fmt.Errorf("it does not end: %d steps, the last of them at %s of %v", w.steps, at.Place, at.ID))
 		w.end(false)
-		return runtime.StyleNone
+		return eviction.EndNone
 	}
 	if !at.Place.Ends() || at.Over {
-		return runtime.StyleNone
+		return eviction.EndNone
 	}
-	if at.Place == runtime.PlaceStart {
+	if at.Place == eviction.PlaceStart {
 		w.events++
 	}
 	p := w.point(g)
@@ -174,13 +175,13 @@ func (w *world) visit(g *grant) runtime.Style {
 	way := w.strikeAt(g, p)
 	switch way {
 	case Fence:
-		return runtime.StyleFence
+		return eviction.EndFence
 	case Crash:
-		return runtime.StyleCrash
+		return eviction.EndCrash
 	case PowerCut, Kill:
 		w.end(way == Kill)
 	}
-	return runtime.StyleNone
+	return eviction.EndNone
 }
 
 // mayStrike reports whether the point looks like a target.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing/synctest"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -21,7 +22,7 @@ import (
 // smallest name is first, or a seed draws one. The disk is before all others, or after them
 // (order).
 type scheduler struct {
-	visit func(*grant) runtime.Style // called at a standstill
+	visit func(*grant) eviction.EndMode // called at a standstill
 	name  func(*grant) string
 	order order
 	draw  *rand.Rand // nil: no draw
@@ -51,10 +52,10 @@ const (
 type grant struct {
 	proc   *process
 	point  runtime.Point
-	do     func()             // of a test: called at a standstill, instead of visit
-	client int64              // the client of do
-	pcs    []uintptr          // the stack, if it is needed
-	goOn   chan runtime.Style // capacity 1
+	do     func()                // of a test: called at a standstill, instead of visit
+	client int64                 // the client of do
+	pcs    []uintptr             // the stack, if it is needed
+	goOn   chan eviction.EndMode // capacity 1
 
 	key   string
 	round int
@@ -69,8 +70,8 @@ func newScheduler(o order, seed uint64) *scheduler {
 }
 
 // ask waits until g may proceed, and returns how the incarnation of its point ends.
-func (s *scheduler) ask(g *grant) runtime.Style {
-	g.goOn = make(chan runtime.Style, 1)
+func (s *scheduler) ask(g *grant) eviction.EndMode {
+	g.goOn = make(chan eviction.EndMode, 1)
 	s.mu.Lock()
 	s.fresh = append(s.fresh, g)
 	s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *scheduler) ask(g *grant) runtime.Style {
 	case style := <-g.goOn:
 		return style
 	case <-s.done:
-		return runtime.StyleNone // the run is over
+		return eviction.EndNone // the run is over
 	}
 }
 
@@ -113,7 +114,7 @@ func (s *scheduler) stop() {
 func (s *scheduler) step(g *grant) {
 	if g.do != nil {
 		g.do()
-		g.goOn <- runtime.StyleNone
+		g.goOn <- eviction.EndNone
 		return
 	}
 	style := s.visit(g)
@@ -163,11 +164,11 @@ func (s *scheduler) choose() int {
 func (s *scheduler) rank(g *grant) int {
 	disk := 0
 	switch g.point.Place {
-	case runtime.PlaceHanded:
+	case eviction.PlaceHanded:
 		return 0
-	case runtime.PlaceSync, runtime.PlaceDurable:
+	case eviction.PlaceSync, eviction.PlaceDurable:
 		disk = 1
-	case runtime.PlaceRecord: // and the sync itself, after the point of its record
+	case eviction.PlaceRecord: // and the sync itself, after the point of its record
 		disk = 2
 	}
 	switch {

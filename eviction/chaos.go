@@ -9,58 +9,107 @@ import (
 	"time"
 )
 
-// Place is a point in the code where an incarnation can end.
-type Place string
+// Place is a kind of point in the code of the runtime. A policy decides there whether an incarnation ends.
+type Place uint8
 
-// The places, in the order of an incarnation's life.
+// The places where an incarnation can end, in the order of its events.
 const (
-	Construct   Place = "construct"   // the constructor begins
-	Start       Place = "start"       // an event begins
-	Alarm       Place = "alarm"       // an alarm handler begins
-	Storage     Place = "storage"     // a storage operation
-	Transaction Place = "transaction" // the end of a transaction's function
-	HandOver    Place = "handover"    // a batch is about to become history
-	Handed      Place = "handed"      // it is history, and in memory only
-	Sync        Place = "sync"        // it is on its way to the disk
-	Durable     Place = "durable"     // it is on the disk, and nothing has left
-	Release     Place = "release"     // a result, or a piece of a response, is about to leave
-	Await       Place = "await"       // inside an Await, the turn given up, before its function
-	Effect      Place = "effect"      // inside an Await, something outside has happened
-	Awaited     Place = "awaited"     // inside an Await, after its function
-	Resume      Place = "resume"      // the turn is held again
-	Chunk       Place = "chunk"       // a piece of a streamed response was handed over
-	Settle      Place = "settle"      // an alarm handler has returned, its outcome is not written
-	End         Place = "end"         // an event has ended
+	PlaceConstruct   Place = iota // the constructor begins
+	PlaceStart                    // an event begins
+	PlaceAlarm                    // an alarm handler begins
+	PlaceStorage                  // a storage operation
+	PlaceTransaction              // the end of a transaction's function
+	PlaceHandOver                 // a batch is about to be committed
+	PlaceHanded                   // it is committed, and in memory only
+	PlaceSync                     // it is on its way to the disk
+	PlaceDurable                  // it is on the disk, and nothing has left
+	PlaceRelease                  // a result, or a piece of a response, is about to leave
+	PlaceAwait                    // inside an Await, the turn given up, before its function
+	PlaceEffect                   // inside an Await, something outside has happened
+	PlaceAwaited                  // inside an Await, after its function
+	PlaceResume                   // the turn is held again
+	PlaceChunk                    // a piece of a streamed response was committed
+	PlaceSettle                   // an alarm handler has returned, its outcome is not written
+	PlaceEnd                      // an event has ended
 )
 
-// Places lists all places.
+// The places where no incarnation can end. Something is about to begin there, or a caller has its answer. The host
+// ignores the decision of a policy there.
+const (
+	PlaceSend   = PlaceEnd + 1 + iota // a call is about to enter a queue
+	PlaceAnswer                       // a caller has its answer
+	PlaceWake                         // an incarnation is about to begin
+	PlaceEnter                        // an Enter is about to queue for the turn
+	PlaceRecord                       // a record is about to be made
+	PlaceDue                          // alarms are about to be checked
+	PlaceSweep                        // idle objects and time limits are about to be checked
+	PlaceClose                        // a closing host is about to end the other incarnations
+
+	// NumPlaces is the number of all places.
+	NumPlaces = int(PlaceClose) + 1
+)
+
+var placeNames = [NumPlaces]string{
+	"construct", "start", "alarm", "storage", "transaction", "handover", "handed", "sync", "durable", "release",
+	"await", "effect", "awaited", "resume", "chunk", "settle", "end",
+	"send", "answer", "wake", "enter", "record", "due", "sweep", "close",
+}
+
+// String returns the place's name, as in the flags.
+func (p Place) String() string {
+	if int(p) >= NumPlaces {
+		return "place " + strconv.Itoa(int(p))
+	}
+	return placeNames[p]
+}
+
+// MarshalText encodes the place's name: JSON has names, and not a list of places as bytes.
+func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Ends reports whether an incarnation can end at the place.
+func (p Place) Ends() bool { return p <= PlaceEnd }
+
+// Places returns the places where an incarnation can end.
 func Places() []Place {
-	return []Place{
-		Construct, Start, Alarm, Storage, Transaction, HandOver, Handed, Sync, Durable, Release,
-		Await, Effect, Awaited, Resume, Chunk, Settle, End,
+	var all []Place
+	for p := PlaceConstruct; p.Ends(); p++ {
+		all = append(all, p)
 	}
+	return all
 }
 
-// Style is a way to end an incarnation.
-type Style uint8
+// ParsePlace returns the place with a name, if an incarnation can end there.
+func ParsePlace(name string) (Place, error) {
+	i := slices.Index(placeNames[:], name)
+	if i < 0 || !Place(i).Ends() {
+		return 0, fmt.Errorf("chaos place %q: want some of %v", name, Places())
+	}
+	return Place(i), nil
+}
 
-// The styles. None ends nothing.
+// EndMode is a way to end an incarnation: it selects how much of its work is lost.
+type EndMode uint8
+
+// The modes.
 const (
-	None    Style = iota
-	Fence         // committed writes stay
-	Restart       // the same, as a restart of the platform
-	Crash         // commits that are not in the record in flight are lost too
+	EndNone    EndMode = iota // does not end the incarnation
+	EndFence                  // committed writes stay, and the outputs leave when they are durable
+	EndRestart                // as EndFence, but reported as a restart of the platform
+	EndCrash                  // loses also the committed writes that are in no record yet
 )
 
-var styles = []string{"none", "fence", "restart", "crash"}
+var modes = []string{"none", "fence", "restart", "crash"}
 
-// String returns the style's name, as in the flags.
-func (s Style) String() string {
-	if int(s) >= len(styles) {
-		return "style " + strconv.Itoa(int(s))
+// String returns the mode's name, as in the flags.
+func (m EndMode) String() string {
+	if int(m) >= len(modes) {
+		return "style " + strconv.Itoa(int(m))
 	}
-	return styles[s]
+	return modes[m]
 }
+
+// MarshalText encodes the mode's name.
+func (m EndMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // Chaos ends incarnations at random, as a pure function of its seed and the point. The zero Chaos ends none.
 type Chaos struct {
@@ -71,8 +120,8 @@ type Chaos struct {
 	Mean time.Duration
 	// Places limits the places that can end an incarnation; nil means all.
 	Places []Place
-	// Style is how; None means Fence.
-	Style Style
+	// Style is the mode of the ends; EndNone means EndFence.
+	Style EndMode
 }
 
 // Point is one visit to a place.
@@ -94,12 +143,12 @@ func (c *Chaos) Validate() error {
 		return fmt.Errorf("chaos mean %v: want a mean age from 0", c.Mean)
 	}
 	for _, p := range c.Places {
-		if !slices.Contains(Places(), p) {
+		if !p.Ends() {
 			return fmt.Errorf("chaos place %q: want some of %v", p, Places())
 		}
 	}
-	if c.Style > Crash {
-		return fmt.Errorf("chaos %v: want one of %s", c.Style, strings.Join(styles, ", "))
+	if c.Style > EndCrash {
+		return fmt.Errorf("chaos %v: want one of %s", c.Style, strings.Join(modes, ", "))
 	}
 	return nil
 }
@@ -107,22 +156,22 @@ func (c *Chaos) Validate() error {
 // Active reports whether any point may end an incarnation.
 func (c *Chaos) Active() bool { return c.Rate > 0 || c.Mean > 0 }
 
-// At returns the Style that ends the incarnation at p, or None.
-func (c *Chaos) At(p Point) Style {
+// At returns the mode that ends the incarnation at p, or EndNone.
+func (c *Chaos) At(p Point) EndMode {
 	if !c.Active() || (c.Places != nil && !slices.Contains(c.Places, p.Place)) {
-		return None
+		return EndNone
 	}
 	life := mix(mix(c.Seed^hashStrings(p.Class, p.Name)) ^ p.Life)
 	ends := c.Mean > 0 && p.Age >= lifetime(life, c.Mean)
 	if !ends && c.Rate > 0 {
-		draw := mix(mix(mix(life^hashStrings(string(p.Place)))^p.Event) ^ p.N)
+		draw := mix(mix(mix(life^hashStrings(p.Place.String()))^p.Event) ^ p.N)
 		ends = unit(draw) < c.Rate
 	}
 	switch {
 	case !ends:
-		return None
-	case c.Style == None:
-		return Fence
+		return EndNone
+	case c.Style == EndNone:
+		return EndFence
 	}
 	return c.Style
 }
@@ -136,19 +185,20 @@ func lifetime(h uint64, mean time.Duration) time.Duration {
 // ("200ms"), a chance per place ("0.02"), or empty or zero for none; at is a list of places
 // or empty for all; style is fence, restart or crash, or empty for fence.
 func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
-	c := Chaos{Seed: seed, Style: Fence}
+	c := Chaos{Seed: seed, Style: EndFence}
 	if style != "" {
-		i := slices.Index(styles, style)
-		if i < int(Fence) {
-			return c, fmt.Errorf("chaos style %q: want one of %s", style, strings.Join(styles[Fence:], ", "))
+		i := slices.Index(modes, style)
+		if i < int(EndFence) {
+			return c, fmt.Errorf("chaos style %q: want one of %s", style, strings.Join(modes[EndFence:], ", "))
 		}
-		c.Style = Style(i)
+		c.Style = EndMode(i)
 	}
 	for _, name := range strings.FieldsFunc(at, func(r rune) bool { return r == ',' || r == ' ' }) {
-		if !slices.Contains(Places(), Place(name)) {
-			return c, fmt.Errorf("chaos place %q: want some of %v", name, Places())
+		p, err := ParsePlace(name)
+		if err != nil {
+			return c, err
 		}
-		c.Places = append(c.Places, Place(name))
+		c.Places = append(c.Places, p)
 	}
 	if at != "" && c.Places == nil {
 		return c, fmt.Errorf("chaos place %q: want some of %v", at, Places())

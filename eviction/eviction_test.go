@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -8,14 +9,14 @@ import (
 )
 
 func point(n uint64) Point {
-	return Point{Class: "counter", Name: "a", Life: 1, Event: 1, Place: Storage, N: n}
+	return Point{Class: "counter", Name: "a", Life: 1, Event: 1, Place: PlaceStorage, N: n}
 }
 
 func TestChaosSeedGivesFixedDecisions(t *testing.T) {
 	c := Chaos{Seed: 42, Rate: 0.1}
 	var hits []uint64
 	for n := uint64(1); n <= 60; n++ {
-		if c.At(point(n)) != None {
+		if c.At(point(n)) != EndNone {
 			hits = append(hits, n)
 		}
 	}
@@ -42,13 +43,13 @@ func TestChaosDependsOnEveryPointField(t *testing.T) {
 		"n":     func(p *Point, i uint64) { p.N = i },
 	}
 	for what, set := range vary {
-		ended := map[Style]int{}
+		ended := map[EndMode]int{}
 		for i := range uint64(100) {
 			p := point(1)
 			set(&p, i)
 			ended[c.At(p)]++
 		}
-		if ended[None] == 0 || ended[Fence] == 0 {
+		if ended[EndNone] == 0 || ended[EndFence] == 0 {
 			t.Errorf("varying the %s never changes the answer: %v", what, ended)
 		}
 	}
@@ -60,7 +61,7 @@ func TestChaosRateIsShareOfEndedVisits(t *testing.T) {
 		c := Chaos{Seed: 7, Rate: rate}
 		ended := 0
 		for n := range uint64(visits) {
-			if c.At(point(n)) != None {
+			if c.At(point(n)) != EndNone {
 				ended++
 			}
 		}
@@ -79,7 +80,7 @@ func TestChaosMeanIsMeanAge(t *testing.T) {
 	for life := range uint64(lives) {
 		p := point(1)
 		p.Life = life
-		for c.At(p) == None {
+		for c.At(p) == EndNone {
 			p.Age += 20 * time.Millisecond
 		}
 		sum += p.Age
@@ -90,15 +91,15 @@ func TestChaosMeanIsMeanAge(t *testing.T) {
 }
 
 func TestChaosEndsOnlyAtNamedPlaces(t *testing.T) {
-	c := Chaos{Rate: 1, Places: []Place{Await}, Style: Crash}
+	c := Chaos{Rate: 1, Places: []Place{PlaceAwait}, Style: EndCrash}
 	for _, place := range Places() {
 		p := point(1)
 		p.Place = place
-		if got := c.At(p); (got == Crash) != (place == Await) {
+		if got := c.At(p); (got == EndCrash) != (place == PlaceAwait) {
 			t.Errorf("%s: %v", place, got)
 		}
 	}
-	if (&Chaos{}).At(point(1)) != None {
+	if (&Chaos{}).At(point(1)) != EndNone {
 		t.Error("the zero Chaos ends a life")
 	}
 }
@@ -142,10 +143,10 @@ func TestPressureShedsOncePerCycleAndATenthAtMost(t *testing.T) {
 
 func TestParseChaos(t *testing.T) {
 	c, err := ParseChaos("200ms", "await, start", "crash", 3)
-	if err != nil || c.Mean != 200*time.Millisecond || len(c.Places) != 2 || c.Style != Crash || c.Seed != 3 {
+	if err != nil || c.Mean != 200*time.Millisecond || len(c.Places) != 2 || c.Style != EndCrash || c.Seed != 3 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Style != Fence {
+	if c, err := ParseChaos("0.02", "", "", 0); err != nil || c.Rate != 0.02 || c.Places != nil || c.Style != EndFence {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, off := range []string{"", "0", "0.0", "0s"} {
@@ -178,15 +179,15 @@ func TestChaosValidate(t *testing.T) {
 		names string // the name in the error; empty for none
 	}{
 		{Chaos{}, ""},
-		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Style: Crash}, ""},
+		{Chaos{Rate: 1, Mean: time.Second, Places: Places(), Style: EndCrash}, ""},
 		{Chaos{Rate: -0.1}, "rate -0.1"},
 		{Chaos{Rate: 1.1}, "rate 1.1"},
 		{Chaos{Rate: math.NaN()}, "rate NaN"},
 		{Chaos{Rate: math.Inf(1)}, "rate +Inf"},
 		{Chaos{Mean: -time.Second}, "mean -1s"},
-		{Chaos{Rate: 1, Places: []Place{Start, "lunch"}}, `place "lunch"`},
-		{Chaos{Places: []Place{""}}, `place ""`},
-		{Chaos{Style: Crash + 1}, "style 4"},
+		{Chaos{Rate: 1, Places: []Place{PlaceStart, 99}}, `place "place 99"`},
+		{Chaos{Places: []Place{PlaceSend}}, `place "send"`},
+		{Chaos{Style: EndCrash + 1}, "style 4"},
 	} {
 		err := c.chaos.Validate()
 		if (err != nil) != (c.names != "") || err != nil && !strings.Contains(err.Error(), c.names) {
@@ -196,9 +197,16 @@ func TestChaosValidate(t *testing.T) {
 }
 
 func TestStyleNamesUnknownValues(t *testing.T) {
-	if got := Style(9).String(); got != "style 9" {
-		t.Errorf("Style(9) is %q", got)
+	if got := EndMode(9).String(); got != "style 9" {
+		t.Errorf("EndMode(9) is %q", got)
 	}
 }
 
 func strconvQuote(s string) string { return `"` + s + `"` }
+
+func TestPlacesAndModesAreNamesInJSON(t *testing.T) {
+	got, err := json.Marshal(Chaos{Places: []Place{PlaceAwait, PlaceEnd}, Style: EndCrash})
+	if want := `"Places":["await","end"],"Style":"crash"`; err != nil || !strings.Contains(string(got), want) {
+		t.Errorf("%s, %v: want %s", got, err, want)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -70,7 +71,7 @@ func (o *object) handleAlarm(ev *event) {
 	ev.running = slot.Charge
 	inc.ringing = ev.delivery
 	ev.err = o.class.Alarm((*eventCtx)(ev), inc.instance, alarm.Info{Scheduled: ev.alarm.Due, Attempt: ev.run.attempt})
-	o.at(ev, PlaceSettle)
+	o.at(ev, eviction.PlaceSettle)
 	ev.end()
 	inc.ringing = nil
 	if !inc.dead.Load() {
@@ -87,7 +88,7 @@ func (o *object) settleRun(ev *event) {
 	case err != nil:
 		// What the handler did must not happen without the alarm's end.
 		ev.err = err
-		o.fence(inc, &Fenced{Reason: ReasonStore, Err: err}, StyleFence)
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: err}, eviction.EndFence)
 	case own && ev.err != nil && guard.Is(ev.err, objectstore.ErrNoSpace):
 		ev.endDelivery(true) // no fault of its own: it comes again
 	case own && ev.err != nil:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -127,11 +128,11 @@ func TestAlarmTakesEffectOnceWhereverThePowerFails(t *testing.T) {
 				})
 				fs := objectstore.NewMemFS()
 				// Time for the committer between two commits, if there are two.
-				pause := Policy{At: func(p Point) Style {
-					if p.Place == PlaceHandOver {
+				pause := Policy{At: func(p Point) eviction.EndMode {
+					if p.Place == eviction.PlaceHandOver {
 						time.Sleep(time.Millisecond)
 					}
-					return StyleNone
+					return eviction.EndNone
 				}}
 				h := open(t, fs, Options{Policy: pause}, class)
 				setAlarm(t, h, "a", time.Minute)
@@ -185,7 +186,7 @@ func TestAlarmSetInConstructorIsNotPostponedByItsOwnWakeUp(t *testing.T) {
 		}
 		for range 5 {
 			synctest.Wait()
-			h.Evict(id("a"), StyleFence) // so that the alarm's own wake runs the constructor
+			h.Evict(id("a"), eviction.EndFence) // so that the alarm's own wake runs the constructor
 			time.Sleep(time.Hour + time.Second)
 		}
 		if rs := log.of("a"); len(rs) != 5 {
@@ -211,8 +212,8 @@ func TestAlarmDeliverySupersededByAnEarlierEvent(t *testing.T) {
 				goDo(t.Context(), h, "a", "hold", func(ctx context.Context, c *counter) error { <-ctx.Done(); return nil })
 				synctest.Wait()
 				goDo(t.Context(), h, "a", "change", func(ctx context.Context, c *counter) error { return change(ctx, c.s) })
-				time.Sleep(20 * time.Second) // the delivery queues after these events
-				h.Evict(id("a"), StyleFence) // and moves with it
+				time.Sleep(20 * time.Second)        // the delivery queues after these events
+				h.Evict(id("a"), eviction.EndFence) // and moves with it
 				time.Sleep(time.Second)
 				want := 0
 				if what == "unchanged" {
@@ -342,9 +343,9 @@ func TestAlarmHandlerHasFifteenMinutes(t *testing.T) {
 // A run that was cut off without a fault of its own is not counted.
 func TestAlarmRunEndedByEvictionOrOtherEventIsNotCounted(t *testing.T) {
 	for what, cut := range map[string]func(h *Host){
-		"fence":   func(h *Host) { h.Evict(id("a"), StyleFence) },
-		"restart": func(h *Host) { h.Evict(id("a"), StyleRestart) },
-		"crash":   func(h *Host) { h.Evict(id("a"), StyleCrash) },
+		"fence":   func(h *Host) { h.Evict(id("a"), eviction.EndFence) },
+		"restart": func(h *Host) { h.Evict(id("a"), eviction.EndRestart) },
+		"crash":   func(h *Host) { h.Evict(id("a"), eviction.EndCrash) },
 		"panic of another event": func(h *Host) {
 			_ = do(context.Background(), h, "a", "bad", func(context.Context, *counter) error { panic("oh") })
 		},
@@ -454,7 +455,7 @@ func TestAlarmAttemptCountsAFailingConstructor(t *testing.T) {
 				h := open(t, objectstore.NewMemFS(), Options{}, class)
 				setAlarm(t, h, "a", time.Second)
 				synctest.Wait()
-				h.Evict(id("a"), StyleFence)
+				h.Evict(id("a"), eviction.EndFence)
 				broken.Store(true)
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -505,7 +506,7 @@ func TestAlarmFailsWithAnErrorWhoseMethodsDoNotReturn(t *testing.T) {
 					}
 					h := open(t, objectstore.NewMemFS(), Options{}, class)
 					setAlarm(t, h, "a", time.Second)
-					h.Evict(id("a"), StyleFence)
+					h.Evict(id("a"), eviction.EndFence)
 					broken.Store(true)
 					time.Sleep(time.Hour)
 					synctest.Wait()
@@ -539,7 +540,7 @@ func TestAlarmDeliveryThatIsStaleRunsNoConstructor(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Listener: Listener{AlarmStale: func(ID) { stale.Add(1) }}}, class)
 		setAlarm(t, h, "a", time.Hour)
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		h.deliver(alarm.Delivery{Alarm: objectstore.Alarm{ID: id("a"), Due: time.Now(), Generation: 1}})
 		h.deliver(alarm.Delivery{Alarm: objectstore.Alarm{ID: id("never"), Due: time.Now(), Generation: 1}})
 		time.Sleep(10 * time.Second)
@@ -571,11 +572,11 @@ func TestAlarmFiresAfterTheChangeThatSupersededItIsLost(t *testing.T) {
 			return c.s.SetAlarm(ctx, time.Now().Add(1000*time.Hour))
 		})
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		time.Sleep(time.Minute) // the delivery finds the object cold, and the alarm moved
 		goDo(t.Context(), h, "a", "look", func(ctx context.Context, c *counter) error { return nil })
 		synctest.Wait()
-		h.Evict(id("a"), StyleCrash)
+		h.Evict(id("a"), eviction.EndCrash)
 		if !moved.ended() || !errors.Is(moved.err, ErrFenced) {
 			t.Fatalf("the change was not lost: %v", moved.err)
 		}

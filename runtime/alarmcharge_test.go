@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 )
 
 // TestAlarmRunEndedWhileItIsChargedIsNotCounted ends the incarnation of an object at each place
@@ -15,19 +16,19 @@ import (
 // host started after an unclean end. No run has failed, so none may count.
 func TestAlarmRunEndedWhileItIsChargedIsNotCounted(t *testing.T) {
 	var cut [3]int
-	for place := range PlaceEnd + 1 {
-		for style := StyleFence; style <= StyleCrash; style++ {
+	for place := range eviction.PlaceEnd + 1 {
+		for style := eviction.EndFence; style <= eviction.EndCrash; style++ {
 			for visit := int32(1); visit <= 2; visit++ {
 				synctest.Test(t, func(t *testing.T) {
 					log := newRunLog()
 					class := log.class(func(context.Context, *counter, alarm.Info) error { return nil })
 					fs := unclean(t, class, "a")
 					var visits atomic.Int32
-					h := open(t, fs, Options{Policy: Policy{At: func(p Point) Style {
+					h := open(t, fs, Options{Policy: Policy{At: func(p Point) eviction.EndMode {
 						if (p.Op == "alarm" || p.Op == "record") && p.Place == place && visits.Add(1) == visit {
 							return style
 						}
-						return StyleNone
+						return eviction.EndNone
 					}}}, class)
 					hold := make(chan struct{})
 					go do(t.Context(), h, "a", "use", func(context.Context, *counter) error { <-hold; return nil })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -200,7 +201,7 @@ func TestAlarmConstructorOnAFullDiskIsNotCounted(t *testing.T) {
 		}
 		h := open(t, fs, Options{}, class)
 		setAlarm(t, h, "a", time.Minute)
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		fs.SetFree(0)
 		time.Sleep(time.Hour)
 		if rs := log.of("a"); len(rs) > 0 {
@@ -241,7 +242,7 @@ func TestAlarmFailureIsRecordedBeforeTheNextIncarnation(t *testing.T) {
 			}
 		}}}, class)
 		setAlarm(t, h, "a", time.Minute)
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		time.Sleep(time.Hour)
 		if rs := log.of("a"); len(rs) != 1 || rs[0].attempt != 1 {
 			t.Errorf("runs %v", rs)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -224,7 +225,7 @@ func TestParkedAlarmIsKeptReportedAndRevived(t *testing.T) {
 					t.Errorf("runs %v", rs)
 				}
 				bad = false
-				h.Evict(id("a"), StyleFence)
+				h.Evict(id("a"), eviction.EndFence)
 				if err := h.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -323,7 +324,7 @@ func TestRevivedAlarmOfAColdObjectDoesNotWakeIt(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{Limits: Limits{Turn: -1}}, class)
 		for _, name := range []string{"cold", "busy"} {
 			setAlarm(t, h, name, time.Second)
-			h.Evict(id(name), StyleFence)
+			h.Evict(id(name), eviction.EndFence)
 		}
 		time.Sleep(time.Hour)
 		bad.Store(false)
@@ -402,7 +403,7 @@ func TestAlarmBackoffSurvivesAConstructorThatSetsTheAlarm(t *testing.T) {
 				}
 				// A run that succeeds leaves the alarm that the constructor has set, without its counts.
 				bad = false
-				h.Evict(id("a"), StyleFence)
+				h.Evict(id("a"), eviction.EndFence)
 				if _, err := h.ReviveAlarm(t.Context(), id("a")); err != nil {
 					t.Fatal(err)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -35,7 +36,7 @@ func Await(ctx context.Context, fn func(context.Context) error) error {
 	if t == nil {
 		return without(ctx, fn)
 	}
-	return t.runWithoutTurn(PlaceAwait, true, func() error {
+	return t.runWithoutTurn(eviction.PlaceAwait, true, func() error {
 		return fn(&releasedCtx{Context: ctx, t: t})
 	})
 }
@@ -47,7 +48,7 @@ func Wait(ctx context.Context, fn func(context.Context) error) error {
 	if t == nil {
 		return without(ctx, fn)
 	}
-	return t.runWithoutTurn(PlaceAwait, false, func() error {
+	return t.runWithoutTurn(eviction.PlaceAwait, false, func() error {
 		return fn(&releasedCtx{Context: ctx, t: t})
 	})
 }
@@ -62,7 +63,7 @@ func without(ctx context.Context, fn func(context.Context) error) error {
 }
 
 // runWithoutTurn runs fn without the turn. If gated is set, fn waits for the disk.
-func (t *turn) runWithoutTurn(p Place, gated bool, fn func() error) (err error) {
+func (t *turn) runWithoutTurn(p eviction.Place, gated bool, fn func() error) (err error) {
 	inc := t.ev.incarnation
 	var out objectstore.Output
 	if gated {
@@ -82,7 +83,7 @@ func (t *turn) runWithoutTurn(p Place, gated bool, fn func() error) (err error) 
 			err = back
 		}
 	}()
-	defer inc.obj.at(t.ev, PlaceAwaited)
+	defer inc.obj.at(t.ev, eviction.PlaceAwaited)
 	if gated {
 		if err := t.awaitGate(); err != nil {
 			return err
@@ -184,7 +185,7 @@ func (t *turn) reacquireTurn() error {
 	if queued {
 		t.awaitGrant()
 	}
-	o.at(t.ev, PlaceResume)
+	o.at(t.ev, eviction.PlaceResume)
 	return t.heldErr()
 }
 

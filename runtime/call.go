@@ -5,6 +5,8 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"time"
+
+	"github.com/dohost/dohost/eviction"
 )
 
 // Call is a call to an object, as Host.Do takes it.
@@ -60,7 +62,7 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	if err := endedOf(ctx); err != nil {
 		return refusal(id, c.Op, err)
 	}
-	h.callAt(ctx, id, c.Op, PlaceSend)
+	h.callAt(ctx, id, c.Op, eviction.PlaceSend)
 	if err := h.send(id, ev); err != nil {
 		return refusal(id, c.Op, err)
 	}
@@ -72,7 +74,7 @@ func (h *Host) Do(ctx context.Context, id ID, c Call) error {
 	if came {
 		h.answers.Put(ev.done)
 	}
-	h.callAt(ctx, id, c.Op, PlaceAnswer)
+	h.callAt(ctx, id, c.Op, eviction.PlaceAnswer)
 	return err
 }
 
@@ -154,8 +156,8 @@ func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err err
 			err = &Error{Op: ev.op, ID: id, Err: back, Reset: true}
 		}
 	}()
-	defer t.ev.obj.at(t.ev, PlaceAwaited)
-	t.ev.obj.at(t.ev, PlaceAwait)
+	defer t.ev.obj.at(t.ev, eviction.PlaceAwaited)
+	t.ev.obj.at(t.ev, eviction.PlaceAwait)
 	select {
 	case err := <-ev.done:
 		return err

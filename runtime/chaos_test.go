@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -30,14 +31,14 @@ type chaos struct {
 	rate   float64
 	calm   atomic.Bool
 	ends   [4]atomic.Int64 // by style
-	places [len(places)]atomic.Int64
+	places [eviction.NumPlaces]atomic.Int64
 }
 
-func (c *chaos) at(p Point) Style {
+func (c *chaos) at(p Point) eviction.EndMode {
 	if c.calm.Load() || draw(c.seed, p) >= c.rate {
-		return StyleNone
+		return eviction.EndNone
 	}
-	style := StyleFence + Style(draw(c.seed+1, p)*3)
+	style := eviction.EndFence + eviction.EndMode(draw(c.seed+1, p)*3)
 	c.ends[style].Add(1)
 	c.places[p.Place].Add(1)
 	return style
@@ -233,7 +234,7 @@ func placeCounts(c *chaos) map[string]int64 {
 	m := map[string]int64{}
 	for i := range c.places {
 		if n := c.places[i].Load(); n > 0 {
-			m[Place(i).String()] = n
+			m[eviction.Place(i).String()] = n
 		}
 	}
 	return m

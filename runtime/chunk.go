@@ -1,6 +1,10 @@
 package runtime
 
-import "context"
+import (
+	"context"
+
+	"github.com/dohost/dohost/eviction"
+)
 
 // Chunk emits a piece of a streamed response as an output (see EmitOutput), and then gives
 // up the turn until room returns. room runs on this goroutine after everything committed is
@@ -31,7 +35,7 @@ func (s *State) Chunk(ctx context.Context, size int, emit func(error), room func
 	if err := s.EmitOutput(ctx, size, emit); err != nil {
 		return err
 	}
-	return t.runWithoutTurn(PlaceChunk, true, func() error {
+	return t.runWithoutTurn(eviction.PlaceChunk, true, func() error {
 		return room(&releasedCtx{Context: ctx, t: t})
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -77,7 +78,7 @@ func TestFeedReaderWaitsForDurableEntries(t *testing.T) {
 		if early.seen != "xyz" || late.seen != "xyz" {
 			t.Errorf("read %q and %q; want xyz", early.seen, late.seen)
 		}
-		if !h.Evict(id("a"), StyleFence) {
+		if !h.Evict(id("a"), eviction.EndFence) {
 			t.Error("nothing to evict")
 		}
 		for _, f := range []*follower{early, late} {
@@ -108,7 +109,7 @@ func TestFeedReaderOutlastsARolledBackTransaction(t *testing.T) {
 		if f.seen != "y" {
 			t.Errorf("read %q; want y", f.seen)
 		}
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		<-f.err
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
@@ -33,7 +34,7 @@ func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
 		}
 	}()
 	o.class.label(ev.op)
-	o.at(ev, PlaceConstruct)
+	o.at(ev, eviction.PlaceConstruct)
 	err := inc.cause()
 	if err == nil {
 		inc.instance, err = o.class.New((*eventCtx)(ev), (*State)(inc))
@@ -53,7 +54,7 @@ func (o *object) constructed(inc *incarnation, ev *event, err error) *turn {
 	inc.rng.Waking(false)
 	if failure := o.host().store.Err(); err != nil && failure != nil {
 		drop(inc.batch, ErrFenced)
-		o.fence(inc, &Fenced{Reason: ReasonStore, Err: failure}, StyleFence)
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: failure}, eviction.EndFence)
 	} else if err != nil {
 		drop(inc.batch, ErrFenced)
 		o.failConstructor(inc, &Fenced{Reason: ReasonConstructor, Err: err, by: ev})
@@ -95,7 +96,7 @@ func (o *object) failConstructor(inc *incarnation, why *Fenced) {
 		}
 	}
 	o.mu.Unlock()
-	o.fence(inc, why, StyleFence)
+	o.fence(inc, why, eviction.EndFence)
 	for _, f := range failed {
 		o.refuse(f, err)
 	}

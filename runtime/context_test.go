@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -29,7 +30,7 @@ func TestContextOfAnIncarnationIsMadeOnDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Evict(id("a"), StyleFence)
+	h.Evict(id("a"), eviction.EndFence)
 	if f, ok := errors.AsType[*Fenced](context.Cause(own)); !ok || f.Reason != ReasonEvicted {
 		t.Errorf("the cause is %v", context.Cause(own))
 	}
@@ -47,7 +48,7 @@ func TestContextDerivedFromAnEventEndsWithItsCause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Evict(id("a"), StyleFence)
+	h.Evict(id("a"), eviction.EndFence)
 	<-derived.Done()
 	if f, ok := errors.AsType[*Fenced](context.Cause(derived)); !ok || f.Reason != ReasonEvicted {
 		t.Errorf("the cause is %v", context.Cause(derived))

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -81,7 +82,7 @@ type emissionPoint struct {
 // Release is a point, and calls the function.
 func (e *emissionPoint) Release(err error) {
 	if err == nil {
-		e.ev.obj.atApart(e.ev, PlaceRelease)
+		e.ev.obj.atApart(e.ev, eviction.PlaceRelease)
 	}
 	e.f(err)
 }
@@ -112,7 +113,7 @@ func (c *callback) ReleaseAsync(done func()) {
 	go func() {
 		defer h.decrement(&h.emitting)
 		defer done()
-		c.ev.obj.atApart(c.ev, PlaceRelease)
+		c.ev.obj.atApart(c.ev, eviction.PlaceRelease)
 		c.await(c.start(nil))
 	}()
 }
@@ -145,14 +146,14 @@ func (c *callback) await(ended <-chan *guard.Failure) {
 		case failure := <-ended:
 			if failure != nil {
 				p := &PanicError{Value: failure.Value, Stack: failure.Stack}
-				o.fence(inc, &Fenced{Reason: ReasonPanic, Err: p}, StyleFence)
+				o.fence(inc, &Fenced{Reason: ReasonPanic, Err: p}, eviction.EndFence)
 			}
 			return
 		case <-dead:
 			dead = nil
 			timer.Reset(unwindTime)
 		case <-timer.C:
-			o.fence(inc, &Fenced{Reason: ReasonOutput}, StyleFence)
+			o.fence(inc, &Fenced{Reason: ReasonOutput}, eviction.EndFence)
 			o.host().zombieBorn(c)
 			if !c.left.CompareAndSwap(false, true) { // f has just ended
 				o.host().zombieEnded(c)

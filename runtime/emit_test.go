@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -95,7 +96,7 @@ func TestEmitThatHangsReleasesLaterOutputsAfterEviction(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		if n, err := add(t.Context(), h, "a", 1); n != 2 || err != nil {
 			t.Errorf("a call of the next incarnation: %d, %v", n, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/dohost/dohost/eviction"
 )
 
 // Enter takes the turn for one batch, from inside an Await's fn, and returns when that
@@ -41,7 +43,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 	last.retire()
 	if serr == nil {
 		serr = last.awaitGate()
-		t.ev.obj.at(t.ev, PlaceAwaited)
+		t.ev.obj.at(t.ev, eviction.PlaceAwaited)
 	}
 	if serr != nil {
 		return serr
@@ -57,7 +59,7 @@ func enter(ctx context.Context) (*turn, error) {
 		return nil, fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
 	}
 	ev := released.t.ev
-	ev.obj.at(ev, PlaceEnter)
+	ev.obj.at(ev, eviction.PlaceEnter)
 	t := &turn{ev: ev, wake: make(chan signal, 2)}
 	o := ev.obj
 	o.mu.Lock()
@@ -125,7 +127,7 @@ func (t *turn) sync() error {
 		return err
 	}
 	err := t.awaitGate()
-	t.ev.obj.at(t.ev, PlaceResume)
+	t.ev.obj.at(t.ev, eviction.PlaceResume)
 	if err == nil {
 		err = t.ev.incarnation.cause()
 	}

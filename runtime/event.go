@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -110,7 +111,7 @@ func (ev *event) Release(err error) {
 		ev.answer(ev.failure(ev.lost(err), RanUnknown))
 		return
 	}
-	ev.obj.atApart(ev, PlaceRelease)
+	ev.obj.atApart(ev, eviction.PlaceRelease)
 	ev.answer(ev.failure(ev.err, RanYes))
 }
 
@@ -175,7 +176,7 @@ func (o *object) run(t *turn) (next *turn) {
 		}
 	}()
 	o.class.label(ev.op)
-	o.at(ev, PlaceStart)
+	o.at(ev, eviction.PlaceStart)
 	if inc := ev.incarnation; inc.dead.Load() {
 		ev.answer(ev.failure(inc.why, RanNo))
 	} else {
@@ -183,7 +184,7 @@ func (o *object) run(t *turn) (next *turn) {
 	}
 	returned = true
 	next = o.finish(ev)
-	o.atApart(ev, PlaceEnd)
+	o.atApart(ev, eviction.PlaceEnd)
 	return next
 }
 
@@ -191,14 +192,14 @@ func (o *object) run(t *turn) (next *turn) {
 // held, and ends the incarnation.
 func (o *object) crashed(ev *event, p *PanicError) {
 	drop(ev.incarnation.batch, ErrFenced)
-	o.fence(ev.incarnation, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, StyleFence)
+	o.fence(ev.incarnation, &Fenced{Reason: ReasonPanic, Err: p, by: ev}, eviction.EndFence)
 }
 
 // handle runs the handler and commits its last batch.
 func (o *object) handle(ev *event) {
 	inc := ev.incarnation
 	if ev.kind == kindAlarm {
-		o.at(ev, PlaceAlarm)
+		o.at(ev, eviction.PlaceAlarm)
 		o.handleAlarm(ev)
 	} else {
 		ev.err = ev.handler.Handle((*eventCtx)(ev), inc.instance)

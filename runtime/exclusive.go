@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -142,7 +143,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	if err := fn(context.WithValue(ctx, transactionKey{}, tx)); err != nil {
 		return err
 	}
-	t.ev.obj.at(t.ev, PlaceTransaction)
+	t.ev.obj.at(t.ev, eviction.PlaceTransaction)
 	if err := t.heldErr(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -248,7 +249,7 @@ func TestConstructorBacksOffAfterFailures(t *testing.T) {
 		}
 		// A success resets the failures.
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
 			t.Error(err)
 		}
@@ -273,13 +274,13 @@ func TestFenceDuringConstructorKeepsQueuedEvents(t *testing.T) {
 		h := open(t, objectstore.NewMemFS(), Options{}, class)
 		call := goDo(t.Context(), h, "a", "add", func(ctx context.Context, c *counter) error { _, err := c.add(ctx, 1); return err })
 		synctest.Wait()
-		h.Evict(id("a"), StyleCrash)
+		h.Evict(id("a"), eviction.EndCrash)
 		if !call.ended() || call.err != nil || births.Load() != 2 {
 			t.Errorf("%v after %d constructors", call.err, births.Load())
 		}
 		close(first)
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		if n, err := add(t.Context(), h, "a", 0); err != nil || n != 1 {
 			t.Errorf("the failure of an ended incarnation counts: %d, %v", n, err)
 		}

@@ -1,6 +1,9 @@
 package runtime
 
-import "github.com/dohost/dohost/internal/invariants"
+import (
+	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/invariants"
+)
 
 // Go cannot kill a goroutine, nor prove that one has stopped. So a fence ends not the
 // goroutines of an incarnation but their rights: under the object's lock the incarnation is
@@ -8,30 +11,19 @@ import "github.com/dohost/dohost/internal/invariants"
 // refuses. The code itself unwinds in its own time, one event at a time under the turn of
 // the dead incarnation, while the next incarnation runs.
 
-// Style selects how much of its work an ending incarnation loses.
-type Style uint8
-
-// The styles. StyleNone does not end the incarnation.
-const (
-	StyleNone    Style = iota
-	StyleFence         // the committed writes stay, and the outputs leave when they are durable
-	StyleRestart       // as StyleFence, but reported as a restart of the platform
-	StyleCrash         // loses also the committed writes that are in no record yet
-)
-
 // fence ends the incarnation l, if it has not ended, and starts the next one if there is
 // work for it. Any goroutine may call it, without locks.
-func (o *object) fence(inc *incarnation, why *Fenced, style Style) bool {
+func (o *object) fence(inc *incarnation, why *Fenced, style eviction.EndMode) bool {
 	o.mu.Lock()
 	if inc == nil || inc.dead.Load() {
 		o.mu.Unlock()
 		return false
 	}
-	o.retireLocked(inc, why, style != StyleCrash)
+	o.retireLocked(inc, why, style != eviction.EndCrash)
 	victims := inc.unfinishedLocked()
 	o.mu.Unlock()
 
-	if style == StyleCrash && o.rng != nil {
+	if style == eviction.EndCrash && o.rng != nil {
 		o.rng.FenceDropping()
 	}
 	o.host().ended(o, inc, why, style) // the Listener hears of the end before its consequences

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -76,7 +77,7 @@ func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
 		for i := range 10 {
 			note(i)
 		}
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		for i := range 10 {
 			note(10 + i)
 		}
@@ -124,7 +125,7 @@ func TestFenceKeepsCommittedBatchesAndStartsNothing(t *testing.T) {
 			return errors.Join(write(ctx, c), c.s.Go(ctx, "task", start))
 		})
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		for what, l := range map[string]*later{"fn": fn, "call": call} {
 			if !l.ended() || !errors.Is(l.err, ErrFenced) {
 				t.Errorf("%s: the caller of an unfinished event got %v", what, l.err)
@@ -174,7 +175,7 @@ func TestFenceBetweenSyncAndReleaseStartsNothing(t *testing.T) {
 				var started atomic.Int32
 				h = open(t, objectstore.NewMemFS(), Options{Store: objectstore.Options{Hook: func(s objectstore.Stage, _ iter.Seq[ID]) {
 					if s == objectstore.StageDurable && armed.Swap(false) {
-						h.Evict(id("a"), StyleFence)
+						h.Evict(id("a"), eviction.EndFence)
 					}
 				}}})
 				for i := range 100 {
@@ -224,7 +225,7 @@ func TestCrashStyleLosesUnsyncedBatchesWithAnError(t *testing.T) {
 		synctest.Wait()
 		reader := goDo(t.Context(), h, "a", "reader", func(ctx context.Context, c *counter) error { _, err := c.get(ctx, "n"); return err })
 		synctest.Wait()
-		h.Evict(id("a"), StyleCrash)
+		h.Evict(id("a"), eviction.EndCrash)
 		for _, l := range []*later{filling, reader} {
 			if !l.ended() || !errors.Is(l.err, ErrFenced) || ran(t, l.err) != RanUnknown {
 				t.Errorf("lost: %v", l.err)
@@ -348,7 +349,7 @@ func TestFencedIncarnationUnwindsItsEventsOneAtATime(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		start := time.Now()
 		if _, err := add(t.Context(), h, "a", 1); err != nil || time.Since(start) > 0 {
 			t.Errorf("the next incarnation waits for the last: %v after %v", err, time.Since(start))
@@ -375,7 +376,7 @@ func TestTasksOfAFencedIncarnationDoNotStartInTheNext(t *testing.T) {
 			return err
 		})
 		synctest.Wait()
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		close(gate)
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
 			t.Fatal(err)
@@ -425,7 +426,7 @@ func TestContextOfAHandlerEndsWithItsIncarnationOnly(t *testing.T) {
 		if n, err := add(t.Context(), h, "a", 0); err != nil || n != 8 {
 			t.Errorf("the handler did not run on: %d, %v", n, err)
 		}
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		f, ok := errors.AsType[*Fenced](context.Cause(own))
 		if !ok || f.Reason != ReasonEvicted || !errors.Is(context.Cause(own), ErrFenced) || own.Err() == nil {
 			t.Errorf("the context's cause is %v, its error %v", context.Cause(own), own.Err())

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -90,7 +91,7 @@ var doors = map[string]func(g *ghost) error{
 	"WaitFeed": func(g *ghost) error { return g.s.WaitFeed(g.ctx, "f", objectstore.Position{}) },
 	"Await":    func(g *ghost) error { return Await(g.ctx, g.fn) },
 	"Wait":     func(g *ghost) error { return Wait(g.ctx, g.fn) },
-	"Visit":    func(g *ghost) error { return Visit(g.ctx, PlaceEffect) },
+	"Visit":    func(g *ghost) error { return Visit(g.ctx, eviction.PlaceEffect) },
 	"Enter":    func(g *ghost) error { return Enter(g.ctx, g.fn) },
 	"Sync":     func(g *ghost) error { return Sync(g.ctx) },
 	"Sleep":    func(g *ghost) error { return Sleep(g.ctx, time.Nanosecond) },
@@ -196,7 +197,7 @@ func TestFencedIncarnationIsRefusedEveryOperation(t *testing.T) {
 	}
 	class := Class{Name: "counter", New: newCounter, Alarm: func(context.Context, any, alarm.Info) error { return nil }}
 	for where, haunt := range haunts {
-		for _, style := range []Style{StyleFence, StyleCrash} {
+		for _, style := range []eviction.EndMode{eviction.EndFence, eviction.EndCrash} {
 			t.Run(fmt.Sprintf("%s, style %d", where, style), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					h := open(t, objectstore.NewMemFS(), Options{}, class)
@@ -252,7 +253,7 @@ func TestPinOfAFencedIncarnationHasNoEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		old := s
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		if err := do(t.Context(), h, "a", "get", get); err != nil {
 			t.Fatal(err)
 		}

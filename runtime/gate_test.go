@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -115,7 +116,7 @@ func TestGateHoldsOutputsUntilTheirWritesAreDurable(t *testing.T) {
 		"answer of the next incarnation's first event": func(ctx context.Context, h *Host, left *atomic.Bool) {
 			call1(ctx, h, write)
 			synctest.Wait()
-			h.Evict(id("a"), StyleFence)
+			h.Evict(id("a"), eviction.EndFence)
 			go func() {
 				var n int
 				err := do(ctx, h, "a", "r", func(ctx context.Context, c *counter) (err error) {

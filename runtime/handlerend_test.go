@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -265,7 +266,7 @@ func TestZombiesCountNeitherForLimitsNorForIdleness(t *testing.T) {
 		for range 5 { // more than the queue holds
 			go do(t.Context(), h, "a", "deaf", func(context.Context, *counter) error { <-deaf; return nil })
 			synctest.Wait()
-			h.Evict(id("a"), StyleFence)
+			h.Evict(id("a"), eviction.EndFence)
 		}
 		if _, err := add(t.Context(), h, "a", 1); err != nil {
 			t.Error(err)
@@ -350,13 +351,13 @@ func TestCallOutlivingItsHandlerIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at, goOn := make(chan struct{}), make(chan struct{})
 		first := true
-		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{At: func(p Point) Style {
-			if p.Place == PlaceHandOver && p.Op == "caller" && first {
+		h := open(t, objectstore.NewMemFS(), Options{Policy: Policy{At: func(p Point) eviction.EndMode {
+			if p.Place == eviction.PlaceHandOver && p.Op == "caller" && first {
 				first = false
 				close(at)
 				<-goOn
 			}
-			return StyleNone
+			return eviction.EndNone
 		}}})
 		left := make(chan error, 1)
 		err := do(t.Context(), h, "a", "caller", func(ctx context.Context, c *counter) error {

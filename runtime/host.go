@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -96,7 +97,7 @@ func Open(dir string, opts Options, classes []Class) (*Host, error) {
 	h.store = store
 	h.scheduler = alarm.NewScheduler(context.Background(), alarm.Config{
 		Classes: h.alarmClasses, Window: h.alarmWindow, Boot: h.bootAlarms, BootBefore: store.Generation() << 40, Deliver: h.deliver,
-		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.stepApart(PlaceDue) },
+		Unclean: !store.Clean(), OnError: h.lis.failed, Step: func() { h.stepApart(eviction.PlaceDue) },
 	})
 	h.sweeper.start()
 	h.scheduler.Start()
@@ -116,7 +117,7 @@ func (h *Host) Owner() any { return h.opts.Owner }
 func (h *Host) Store() *objectstore.Store { return h.store }
 
 // Evict ends the incarnation of id, and reports whether there was one.
-func (h *Host) Evict(id ID, style Style) bool {
+func (h *Host) Evict(id ID, style eviction.EndMode) bool {
 	o := h.lookup(id)
 	if o == nil {
 		return false
@@ -159,7 +160,7 @@ func (h *Host) takenBack(id ID, epoch objectstore.Epoch, cause error) {
 	inc := o.incarnation
 	o.mu.Unlock()
 	if inc != nil && inc.epoch() == epoch {
-		o.fence(inc, &Fenced{Reason: ReasonStore, Err: cause}, StyleCrash)
+		o.fence(inc, &Fenced{Reason: ReasonStore, Err: cause}, eviction.EndCrash)
 	}
 }
 
@@ -196,7 +197,7 @@ func (h *Host) shutDown() {
 	h.phase.CompareAndSwap(phaseOpen, phaseClosing)
 	h.scheduler.Stop()
 	h.drain()
-	h.stepApart(PlaceClose)
+	h.stepApart(eviction.PlaceClose)
 	h.phase.Store(phaseClosed)
 	h.fenceAll(&Fenced{Reason: ReasonClosing})
 	h.finish()
@@ -209,7 +210,7 @@ func (h *Host) finish() {
 	h.sweeper.stop()
 	h.awaitZero(&h.running, unwindTime, nil)
 	h.runners.close()
-	h.stepApart(PlaceClose)
+	h.stepApart(eviction.PlaceClose)
 	err := h.store.Close()
 	h.awaitZero(&h.emitting, unwindTime, nil) // the last outputs leave when the store closes
 	h.closed = errors.Join(h.stragglers(), err)
@@ -257,7 +258,7 @@ func (h *Host) fenceAll(why *Fenced) {
 		o.mu.Lock()
 		inc := o.incarnation
 		o.mu.Unlock()
-		o.fence(inc, why, StyleFence)
+		o.fence(inc, why, eviction.EndFence)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -90,7 +91,7 @@ func TestCallsTakeEffectOnceAcrossEvictionsAndRestarts(t *testing.T) {
 			if err != nil || n != i {
 				t.Fatalf("add %d = %d, %v", i, n, err)
 			}
-			if i%3 == 0 && !h.Evict(id("a"), StyleFence) {
+			if i%3 == 0 && !h.Evict(id("a"), eviction.EndFence) {
 				t.Fatal("nothing to evict")
 			}
 		}

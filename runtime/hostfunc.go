@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/guard"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -104,7 +105,7 @@ func (h *Host) guardPolicy(p *Policy) {
 	}
 	if f := p.At; f != nil {
 		c := &hostFunc{host: h, name: "Policy.At"}
-		p.At = func(at Point) (style Style) {
+		p.At = func(at Point) (style eviction.EndMode) {
 			c.inPlace(func() { style = f(at) })
 			return style
 		}
@@ -132,7 +133,7 @@ func answer[T any](c *hostFunc, other T, f func() T) T {
 }
 
 // stepApart is step for the goroutines that serve all objects: the policy cannot end them.
-func (h *Host) stepApart(p Place) {
+func (h *Host) stepApart(p eviction.Place) {
 	switch {
 	case h.opts.Policy.At == nil:
 	case h.opts.Policy.Trusted:
@@ -143,7 +144,7 @@ func (h *Host) stepApart(p Place) {
 }
 
 // atApart is at for code that is not the event's own: the policy cannot end its goroutine.
-func (o *object) atApart(ev *event, p Place) {
+func (o *object) atApart(ev *event, p eviction.Place) {
 	switch {
 	case ev.points == nil:
 	case o.host().opts.Policy.Trusted:

@@ -343,7 +343,7 @@ func TestShedIsCalledOnceASecondAndEvictsIdleObjects(t *testing.T) {
 }
 
 func TestRestartStyleKeepsBatchesThatCrashStyleLoses(t *testing.T) {
-	for style, want := range map[Style]int{StyleFence: 111, StyleRestart: 111, StyleCrash: 11} {
+	for style, want := range map[eviction.EndMode]int{eviction.EndFence: 111, eviction.EndRestart: 111, eviction.EndCrash: 11} {
 		synctest.Test(t, func(t *testing.T) {
 			var e ends
 			fs := objectstore.NewMemFS()
@@ -366,8 +366,8 @@ func TestRestartStyleKeepsBatchesThatCrashStyleLoses(t *testing.T) {
 			}
 			release()
 			synctest.Wait()
-			if got := e.of("a"); got.Style != style || got.Why.Reason != ReasonEvicted {
-				t.Errorf("style %d is told as %d, %v", style, got.Style, got.Why)
+			if got := e.of("a"); got.Mode != style || got.Why.Reason != ReasonEvicted {
+				t.Errorf("style %d is told as %d, %v", style, got.Mode, got.Why)
 			}
 			if inFlight.err != nil || errors.Is(filling.err, ErrFenced) != (want == 11) {
 				t.Errorf("style %d: %v, %v", style, inFlight.err, filling.err)
@@ -418,7 +418,7 @@ func TestIdleObjectCostsAFewHundredBytesOnly(t *testing.T) {
 			t.Error("that is too much")
 		}
 		for i := range objects {
-			h.Evict(id(fmt.Sprint(i)), StyleFence)
+			h.Evict(id(fmt.Sprint(i)), eviction.EndFence)
 		}
 		pass(10 * time.Minute) // the sweeper reaches their second in the wheel
 		none, _ := wake(0, 0)
@@ -469,7 +469,7 @@ func TestWheelIsCompactedAfterEvictions(t *testing.T) {
 			pass(time.Minute)
 			for i := range 1990 {
 				if !shed {
-					h.Evict(id(fmt.Sprint(i)), StyleFence)
+					h.Evict(id(fmt.Sprint(i)), eviction.EndFence)
 				}
 			}
 			pass(time.Minute)
@@ -526,7 +526,7 @@ func TestIdleTimeMayBeShortened(t *testing.T) {
 			all()
 			wheel(2*n, n)
 			for i := range evicted {
-				h.Evict(id(fmt.Sprint(i)), StyleFence)
+				h.Evict(id(fmt.Sprint(i)), eviction.EndFence)
 			}
 			pass(3 * time.Second)
 			wheel(2*n-evicted*(n+1), n*(1-evicted))

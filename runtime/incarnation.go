@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -112,7 +113,7 @@ func (inc *incarnation) end() {
 // turn.
 func (inc *incarnation) handOver(t *turn) error {
 	t.seen.Add(1)
-	inc.obj.at(t.ev, PlaceHandOver)
+	inc.obj.at(t.ev, eviction.PlaceHandOver)
 	if inc.dead.Load() {
 		if inc.batch.Dirty() {
 			inc.obj.host().refused(inc)
@@ -128,7 +129,7 @@ func (inc *incarnation) handOver(t *turn) error {
 		drop(inc.batch, err)
 		return err
 	}
-	inc.obj.at(t.ev, PlaceHanded)
+	inc.obj.at(t.ev, eviction.PlaceHanded)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -50,7 +51,7 @@ type Ended struct {
 	ID    ID
 	Epoch objectstore.Epoch
 	Why   *Fenced
-	Style Style
+	Mode  eviction.EndMode
 	Age   time.Duration
 }
 
@@ -138,13 +139,13 @@ func (h *Host) live(inc *incarnation) { call2(h.lis.Live, inc.obj.id(), inc.epoc
 func (h *Host) refused(inc *incarnation) { call2(h.lis.Refused, inc.obj.id(), inc.epoch()) }
 
 // ended reports and uncounts an incarnation that has ended.
-func (h *Host) ended(o *object, inc *incarnation, why *Fenced, style Style) {
+func (h *Host) ended(o *object, inc *incarnation, why *Fenced, style eviction.EndMode) {
 	h.incarnations.Add(-1)
 	if h.opts.Ended != nil {
 		h.opts.Ended(o.id(), why, style)
 	}
 	if h.lis.Fenced != nil {
-		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Style: style, Age: h.now() - inc.born})
+		h.lis.Fenced(Ended{ID: o.id(), Epoch: inc.epoch(), Why: why, Mode: style, Age: h.now() - inc.born})
 	}
 }
 

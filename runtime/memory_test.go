@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -182,7 +183,7 @@ func TestMemoryPrivilegeEndsWithItsIncarnation(t *testing.T) {
 		if len(done) > 0 {
 			t.Fatal("it did not wait")
 		}
-		h.Evict(id("favored"), StyleFence)
+		h.Evict(id("favored"), eviction.EndFence)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -32,7 +33,7 @@ type Options struct {
 	Owner any
 	// Ended is called for each incarnation that has ended, before the next one begins and
 	// before the Listener. It must be quick. Optional.
-	Ended func(id ID, why *Fenced, style Style)
+	Ended func(id ID, why *Fenced, style eviction.EndMode)
 	// Abandoned is called by Host.Abandon before it ends the host as the end of the process
 	// would. Optional.
 	Abandoned func()
@@ -56,9 +57,9 @@ type Policy struct {
 	// object has come to rest, and when that time is over.
 	Idle func(id ID, life, events uint64) time.Duration
 	// At is called at every point, without locks, and returns the style of the incarnation's end
-	// there, or StyleNone. A test's scheduler blocks in it and so chooses the goroutine that runs
+	// there, or eviction.EndNone. A test's scheduler blocks in it and so chooses the goroutine that runs
 	// next: the points are the steps that other goroutines can observe.
-	At func(Point) Style
+	At func(Point) eviction.EndMode
 	// Shed returns how many of the live objects to evict to save memory. It is called once
 	// a second; only idle objects are evicted.
 	Shed func(live int) int

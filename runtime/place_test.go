@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -17,8 +18,8 @@ import (
 // A place that is never reached fails the test.
 func TestIncarnationMayEndAtEveryPlace(t *testing.T) {
 	points := 0
-	for place := range PlaceEnd + 1 {
-		for style := StyleFence; style <= StyleCrash; style++ {
+	for place := range eviction.PlaceEnd + 1 {
+		for style := eviction.EndFence; style <= eviction.EndCrash; style++ {
 			for visit := int64(1); visit <= 3; visit++ {
 				synctest.Test(t, func(t *testing.T) {
 					reached := onceAt(t, place, style, visit)
@@ -33,19 +34,19 @@ func TestIncarnationMayEndAtEveryPlace(t *testing.T) {
 		}
 	}
 	t.Logf("%d points", points)
-	if points < 2*3*int(PlaceEnd+1) {
+	if points < 2*3*int(eviction.PlaceEnd+1) {
 		t.Errorf("only %d points", points)
 	}
 }
 
 // onceAt runs ten steps of an object, each at least once and with one effect, with one
 // eviction. It reports whether the eviction happened.
-func onceAt(t *testing.T, place Place, style Style, visit int64) bool {
+func onceAt(t *testing.T, place eviction.Place, style eviction.EndMode, visit int64) bool {
 	const steps = 10
 	var visits, ends atomic.Int64
-	opts := Options{Policy: Policy{At: func(p Point) Style {
+	opts := Options{Policy: Policy{At: func(p Point) eviction.EndMode {
 		if p.Place != place || visits.Add(1) != visit {
-			return StyleNone
+			return eviction.EndNone
 		}
 		ends.Add(1)
 		return style
@@ -88,7 +89,7 @@ func (c *counter) step(ctx context.Context, step int) error {
 	if err != nil || last >= step {
 		return err
 	}
-	if err := Await(ctx, func(ctx context.Context) error { return Visit(ctx, PlaceEffect) }); err != nil {
+	if err := Await(ctx, func(ctx context.Context) error { return Visit(ctx, eviction.PlaceEffect) }); err != nil {
 		return err
 	}
 	err = Transaction(ctx, func(ctx context.Context) error {
@@ -106,15 +107,15 @@ func (c *counter) step(ctx context.Context, step int) error {
 func TestFenceTakesPrecedenceOverAnOpenGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var begun atomic.Int64
-		opts := Options{Policy: Policy{At: func(p Point) Style {
+		opts := Options{Policy: Policy{At: func(p Point) eviction.EndMode {
 			switch {
 			case p.Op != "wait":
-			case p.Place == PlaceHanded:
-				return StyleFence
-			case p.Place == PlaceAwait:
+			case p.Place == eviction.PlaceHanded:
+				return eviction.EndFence
+			case p.Place == eviction.PlaceAwait:
 				begun.Add(1)
 			}
-			return StyleNone
+			return eviction.EndNone
 		}}}
 		h := open(t, objectstore.NewMemFS(), opts, Class{Name: "counter", New: newCounter})
 		const rounds = 100

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -15,68 +16,19 @@ type Point struct {
 	Life  uint64 // number of the incarnation, unique in the store; zero if the object has none
 	Event uint64 // number of the event within the object
 	Op    string // the event's operation
-	Place Place
+	Place eviction.Place
 	N     uint64        // counts the event's visits to this place, from 1
 	Age   time.Duration // of the incarnation
 	// Over is set when the incarnation has ended already, and only its code still runs.
 	Over bool
-	// Ctx is the caller's, at PlaceSend and PlaceAnswer. If the caller is an object, From
+	// Ctx is the caller's, at eviction.PlaceSend and eviction.PlaceAnswer. If the caller is an object, From
 	// is its ID, and Life and Event are the caller's too.
 	Ctx  context.Context
 	From ID
 }
 
-// Place is a kind of point.
-type Place uint8
-
-// The places where an incarnation can end.
-const (
-	PlaceConstruct   Place = iota // the constructor begins
-	PlaceStart                    // an event begins
-	PlaceAlarm                    // an alarm handler begins
-	PlaceStorage                  // a storage operation
-	PlaceTransaction              // the end of a transaction's function
-	PlaceHandOver                 // a batch is about to be committed
-	PlaceHanded                   // it is committed, and in memory only
-	PlaceSync                     // it is on its way to the disk
-	PlaceDurable                  // it is on the disk, and nothing has left
-	PlaceRelease                  // a result, or a piece of a response, is about to leave
-	PlaceAwait                    // inside an Await, the turn given up, before its function
-	PlaceEffect                   // inside an Await, something outside has happened
-	PlaceAwaited                  // inside an Await, after its function
-	PlaceResume                   // the turn is held again
-	PlaceChunk                    // a piece of a streamed response was committed
-	PlaceSettle                   // an alarm handler has returned, its outcome is not written
-	PlaceEnd                      // an event has ended
-)
-
-// The places where no incarnation can end. Something is about to begin there, or a caller
-// has its answer. The host ignores the result of At.
-const (
-	PlaceSend   = PlaceEnd + 1 + iota // a call is about to enter a queue
-	PlaceAnswer                       // a caller has its answer
-	PlaceWake                         // an incarnation is about to begin
-	PlaceEnter                        // an Enter is about to queue for the turn
-	PlaceRecord                       // a record is about to be made
-	PlaceDue                          // alarms are about to be checked
-	PlaceSweep                        // idle objects and time limits are about to be checked
-	PlaceClose                        // a closing host is about to end the other incarnations
-)
-
-var places = [...]string{
-	"construct", "start", "alarm", "storage", "transaction", "handover", "handed", "sync", "durable", "release",
-	"await", "effect", "awaited", "resume", "chunk", "settle", "end",
-	"send", "answer", "wake", "enter", "record", "due", "sweep", "close",
-}
-
-// String returns the place's name, as in the flags.
-func (p Place) String() string { return places[p] }
-
-// Ends reports whether an incarnation can end at the place.
-func (p Place) Ends() bool { return p <= PlaceEnd }
-
 // visits counts an event's visits to each place.
-type visits [len(places)]atomic.Uint64
+type visits [eviction.NumPlaces]atomic.Uint64
 
 // count gives an event its counters, if the policy has an At.
 func (h *Host) count(ev *event) {
@@ -86,7 +38,7 @@ func (h *Host) count(ev *event) {
 }
 
 // at is a point: the policy may end the incarnation of ev here.
-func (o *object) at(ev *event, p Place) {
+func (o *object) at(ev *event, p eviction.Place) {
 	if ev.points != nil {
 		o.visit(ev.incarnation, Point{Event: ev.seq, Op: ev.op, Place: p, N: ev.points[p].Add(1)})
 	}
@@ -101,20 +53,20 @@ func (o *object) visit(inc *incarnation, p Point) {
 		p.Over = inc.dead.Load()
 	}
 	style := o.host().opts.Policy.At(p)
-	if inc != nil && style != StyleNone && p.Place.Ends() {
+	if inc != nil && style != eviction.EndNone && p.Place.Ends() {
 		o.fence(inc, &Fenced{Reason: ReasonChaos, Place: p.Place.String()}, style)
 	}
 }
 
 // step is a point of no incarnation.
-func (h *Host) step(p Place) {
+func (h *Host) step(p eviction.Place) {
 	if h.opts.Policy.At != nil {
 		h.opts.Policy.At(Point{Place: p})
 	}
 }
 
 // callAt is a point of a call from outside of any turn.
-func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
+func (h *Host) callAt(ctx context.Context, id ID, op string, p eviction.Place) {
 	if h.opts.Policy.At == nil {
 		return
 	}
@@ -130,13 +82,13 @@ func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {
 // point belongs to the present incarnation of the object, which may be a later one than the
 // writer's; it belongs to none if the object has none.
 func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
-	place := PlaceSync
+	place := eviction.PlaceSync
 	switch s {
 	case objectstore.StageTake:
-		h.step(PlaceRecord)
+		h.step(eviction.PlaceRecord)
 		return
 	case objectstore.StageDurable:
-		place = PlaceDurable
+		place = eviction.PlaceDurable
 	}
 	for id := range objects {
 		o := h.lookup(id)
@@ -151,9 +103,9 @@ func (h *Host) recordAt(s objectstore.Stage, objects iter.Seq[ID]) {
 }
 
 // Visit is a point of the event that ctx belongs to, for a service on top of the runtime,
-// or for a test's double of an outside service: PlaceEffect. Without an event or a
+// or for a test's double of an outside service: eviction.PlaceEffect. Without an event or a
 // Policy.At it is no point. It returns the reason why the incarnation has ended, or nil.
-func Visit(ctx context.Context, p Place) error {
+func Visit(ctx context.Context, p eviction.Place) error {
 	ev := eventOf(ctx)
 	if ev == nil {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 	"github.com/dohost/dohost/objectstore"
 )
@@ -27,7 +28,7 @@ func callCost(t *testing.T) float64 {
 			_, err := c.add(ctx, 1)
 			return errors.Join(err,
 				Transaction(ctx, func(context.Context) error { return nil }),
-				Await(ctx, func(ctx context.Context) error { return Visit(ctx, PlaceEffect) }),
+				Await(ctx, func(ctx context.Context) error { return Visit(ctx, eviction.PlaceEffect) }),
 				c.s.Emit(ctx, func(error) {}),
 				c.s.Emit(ctx, func(error) {}))
 		})
@@ -54,8 +55,8 @@ func TestPointsAllocateNothingWithoutAPolicy(t *testing.T) {
 	}
 	text := string(source)
 	for _, fn := range []string{
-		"func (o *object) at(ev *event, p Place) {\n", "func (h *Host) step(p Place) {\n", "func (h *Host) count(ev *event) {\n",
-		"func (h *Host) callAt(ctx context.Context, id ID, op string, p Place) {\n",
+		"func (o *object) at(ev *event, p eviction.Place) {\n", "func (h *Host) step(p eviction.Place) {\n", "func (h *Host) count(ev *event) {\n",
+		"func (h *Host) callAt(ctx context.Context, id ID, op string, p eviction.Place) {\n",
 	} {
 		if strings.Count(text, fn) != 1 {
 			t.Fatalf("point.go does not have %q", fn)

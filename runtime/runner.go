@@ -4,6 +4,7 @@ import (
 	goruntime "runtime"
 	"sync"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/guard"
 )
 
@@ -58,7 +59,7 @@ func (h *Host) serve(j job) {
 	t := j.t
 	if t == nil {
 		if h.opts.Policy.At != nil {
-			guard.Run(func() { j.o.visit(nil, Point{Place: PlaceWake}) })
+			guard.Run(func() { j.o.visit(nil, Point{Place: eviction.PlaceWake}) })
 		}
 		t = j.o.wake()
 	}

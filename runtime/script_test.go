@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -131,7 +132,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "let-syncs":
 		s.letGo()
 	case "evict":
-		style := map[string]Style{"fence": StyleFence, "restart": StyleRestart, "crash": StyleCrash}[d.CmdArgs[1].Key]
+		style := map[string]eviction.EndMode{"fence": eviction.EndFence, "restart": eviction.EndRestart, "crash": eviction.EndCrash}[d.CmdArgs[1].Key]
 		if !s.h.Evict(ID{Class: "c", Name: d.CmdArgs[0].Key}, style) {
 			s.tell("nothing to evict")
 		}

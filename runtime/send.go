@@ -3,6 +3,8 @@ package runtime
 import (
 	"context"
 	"fmt"
+
+	"github.com/dohost/dohost/eviction"
 )
 
 // Sent is a call; its sender collects the answer later.
@@ -21,7 +23,7 @@ func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
 		return nil, refusal(id, c.Op, err)
 	}
 	ev := h.newCall(ctx, c)
-	h.callAt(ctx, id, c.Op, PlaceSend)
+	h.callAt(ctx, id, c.Op, eviction.PlaceSend)
 	if err := h.send(id, ev); err != nil {
 		return nil, refusal(id, c.Op, err)
 	}

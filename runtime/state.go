@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -68,7 +69,7 @@ func (t *turn) visitStorage() {
 			t.done()
 		}
 	}()
-	t.ev.obj.at(t.ev, PlaceStorage)
+	t.ev.obj.at(t.ev, eviction.PlaceStorage)
 	returned = true
 }
 
@@ -232,7 +233,7 @@ func (s *State) Abort(ctx context.Context, err error, dropAlarm bool) error {
 	if ev.kind == kindConstruct {
 		s.incarnation().obj.failConstructor(s.incarnation(), why) // with back-off: a plain fence would retry immediately
 	} else {
-		s.incarnation().obj.fence(s.incarnation(), why, StyleFence)
+		s.incarnation().obj.fence(s.incarnation(), why, eviction.EndFence)
 	}
 	return s.incarnation().cause()
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -249,9 +250,9 @@ func TestStressOfEverything(t *testing.T) {
 		}
 		for time.Now().Before(end) {
 			time.Sleep(time.Duration(r.IntN(5000)) * time.Microsecond)
-			style := StyleFence
+			style := eviction.EndFence
 			if r.IntN(3) == 0 {
-				style = StyleCrash
+				style = eviction.EndCrash
 			}
 			in.h.Evict(wildID(r), style)
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/invariants"
 )
 
@@ -82,7 +83,7 @@ func (s *sweeper) run() {
 		case <-s.quit:
 			return
 		}
-		s.host.stepApart(PlaceSweep)
+		s.host.stepApart(eviction.PlaceSweep)
 		s.sweep()
 	}
 }
@@ -162,7 +163,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 	case why.Reason == ReasonExclusive && why.by.kind == kindConstruct:
 		o.failConstructor(inc, why)
 	default:
-		o.fence(inc, why, StyleFence)
+		o.fence(inc, why, eviction.EndFence)
 	}
 	for _, ev := range old {
 		ev.answer(ev.failure(ErrOverloaded, RanNo))
@@ -301,7 +302,7 @@ func (h *Host) evictIdle(o *object, inc *incarnation, r Reason) bool {
 	why := &Fenced{Reason: r}
 	o.retireLocked(inc, why, true) // the next incarnation begins after the Listener has heard of the end
 	o.mu.Unlock()
-	h.ended(o, inc, why, StyleFence)
+	h.ended(o, inc, why, eviction.EndFence)
 	inc.end()
 	o.mu.Lock()
 	o.waking = false

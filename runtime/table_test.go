@@ -86,7 +86,7 @@ func TestInstanceIsFreedWithItsIncarnation(t *testing.T) {
 		want(0)
 		for round := range int64(3) {
 			for i := range ended {
-				h.Evict(id(fmt.Sprint(i)), StyleFence)
+				h.Evict(id(fmt.Sprint(i)), eviction.EndFence)
 			}
 			pass(5 * time.Second)
 			want((round + 1) * ended)

@@ -357,7 +357,7 @@ func TestTransactionRollsBackAllItsEffects(t *testing.T) {
 		if want := []string{"frame kept", "frame second", "task kept", "task second"}; !slices.Equal(left, want) {
 			t.Errorf("effects %q", left)
 		}
-		h.Evict(id("a"), StyleFence)
+		h.Evict(id("a"), eviction.EndFence)
 		one := "0000000000000001"
 		if got := contents(t, h); !strings.HasPrefix(got, fmt.Sprintf("gone=%s m=%s n=%s 2000", one, one, one)) {
 			t.Errorf("the object has %s", got)

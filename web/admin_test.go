@@ -58,7 +58,7 @@ func TestAdminObjectListIsPaged(t *testing.T) {
 	for _, name := range []string{"c", "a", "b/with slash"} {
 		call(t, h, "thing/"+name, "put", `"x"`)
 	}
-	h.Evict(things.Get(h, "a").ID(), dohost.Fence)
+	h.Evict(things.Get(h, "a").ID(), dohost.EndFence)
 	l := getJSON[web.ObjectList](s, "GET", "/v1/objects?limit=2", "")
 	if ids(l) != "thing/a thing/b/with slash" || l.Next != "thing/b/with slash" || l.Objects[0].Live || !l.Objects[1].Live {
 		t.Errorf("first page %+v", l)
@@ -83,7 +83,7 @@ func TestInspectionDoesNotWakeObjects(t *testing.T) {
 	s := start(t, web.Admin(h, nil))
 	call(t, h, "thing/a", "put", `"x"`)
 	id := things.Get(h, "a").ID()
-	h.Evict(id, dohost.Fence)
+	h.Evict(id, dohost.EndFence)
 	o := getJSON[web.Object](s, "GET", "/v1/objects/thing/a", "")
 	if !o.Durable || o.Live || o.Epoch != "" || len(o.Pins) > 0 {
 		t.Errorf("a cold object: %+v", o)
@@ -335,7 +335,7 @@ func TestMetricsCountZombiesAndEvictions(t *testing.T) {
 		})
 	}()
 	<-started
-	h.Evict(id, dohost.Fence)
+	h.Evict(id, dohost.EndFence)
 	scrape := func() string {
 		b, err := io.ReadAll(s.do("GET", "/metrics", "").Body)
 		if err != nil {

@@ -289,7 +289,7 @@ func (a *admin) verb(name string) func(http.ResponseWriter, *http.Request, dohos
 }
 
 func (a *admin) evict(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
-	styles := map[string]dohost.Style{"": dohost.Fence, "fence": dohost.Fence, "restart": dohost.Restart, "crash": dohost.Crash}
+	styles := map[string]dohost.EndMode{"": dohost.EndFence, "fence": dohost.EndFence, "restart": dohost.EndRestart, "crash": dohost.EndCrash}
 	name := r.URL.Query().Get("style")
 	style, ok := styles[name]
 	if !ok {

@@ -263,7 +263,7 @@ func TestOverloadedObjectReturns503(t *testing.T) {
 	if e, _ := s.wantError("POST", "/objects/thing/a/put", "", 503, "overloaded"); !e.Overloaded || e.Retryable || e.Ran != "no" {
 		t.Errorf("%+v", e)
 	}
-	h.Evict(things.Get(h, "a").ID(), dohost.Fence)
+	h.Evict(things.Get(h, "a").ID(), dohost.EndFence)
 }
 
 // endless is a body without a length.

@@ -66,8 +66,8 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	row("evictions by cause", "%s", countsText(a.Causes, slices.Sorted(maps.Keys(a.Causes))))
 	var places []string
 	for _, place := range eviction.Places() {
-		if a.Places[string(place)] > 0 {
-			places = append(places, string(place))
+		if a.Places[place.String()] > 0 {
+			places = append(places, place.String())
 		}
 	}
 	row("evictions by place", "%s", countsText(a.Places, places))

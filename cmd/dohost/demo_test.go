@@ -41,7 +41,7 @@ func TestDemoIsExactAndAccountsForEveryPlace(t *testing.T) {
 	places := regexp.MustCompile(`(?m)^ +evictions by place +(.*)$`).FindStringSubmatch(out)
 	for _, p := range eviction.Places() {
 		// The demo has no effect outside.
-		if places == nil || strings.Contains(places[1], string(p)+" ") != (p != eviction.Effect) {
+		if places == nil || strings.Contains(places[1], p.String()+" ") != (p != eviction.PlaceEffect) {
 			t.Errorf("evictions at %s: %v\n%s", p, places, out)
 		}
 	}

@@ -75,7 +75,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 		return nil, fmt.Errorf("--minutes %v, --runs %d: want more than no time, and no fewer than 0 runs", c.Minutes, c.Runs)
 	}
 	for _, p := range chaos.Places {
-		s.places = append(s.places, string(p))
+		s.places = append(s.places, p.String())
 	}
 	s.ways = map[string][]dohosttest.Way{
 		"fence": {dohosttest.Fence}, "crash": {dohosttest.Crash}, "restart": {dohosttest.PowerCut, dohosttest.Kill},

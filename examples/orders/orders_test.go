@@ -173,7 +173,7 @@ func TestOrderWhenBankAnswerIsLost(t *testing.T) {
 		if err := place(t.Context(), h, "7"); err == nil {
 			t.Error("Place succeeds without the bank's answer")
 		}
-		h.Evict(orders.Orders.Get(h, "7").ID(), dohost.Fence)
+		h.Evict(orders.Orders.Get(h, "7").ID(), dohost.EndFence)
 		if err := errors.Join(place(t.Context(), h, "7"), h.WaitIdle(0), shop.once("7")); err != nil {
 			t.Error(err)
 		}

@@ -59,7 +59,7 @@ func direct(fsys fstest.MapFS) map[string]int {
 
 func TestResearchCountIsExactUnderChaos(t *testing.T) {
 	const seeds = 3
-	for _, style := range []eviction.Style{eviction.Fence, eviction.Restart, eviction.Crash} {
+	for _, style := range []eviction.EndMode{eviction.EndFence, eviction.EndRestart, eviction.EndCrash} {
 		for seed := range uint64(seeds) {
 			t.Run(fmt.Sprintf("%v-%d", style, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"objectstore": {"internal/engine", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
-	"runtime":     {"objectstore", "alarm", "internal/guard", "internal/invariants"},
+	"runtime":     {"objectstore", "alarm", "eviction", "internal/guard", "internal/invariants"},
 	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel"},
 
 	"agent":          {"."},
@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"web/page": {},
 	"cli":      {"web", "agent", "chat", "."},
 
-	"dohosttest":   {".", "runtime", "objectstore", "internal/..."},
+	"dohosttest":   {".", "runtime", "objectstore", "eviction", "internal/..."},
 	"docs":         {},
 	"cmd/...":      {"..."},
 	"examples/...": {"..."},
@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/lifecycletest": {},
 	"internal/kernel":        {"runtime"},
 	"internal/recovery":      {".", "objectstore"},
-	"internal/socket":        {"runtime", "objectstore", "internal/budget"},
+	"internal/socket":        {"runtime", "objectstore", "eviction", "internal/budget"},
 	"internal/sockettest":    {},
 	"internal/crowd":         {},
 	"internal/simtest":       {".", "agent", "dohosttest", "internal/sockettest"},
@@ -62,7 +62,6 @@ var mayImport = map[string][]string{
 // testsMayImport lists further imports of test files, in addition to their package's row
 // and to the test machinery in internal.
 var testsMayImport = map[string][]string{
-	"runtime":        {"eviction"}, // for the policy that runtime declares
 	".":              {"dohosttest", "examples/..."},
 	"agent":          {"dohosttest", "objectstore", "runtime"}, // for a full disk, and to count reads
 	"chat":           {"dohosttest", "objectstore", "runtime"}, // likewise

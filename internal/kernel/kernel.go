@@ -8,8 +8,8 @@ import "github.com/dohost/dohost/runtime"
 // Package dohost sets these variables when it is initialized. It cannot be imported from here, so the parameters are
 // of type any; a parameter of another type panics.
 var (
-	// OfHost returns the runtime of a *dohost.Host.
-	OfHost func(host any) *runtime.Host
+	// OfHost returns the runtime of the host that a dohost.Locator locates.
+	OfHost func(locator any) *runtime.Host
 	// OfState returns the runtime's State of a *dohost.State.
 	OfState func(state any) *runtime.State
 	// Tune adds a function to a *dohost.Options. Open calls it with the runtime's options, after those that were

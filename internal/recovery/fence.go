@@ -79,7 +79,7 @@ func (f *fenced) fenceRested(
 // incarnation's method.
 func (f *fenced) end(ctx context.Context, w dohost.Stub[worker]) (took time.Duration, err error) {
 	began := time.Now()
-	if !f.Evict(w.ID(), dohost.Fence) {
+	if !f.Evict(w.ID(), dohost.EndFence) {
 		return 0, fmt.Errorf("%v was not alive", w.ID())
 	}
 	at, err := dohost.Call(ctx, w, (*worker).step, 0)
@@ -143,7 +143,7 @@ func (f *fenced) verify(ctx context.Context) error {
 	sum := 0
 	for i := range f.objects {
 		w := workers.Get(f, name(i))
-		f.Evict(w.ID(), dohost.Fence)
+		f.Evict(w.ID(), dohost.EndFence)
 		n, err := dohost.Call(ctx, w, (*worker).touch, 0)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (w *witness) listener() dohost.Listener {
 		Fenced: func(e dohost.Ended) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.crash = w.crash || e.Style == dohost.Crash
+			w.crash = w.crash || e.Mode == dohost.EndCrash
 		},
 	}
 }

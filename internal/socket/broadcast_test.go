@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"testing"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/runtime"
 )
 
@@ -99,7 +100,7 @@ func TestIncarnationEndWithoutSocketsTakesNoLock(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		table.Ended(id, &runtime.Fenced{Reason: runtime.ReasonEvicted}, runtime.StyleFence)
+		table.Ended(id, &runtime.Fenced{Reason: runtime.ReasonEvicted}, eviction.EndFence)
 		if table.Of(id, "") != nil || table.Count(id) != 0 {
 			t.Error("there are sockets")
 		}
@@ -141,7 +142,7 @@ func BenchmarkEnded(b *testing.B) {
 			why := &runtime.Fenced{Reason: runtime.ReasonEvicted}
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					table.Ended(runtime.ID{Class: "d", Name: names[i%len(names)]}, why, runtime.StyleFence)
+					table.Ended(runtime.ID{Class: "d", Name: names[i%len(names)]}, why, eviction.EndFence)
 				}
 			})
 			for _, c := range cs {

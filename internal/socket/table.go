@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
@@ -263,7 +264,7 @@ func (t *Table) list(id runtime.ID, tag string) (all []*Conn) {
 
 // Ended closes an object's sockets after the end of its incarnation, except after an eviction for being idle or to
 // save memory. It is for runtime.Options.
-func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
+func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style eviction.EndMode) {
 	s := t.shard(id)
 	if why.Reason == runtime.ReasonIdle || why.Reason == runtime.ReasonPressure || s.n.Load() == 0 {
 		return
@@ -276,7 +277,7 @@ func (t *Table) Ended(id runtime.ID, why *runtime.Fenced, style runtime.Style) {
 	}
 	s.detachLocked(id, r)
 	for c := range r.allLocked() {
-		if style == runtime.StyleCrash {
+		if style == eviction.EndCrash {
 			c.cut() // without a farewell
 		}
 		c.release(string(why.Reason))
