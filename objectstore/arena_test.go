@@ -112,3 +112,10 @@ func TestArenaFreesOverwrittenValues(t *testing.T) {
 		o.mu.Unlock()
 	}
 }
+
+// A transaction that changes many rows keeps an undo of each.
+func TestUndoOfRowIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(undo{}); size > 96 || size > undoOverhead {
+		t.Errorf("an undo has %d bytes, want at most 96, and no more than the %d that count for the limits", size, undoOverhead)
+	}
+}

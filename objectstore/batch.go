@@ -202,7 +202,8 @@ func (s *Batch) ClearSlot() { s.changeSlot(slotChange{changed: true}) }
 
 func (s *Batch) changeSlot(c slotChange) {
 	if since := s.saves.since(); s.saves.slotSaved < since {
-		s.saves.push(undo{kind: undoSlot, slot: s.g.slot, gated: s.g.gated, saved: s.saves.slotSaved})
+		before := s.g.slot
+		s.saves.push(undo{kind: undoSlot, slot: &before, gated: s.g.gated, saved: s.saves.slotSaved})
 		s.saves.slotSaved = since
 	}
 	s.g.slot, s.g.gated = c, true

@@ -25,10 +25,10 @@ type undo struct {
 	kind   undoKind
 	gated  bool        // the batch's flag before
 	had    bool        // undoRow: there was a row
+	saved  uint32      // undoSlot: slotSaved before
 	at     int         // undoRow: its place
 	old    row         // undoRow: its old state
-	slot   slotChange  // undoSlot
-	saved  uint32      // undoSlot: slotSaved before
+	slot   *slotChange // undoSlot; a pointer, since most of the many undos are of rows
 	before *generation // undoClear
 }
 
@@ -151,6 +151,6 @@ func (s *Batch) takeBack(u *undo) {
 		s.g.set, s.g.cleared, s.g.clearing = u.before.set, u.before.cleared, u.before.clearing
 		s.g.gated, s.g.slot = u.before.gated, u.before.slot
 	case undoSlot:
-		s.g.slot, s.g.gated, s.saves.slotSaved = u.slot, u.gated, u.saved
+		s.g.slot, s.g.gated, s.saves.slotSaved = *u.slot, u.gated, u.saved
 	}
 }
