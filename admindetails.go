@@ -48,7 +48,7 @@ func (c *Collection[T]) Scan(v *Snapshot, index string) iter.Seq2[Row[T], error]
 	return c.durable(v, index, false)
 }
 
-// ScanReverse is Durable from the last row to the first. A caller that stops after the newest rows reads no
+// ScanReverse is [Collection.Scan] from the last row to the first. A caller that stops after the newest rows reads no
 // others.
 func (c *Collection[T]) ScanReverse(v *Snapshot, index string) iter.Seq2[Row[T], error] {
 	return c.durable(v, index, true)
@@ -92,8 +92,8 @@ const (
 	Clear  Action = "clear"  // remove an item that has ended or failed
 )
 
-// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the object,
-// which need not be in memory and may change during the call.
+// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the
+// object, which need not be in memory and may change during the call.
 func OnInspect[O any](look func(context.Context, *Snapshot) iter.Seq2[Resource, error]) Entry[O] {
 	return func(c *Class) {
 		switch {

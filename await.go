@@ -71,7 +71,7 @@ func Recv[T any](ctx context.Context, ch <-chan T) (v T, ok bool, err error) {
 // Errors: the ctx's cause, and those of [Await].
 func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ctx, d) }
 
-// Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only an [HoldTurn]
+// Exclusive keeps every other event out of the object while fn runs, and during the Awaits inside fn. Only a [HoldTurn]
 // of this event gets in. Durable Objects call it blockConcurrencyWhile; unlike there, an error of fn does not end the
 // incarnation. After 30 s the host fences the incarnation.
 //

@@ -146,7 +146,7 @@ func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 	})
 }
 
-// A View that is kept yields no rows.
+// A Snapshot that is kept yields no rows.
 func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 	var kept *dohost.Snapshot
 	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnInspect[party](func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {

@@ -22,8 +22,9 @@ import (
 // The handler's Flush, and that of [http.ResponseController], releases a part. It is an [Await] that also waits while
 // more than 256 KiB is unsent to a slow client. [Options].SendBudget bounds the unsent bytes of all clients. Reading
 // the request's body gives up the turn as well. At most 16 MiB of a response may be unflushed; the rest is released
-// when the handler returns. A handler can neither hijack the connection nor send informational responses. If it has accepted a WebSocket ([State.Accept]), the host owns the
-// connection when ServeObject returns. If it has delegated the request ([State.Delegate]), the other object answers.
+// when the handler returns. A handler can neither hijack the connection nor send informational responses. If it has
+// accepted a WebSocket ([State.Accept]), the host owns the connection when ServeObject returns. If it has delegated the
+// request ([State.Delegate]), the other object answers.
 //
 // The host first calls the [Authorize] function of the class, if it has one, and the functions
 // of the objects that the request is passed on to. A refused request wakes no object.

@@ -90,9 +90,10 @@ func (s *State) Go(ctx context.Context, name string, fn func(context.Context) er
 	return s.rt().Go(ctx, name, fn)
 }
 
-// GoImmediately is [State.Go], but fn does not wait for the disk. It begins when the turn is free, even if a [Transaction]
-// around this call is rolled back. Its outputs leave the object after the writes of this event are durable. The end
-// of the process may undo all of that: use Go for a counter of starts that must survive a crash caused by fn.
+// GoImmediately is [State.Go], but fn does not wait for the disk. It begins when the turn is free, even if a
+// [Transaction] around this call is rolled back. Its outputs leave the object after the writes of this event are
+// durable. The end of the process may undo all of that: use Go for a counter of starts that must survive a crash caused
+// by fn.
 func (s *State) GoImmediately(ctx context.Context, name string, fn func(context.Context) error) error {
 	return s.rt().GoAtOnce(ctx, name, fn)
 }

@@ -52,7 +52,7 @@ func (l *Librarian) Start(ctx context.Context, title string) (agent.Started, err
 	return agent.StartFiber(ctx, l, reading, bookmark{Title: title}, &agent.FiberOptions{Key: title})
 }
 
-// readBook is the fiber. An end of the agent's life anywhere in it costs one page.
+// readBook is the fiber. An end of the incarnation anywhere in it costs one page.
 func (l *Librarian) readBook(ctx context.Context, f *agent.Fiber[bookmark]) error {
 	for b := f.Checkpoint(); ; {
 		n, err := dohost.AwaitValue(ctx, func(ctx context.Context) (int, error) { return l.read(ctx, b.Title, b.Page) })

@@ -165,8 +165,8 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 
 // SaveCheckpoint saves v, as JSON, as the checkpoint of the fiber that runs with ctx, and replaces the previous one. The
 // checkpoint is on disk when SaveCheckpoint returns. If ctx holds the turn, all earlier writes are on disk too, and
-// SaveCheckpoint keeps the turn while it waits; inside an Await, SaveCheckpoint acquires the turn itself. For a fiber with many
-// small steps use [SetCheckpoint].
+// SaveCheckpoint keeps the turn while it waits; inside an Await, SaveCheckpoint acquires the turn itself. For a fiber
+// with many small steps use [SetCheckpoint].
 //
 // Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.

@@ -46,9 +46,9 @@ type Prompt struct {
 	Interrupted bool
 	// Tools are the tools that the model may call: the server's and the client's.
 	Tools []ToolSpec
-	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id of the
-	// answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all chunks yielded before are
-	// durable. Only the goroutine of Stream may call it.
+	// SaveCheckpoint saves a value, as JSON, for the run that resumes an interrupted reply, such as the provider's id
+	// of the answer. It replaces the value of [Reply.SaveCheckpoint]. When SaveCheckpoint returns, the value and all
+	// chunks yielded before are durable. Only the goroutine of Stream may call it.
 	SaveCheckpoint func(ctx context.Context, v any) error
 	// Checkpoint decodes the saved value into v, and reports whether there is one.
 	Checkpoint func(v any) (bool, error)

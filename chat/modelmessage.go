@@ -11,11 +11,11 @@ import (
 type Strategy string
 
 const (
-	// ContinueSyntheticMessage sends the model its interrupted text, and then a user message that asks it to continue. It works
-	// with all providers.
+	// ContinueSyntheticMessage sends the model its interrupted text, and then a user message that asks it to continue. It
+	// works with all providers.
 	ContinueSyntheticMessage Strategy = "synthetic-message"
-	// ContinuePrefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some providers
-	// refuse that, and with others the model starts over.
+	// ContinuePrefill ends the prompt with the model's interrupted text, and relies on the model to continue it. Some
+	// providers refuse that, and with others the model starts over.
 	ContinuePrefill Strategy = "prefill"
 	// ContinueRetry asks again, without the model's text since its last tool calls. That text stays in the message; the new
 	// answer is a separate text after it.

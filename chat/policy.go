@@ -19,7 +19,7 @@ const (
 	PolicyMerge Policy = "merge"
 	// PolicyDrop skips a submission while a request is open, and does not store its message.
 	PolicyDrop Policy = "drop"
-	// PolicyDebounce is Latest, and answers after a pause without submissions: see Options.PolicyDebounce.
+	// PolicyDebounce is PolicyLatest, and answers after a pause without submissions: see Options.Debounce.
 	PolicyDebounce Policy = "debounce"
 )
 

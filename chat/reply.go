@@ -45,7 +45,8 @@ func (r *Reply) Body() json.RawMessage { return r.l.row.Body }
 // Tools returns the client's tools, as the client described them: an array, or nil.
 func (r *Reply) Tools() json.RawMessage { return r.l.row.Tools }
 
-// SaveCheckpoint saves a value, as JSON, for later calls of the handler, and replaces the previous value: see [agent.SaveCheckpoint].
+// SaveCheckpoint saves a value, as JSON, for later calls of the handler, and replaces the previous value: see
+// [agent.SaveCheckpoint].
 // The context may lack the turn if it is the handler's.
 func (r *Reply) SaveCheckpoint(ctx context.Context, v any) error {
 	raw, err := encode(v)
@@ -55,8 +56,8 @@ func (r *Reply) SaveCheckpoint(ctx context.Context, v any) error {
 	return r.fiber.SaveCheckpoint(ctx, raw)
 }
 
-// Checkpoint decodes into v the value last saved by SaveCheckpoint, or by [agent.SaveCheckpoint] in an earlier call of the handler. It
-// reports whether there is one.
+// Checkpoint decodes into v the value last saved by SaveCheckpoint, or by [agent.SaveCheckpoint] in an earlier call of
+// the handler. It reports whether there is one.
 func (r *Reply) Checkpoint(v any) (bool, error) {
 	raw := r.fiber.Checkpoint()
 	if raw == nil || string(raw) == "null" {
@@ -262,7 +263,7 @@ func (r *replyRow) frame(c chunkRow, replay bool) responseFrame {
 // Response is the result of a request.
 type Response struct {
 	ID        string  // of the request
-	Status    Status  // a final one; only Wait returns Skipped
+	Status    Status  // a final one; only Wait returns StatusSkipped
 	Error     string  // error text; also of a reply with a cancelled fiber
 	Message   Message // the assistant's message; without an id if there is none
 	Continues bool    // the reply continued an older message

@@ -44,8 +44,8 @@ func (k *conversation) replyOf(ctx context.Context, fiber string) (row replyRow,
 	return rows[0].Value, true, nil
 }
 
-// run calls the handler once, and returns the new state of the request. The status is still Running if the handler
-// must run again.
+// run calls the handler once, and returns the new state of the request. The status is still StatusRunning if the
+// handler must run again.
 func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[json.RawMessage], first bool) (replyRow, error) {
 	l, err := k.load(ctx, row)
 	if err != nil {
@@ -82,7 +82,7 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 	case errors.Is(context.Cause(ctx), context.Canceled): // the fiber, not the incarnation
 		err = k.endWhenever(context.WithoutCancel(ctx), l, StatusAborted, failureOf(errCancelled.Error()))
 	case ctx.Err() != nil:
-		return l.row, context.Cause(ctx) // the incarnation has ended: the row stays Running
+		return l.row, context.Cause(ctx) // the incarnation has ended: the row keeps StatusRunning
 	case failed == nil:
 		err = k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case errors.Is(context.Cause(inner), errStalled):

@@ -43,10 +43,10 @@ type FakeService struct {
 	repeats  int
 }
 
-// FailurePoint is the time of a Service's failure.
+// FailurePoint is the time of a FakeService's failure.
 type FailurePoint int
 
-// The moments.
+// The failure points.
 const (
 	BeforeEffect FailurePoint = iota // the request is refused
 	AfterEffect                      // it took effect, and the answer is lost

@@ -32,7 +32,7 @@ func (w *world) listener(p *process) dohost.Listener {
 		EventEnded:  func(e dohost.EndedEvent) { ended(e.ID, e.Op, e.Err) },
 		AlarmEnded:  func(a dohost.AlarmRun) { ended(a.ID, fmt.Sprintf("alarm, attempt %d,", a.Attempt), a.Err) },
 		AlarmParked: func(p dohost.ParkedAlarm) { note(p.ID, "the alarm was parked: %v", p.Reason) },
-		AlarmStale:  func(id dohost.ID) { note(id, "an alarm was overtaken by a newer one") },
+		AlarmStale:  func(id dohost.ID) { note(id, "an alarm was superseded by a newer one") },
 		StoreFailed: func(err error) { note(dohost.ID{}, "%v", err) },
 		Failed:      func(err error) { note(dohost.ID{}, "%v", err) },
 	}

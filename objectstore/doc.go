@@ -1,10 +1,11 @@
 // Package objectstore, a part of the engine without a compatibility promise, keeps the state of objects in one Pebble
-// database: each object owns a key range, and no key of one object is visible to another. It is the only package that uses Pebble, and exposes nothing of it.
+// database: each object owns a key range, and no key of one object is visible to another. It is the only package
+// that uses Pebble, and exposes nothing of it.
 //
 // # How a write becomes durable
 //
-// Pebble makes an engine batch readable before it is synced and cannot undo it. So Pebble gets no write before the committer
-// takes its record:
+// Pebble makes an engine batch readable before it is synced and cannot undo it. So Pebble gets no write before the
+// committer takes its record:
 //
 //	Batch ── HandOver ──▶ filling ── record taken ──▶ in flight ── synced ──▶ Pebble
 //	(one turn)              (generations of the Range)                     outputs leave
@@ -30,11 +31,12 @@
 // second, so a row is seen in one place at least. After a DeleteAll the layers
 // below it are not read.
 //
-// Durable generations. The generation that became durable last stays with the range if it is small, and reads of
-// single keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small:
-// its rows in Pebble stay with the range as a durable generation that hides Pebble, and later generations are merged
-// into it when they become durable. The rows are not kept if a generation became durable during the read. All of this assumes that only
-// the range writes to the object: after a write by another way, such as an import, the caller must use a new Range.
+// Durable generations. The generation that became durable last stays with the range if it is small, and reads of single
+// keys look at it before Pebble, which has the same rows. An object that wakes is read whole, if it is small: its rows
+// in Pebble stay with the range as a durable generation that hides Pebble, and later generations are merged into it
+// when they become durable. The rows are not kept if a generation became durable during the read. All of this assumes
+// that only the range writes to the object: after a write by another way, such as an import, the caller must use a new
+// Range.
 //
 // Age. Reads walk over deleted rows until they are compacted away. The committer makes the engine flush the memtable
 // when the deletions in it weigh as much as it holds, and the engine compacts each flushed table into the level

@@ -18,7 +18,7 @@ const (
 	backoffMost  = 10 * time.Second
 )
 
-// construct runs the constructor of l and returns the next turn to run.
+// construct runs the constructor of inc and returns the next turn to run.
 func (o *object) construct(inc *incarnation, ev *event) (next *turn) {
 	o.host().waking(inc)
 	returned := false

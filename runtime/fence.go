@@ -11,7 +11,7 @@ import (
 // refuses. The code itself unwinds in its own time, one event at a time under the turn of
 // the dead incarnation, while the next incarnation runs.
 
-// fence ends the incarnation l, if it has not ended, and starts the next one if there is
+// fence ends the incarnation, if it has not ended, and starts the next one if there is
 // work for it. Any goroutine may call it, without locks.
 func (o *object) fence(inc *incarnation, why *Fenced, style eviction.EndMode) bool {
 	o.mu.Lock()

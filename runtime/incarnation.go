@@ -72,7 +72,7 @@ func (inc *incarnation) ensureActivityLocked() {
 	}
 }
 
-// lifeContext is a context with its cancel function.
+// incarnationContext is a context with its cancel function.
 type incarnationContext struct {
 	context.Context
 	end context.CancelCauseFunc

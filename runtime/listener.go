@@ -42,7 +42,7 @@ type Listener struct {
 	Damaged func(objectstore.Damage)
 	// Failed is called when background work of the host fails.
 	Failed func(error)
-	// Service is called by Host.Report, for services on top of the runtime.
+	// Service is called by State.Report of package dohost, for services on top of it.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 
@@ -69,7 +69,7 @@ type Alarm struct {
 	ID        ID
 	Scheduled time.Time
 	// Late is the time between the due time of the delivery and the beginning of the run, and not
-	// negative. The due time is Scheduled or, because of SetBootAlarm, the start of the host.
+	// negative. The due time is Scheduled or, because of SetStartAlarm, the start of the host.
 	Late    time.Duration
 	Attempt int
 	Err     error // as in Event

@@ -53,7 +53,8 @@ type Options struct {
 	StepTimeout time.Duration
 	// BodyTimeout bounds the total time that the handler waits for a body, in all its reads. Each 16 KiB
 	// received give a second back, but never more than the client has used: a client that sends less than
-	// 16 KiB per second runs out of time, also if it was fast before. Zero means 60 s; negative, no bound. Both bounds start with the request, and hold for the bodies of refused requests too.
+	// 16 KiB per second runs out of time, also if it was fast before. Zero means 60 s; negative, no bound. Both bounds
+	// start with the request, and hold for the bodies of refused requests too.
 	BodyTimeout time.Duration
 	// Hosts are the host names that the handler answers to, in addition to localhost and IP addresses. Empty
 	// means any name. A listener on loopback without Tokens needs them, at least {"localhost"}: otherwise

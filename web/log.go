@@ -39,7 +39,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 			l.Warn("alarm parked: the host does not deliver it until it is set or revived", "object", text{p.ID}, "reason", text{p.Reason},
 				"scheduled", p.Scheduled, "attempts", p.Attempts, "deaths", p.Deaths, "lost", p.Lost, "err", p.Err)
 		},
-		AlarmStale: func(id dohost.ID) { l.Debug("alarm overtaken", "object", text{id}) },
+		AlarmStale: func(id dohost.ID) { l.Debug("alarm superseded", "object", text{id}) },
 		TurnHeld: func(t dohost.LongTurn) {
 			l.Warn("turn held: code that waits belongs in an Await", "object", text{t.ID}, "op", t.Op, "held", t.Held, "stack", t.Stack)
 		},

@@ -42,7 +42,7 @@ func NewMetrics() *Metrics {
 		events:       counter("dohost_events_total", "Events whose code has returned, by result: ok, error, or no_space.", "class", "result"),
 		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
-		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries overtaken by a newer alarm.", "class"),
+		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries superseded by a newer alarm.", "class"),
 		parkedAlarms: counter("dohost_parked_alarms_total", "Alarms that were parked: the host no longer delivers them.", "class", "reason"),
 		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
 		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),

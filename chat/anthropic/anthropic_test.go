@@ -25,7 +25,7 @@ func thinking(a providertest.Asked) (chat.Model, error) {
 	})
 }
 
-// few are the places that distinguish the lives of a reply.
+// few are the places that distinguish the runs of a reply.
 var few = []string{"handed", "awaited", "durable"}
 
 func TestMessagesBySyntheticMessage(t *testing.T) {

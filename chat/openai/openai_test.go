@@ -31,7 +31,7 @@ func ephemeral(a providertest.Asked) (chat.Model, error) {
 	return openai.NewResponses("double", &openai.ResponsesOptions{Options: options(a), Ephemeral: true})
 }
 
-// few are the places that distinguish the lives of a reply; most has more, for the model with the most stored state.
+// few are the places that distinguish the runs of a reply; most has more, for the model with the most stored state.
 var (
 	few  = []string{"handed", "awaited", "durable"}
 	most = []string{"handed", "awaited", "durable", "handover", "sync", "resume", "transaction"}

@@ -25,8 +25,8 @@ type ResponsesOptions struct {
 	Params func(p *responses.ResponseNewParams, goesOn bool)
 }
 
-// Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.SaveCheckpoint], so a
-// handler that uses it cannot save a checkpoint of its own. It is safe for concurrent use.
+// Responses is a model of the Responses API. It saves the id of the current answer with [chat.Prompt.SaveCheckpoint],
+// so a handler that uses it cannot save a checkpoint of its own. It is safe for concurrent use.
 type Responses struct {
 	model    string
 	client   sdk.Client
@@ -59,7 +59,8 @@ type kept struct {
 
 // Stream implements [chat.Model].
 //
-// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.SaveCheckpoint]; the cause of ctx.
+// Errors: a [*chat.ModelError]; one for a file that cannot be sent; those of [chat.Prompt.SaveCheckpoint]; the cause of
+// ctx.
 func (m *Responses) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chunk, error] {
 	return func(yield func(chat.Chunk, error) bool) {
 		if p.Interrupted && m.o.Strategy == chat.ContinueRetry && !yield(chat.TextEnd("cut"), nil) {

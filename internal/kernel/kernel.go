@@ -1,6 +1,6 @@
 // Package kernel gives tests and tools of this module the runtime under a dohost.Host. The public API does not reach
-// it: package dohost has documented functions for all needs of an object's author and of an operator. An architecture test
-// keeps agent, chat, web and cli from importing this package.
+// it: package dohost has documented functions for all needs of an object's author and of an operator. An architecture
+// test keeps agent, chat, web and cli from importing this package.
 package kernel
 
 import "github.com/dohost/dohost/runtime"

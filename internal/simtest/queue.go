@@ -41,7 +41,7 @@ func (q *queue) hold(ctx context.Context, what string, fn func() error) error {
 	return fn()
 }
 
-// join counts a name once. It writes two keys before it does: one in an Enter.
+// join counts a name once. It writes two keys before it does: one with HoldTurn.
 func (q *queue) join(ctx context.Context, name string) (total int, err error) {
 	s := q.st.Storage()
 	joined := false
