@@ -30,10 +30,8 @@ func TestPublicTypesDoNotConvertToOthers(t *testing.T) {
 		t.Errorf("%d pairs checked, want 30", checked)
 	}
 	for _, ty := range types[:4] {
-		for _, name := range []string{"Runtime", "Rt"} {
-			if _, has := ty.MethodByName(name); has {
-				t.Errorf("%v has the method %s", ty, name)
-			}
+		if _, has := ty.MethodByName("Runtime"); has {
+			t.Errorf("%v has the method Runtime", ty)
 		}
 		for i := range ty.Elem().NumField() {
 			if f := ty.Elem().Field(i); f.IsExported() {

@@ -15,10 +15,13 @@ import (
 // return [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. It must not be copied.
 type State struct{ store Storage }
 
-// stateOf returns the State of the runtime's State: the same memory, since State and Storage are structs around it. An
-// idle object has 208 bytes, the size of an allocation class, so a State of its own would cost it 16 bytes, and each
-// wake an allocation.
+// stateOf returns the State of the runtime's State: the same memory, since State and Storage are structs with it as
+// their only field, and must remain so. A State with memory of its own would be one more allocation of each wake-up,
+// which stays as long as the object is live.
 func stateOf(rt *runtime.State) *State { return (*State)(unsafe.Pointer(rt)) }
+
+// The build fails if State is not exactly the runtime's State: the index is the difference of their sizes.
+var _ = [1]struct{}{}[unsafe.Sizeof(State{})-unsafe.Sizeof(runtime.State{})]
 
 func (s *State) rt() *runtime.State { return &s.store.state }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/dohost/dohost/objectstore"
 )
 
-// A context that is made for an incarnation stays in memory for as long as the incarnation, and so costs each idle
-// object 130 bytes.
+// A context that is made for an incarnation stays in memory for as long as the incarnation, also while the object is
+// idle.
 func TestContextOfAnIncarnationIsMadeOnDemand(t *testing.T) {
 	h := open(t, objectstore.NewMemFS(), Options{})
 	type key struct{}

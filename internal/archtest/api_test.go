@@ -27,7 +27,7 @@ var publicPackages = []string{".", "agent", "chat", "chat/anthropic", "chat/extr
 func TestPublicAPI(t *testing.T) {
 	for _, dir := range publicPackages {
 		t.Run(dir, func(t *testing.T) {
-			got, err := exported(filepath.Join("../..", dir), path.Join(modulePath, dir))
+			got, err := exported("../..", dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,20 +51,20 @@ func TestPublicAPI(t *testing.T) {
 
 // exported returns the exported declarations of a package, in the order of go doc and without comments. After an alias
 // of a type of the engine it has the declarations of that type.
-func exported(dir, importPath string) (string, error) {
-	p, fset, err := docOf(dir, importPath)
+func exported(root, dir string) (string, error) {
+	p, fset, err := docOf(root, dir)
 	if err != nil {
 		return "", err
 	}
 	w := declarations{fset: fset}
-	w.printf("package %s // import %q\n", p.Name, importPath)
+	w.printf("package %s // import %q\n", p.Name, p.ImportPath)
 	w.values(p.Consts)
 	w.values(p.Vars)
 	w.funcs(p.Funcs)
 	for _, ty := range p.Types {
 		w.typ(ty)
 		for _, spec := range ty.Decl.Specs {
-			if err := w.aliased(filepath.Join(dir, relativeRoot(importPath)), spec.(*ast.TypeSpec)); err != nil {
+			if err := w.aliased(root, spec.(*ast.TypeSpec)); err != nil {
 				return "", err
 			}
 		}
@@ -72,18 +72,9 @@ func exported(dir, importPath string) (string, error) {
 	return w.text.String(), w.err
 }
 
-// relativeRoot returns the way from the folder of a package to the root of the module.
-func relativeRoot(importPath string) string {
-	below := strings.Trim(strings.TrimPrefix(importPath, modulePath), "/")
-	if below == "" {
-		return "."
-	}
-	return strings.Repeat("../", strings.Count(below, "/")+1)
-}
-
-// docOf reads the documentation of a package.
-func docOf(dir, importPath string) (*doc.Package, *token.FileSet, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+// docOf reads the documentation of the package in a folder below the root of the repository.
+func docOf(root, dir string) (*doc.Package, *token.FileSet, error) {
+	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +90,7 @@ func docOf(dir, importPath string) (*doc.Package, *token.FileSet, error) {
 		}
 		files = append(files, f)
 	}
-	p, err := doc.NewFromFiles(fset, files, importPath)
+	p, err := doc.NewFromFiles(fset, files, path.Join(modulePath, dir))
 	return p, fset, err
 }
 
@@ -128,7 +119,7 @@ func (w *declarations) aliased(root string, spec *ast.TypeSpec) error {
 		if path.Base(dir) != target.X.(*ast.Ident).Name {
 			continue
 		}
-		p, fset, err := docOf(filepath.Join(root, dir), path.Join(modulePath, dir))
+		p, fset, err := docOf(root, dir)
 		if err != nil {
 			return err
 		}
