@@ -22,20 +22,72 @@ import (
 // If ctx ends before the method has started, the call is withdrawn (Ran is RanNo). If ctx ends later, Call returns
 // without the result (RanUnknown), and the method continues. Every error is an [*Error]. With RanYes it is the error
 // of the method, or reports that the result cannot be encoded.
+//
+// [CallNoArg], [CallNoResult] and [CallBare] call methods that have no argument, no result, or neither.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
+	return callNamed(ctx, s, methodName(m), m, in)
+}
+
+// CallNoArg is [Call] of a method that has no argument.
+func CallNoArg[O, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context) (Out, error)) (Out, error) {
+	return callNamed(ctx, s, methodName(m), NoArg(m), struct{}{})
+}
+
+// CallNoResult is [Call] of a method that returns only an error.
+func CallNoResult[O, In any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) error, in In) error {
+	_, err := callNamed(ctx, s, methodName(m), NoResult(m), in)
+	return err
+}
+
+// CallBare is [Call] of a method that has no argument and returns only an error.
+func CallBare[O any](ctx context.Context, s Stub[O], m func(*O, context.Context) error) error {
+	_, err := callNamed(ctx, s, methodName(m), Bare(m), struct{}{})
+	return err
+}
+
+// NoArg makes a method without an argument fit [Expose], [ExposeRead] and agent.Callable. A caller sends no argument,
+// null or an object, which is ignored.
+func NoArg[O, Out any](m func(*O, context.Context) (Out, error)) func(*O, context.Context, struct{}) (Out, error) {
+	if m == nil {
+		return nil
+	}
+	return func(o *O, ctx context.Context, _ struct{}) (Out, error) { return m(o, ctx) }
+}
+
+// NoResult makes a method that returns only an error fit [Expose], [ExposeRead] and agent.Callable. Its result is
+// the empty JSON object.
+func NoResult[O, In any](m func(*O, context.Context, In) error) func(*O, context.Context, In) (struct{}, error) {
+	if m == nil {
+		return nil
+	}
+	return func(o *O, ctx context.Context, in In) (struct{}, error) { return struct{}{}, m(o, ctx, in) }
+}
+
+// Bare is [NoArg] and [NoResult] of a method that has no argument and returns only an error.
+func Bare[O any](m func(*O, context.Context) error) func(*O, context.Context, struct{}) (struct{}, error) {
+	if m == nil {
+		return nil
+	}
+	return func(o *O, ctx context.Context, _ struct{}) (struct{}, error) { return struct{}{}, m(o, ctx) }
+}
+
+// callNamed is Call of a method with a given name: the function that NoArg, NoResult or Bare returns has another.
+func callNamed[O, In, Out any](
+	ctx context.Context, s Stub[O], op string, m func(*O, context.Context, In) (Out, error), in In,
+) (Out, error) {
 	var none Out
 	host := s.at.LocateHost().rt
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
 	var err error
 	if c.arg, err = carry(in, c.byRef); err != nil {
-		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanNo}
+		return none, &Error{Op: op, ID: s.id, Err: err, Ran: RanNo}
 	}
-	if err := host.Do(ctx, s.id, runtime.Call{Op: methodName(m), Size: len(c.arg.data), Handler: c}); err != nil {
+	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
 		return none, err
 	}
 	out, err := c.result.get()
 	if err != nil {
-		return none, &Error{Op: methodName(m), ID: s.id, Err: err, Ran: RanYes}
+		return none, &Error{Op: op, ID: s.id, Err: err, Ran: RanYes}
 	}
 	return out, nil
 }

@@ -29,8 +29,8 @@ const parties dohost.Namespace[party] = "party"
 
 func newParty(_ context.Context, st *dohost.State) (*party, error) { return &party{st}, nil }
 
-func (p *party) invite(ctx context.Context, g guest) (struct{}, error) {
-	return struct{}{}, guests.Put(ctx, p.st.Storage(), g)
+func (p *party) invite(ctx context.Context, g guest) error {
+	return guests.Put(ctx, p.st.Storage(), g)
 }
 
 // lookAround lists the guests for operators, with their tables.
@@ -64,7 +64,7 @@ func ExampleOnInspect() {
 	defer h.Close()
 	birthday := parties.Get(h, "birthday")
 	for _, g := range []guest{{"Ada", "window"}, {"Bob", "door"}} {
-		if _, err := dohost.Call(ctx, birthday, (*party).invite, g); err != nil {
+		if err := dohost.CallNoResult(ctx, birthday, (*party).invite, g); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 			t.Errorf("%v: %t, %v, want %v", id, done, err, want)
 		}
 	}
-	if _, err := dohost.Call(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Cy"}); err != nil {
+	if err := dohost.CallNoResult(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Cy"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Close(); err != nil {
@@ -154,7 +154,7 @@ func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 		return lookAround(ctx, v)
 	})))
 	id := parties.Get(h, "a").ID()
-	if _, err := dohost.Call(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Dee"}); err != nil {
+	if err := dohost.CallNoResult(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Dee"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, err := range h.Details(t.Context(), id) {

@@ -139,14 +139,14 @@ type stubborn struct{ Text []byte }
 
 func (*stubborn) DecodeMsgpack(*msgpack.Decoder) error { return errors.New("no") }
 
-func (r *relay) Stubborn(context.Context, struct{}) (stubborn, error) { return stubborn{}, nil }
+func (r *relay) Stubborn(context.Context) (stubborn, error) { return stubborn{}, nil }
 
 func TestCallWithAnUnreadableResultRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newRelay := func(context.Context, *dohost.State) (*relay, error) { return &relay{}, nil }
 		h := open(t, nil, dohost.Bind(relays, newRelay))
 		s := relays.Get(h, "x")
-		err := mustFail(dohost.Call(t.Context(), s, (*relay).Stubborn, struct{}{}))
+		err := mustFail(dohost.CallNoArg(t.Context(), s, (*relay).Stubborn))
 		if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != dohost.RanYes || e.Op != "Stubborn" || e.ID != s.ID() {
 			t.Fatalf("%v", err)
 		}
@@ -160,10 +160,10 @@ type holder struct{ m map[string]int }
 
 const holders dohost.Namespace[holder] = "holder"
 
-func (h *holder) Get(context.Context, struct{}) (map[string]int, error) { return h.m, nil }
-func (h *holder) Set(_ context.Context, m map[string]int) (struct{}, error) {
+func (h *holder) Get(context.Context) (map[string]int, error) { return h.m, nil }
+func (h *holder) Set(_ context.Context, m map[string]int) error {
 	h.m = m
-	return struct{}{}, nil
+	return nil
 }
 
 func TestCallCopiesArgumentsAndResults(t *testing.T) {
@@ -172,16 +172,16 @@ func TestCallCopiesArgumentsAndResults(t *testing.T) {
 		h := open(t, nil, dohost.Bind(holders, newHolder))
 		s := holders.Get(h, "x")
 		mine := map[string]int{"a": 1}
-		if _, err := dohost.Call(t.Context(), s, (*holder).Set, mine); err != nil {
+		if err := dohost.CallNoResult(t.Context(), s, (*holder).Set, mine); err != nil {
 			t.Fatal(err)
 		}
 		mine["a"] = 2
-		got, err := dohost.Call(t.Context(), s, (*holder).Get, struct{}{})
+		got, err := dohost.CallNoArg(t.Context(), s, (*holder).Get)
 		if err != nil || got["a"] != 1 {
 			t.Fatalf("the object saw its caller's change: %v, %v", got, err)
 		}
 		got["a"] = 3
-		if again, err := dohost.Call(t.Context(), s, (*holder).Get, struct{}{}); err != nil || again["a"] != 1 {
+		if again, err := dohost.CallNoArg(t.Context(), s, (*holder).Get); err != nil || again["a"] != 1 {
 			t.Fatalf("the caller changed the object's map: %v, %v", again, err)
 		}
 	})

@@ -32,7 +32,7 @@ const pages dohost.Namespace[page] = "page"
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(p, w, r) }
 
 // Touch does nothing: it returns after it has had the turn.
-func (p *page) Touch(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
+func (p *page) Touch(context.Context) error { return nil }
 
 func pageClass(serve func(p *page, w http.ResponseWriter, r *http.Request)) dohost.Class {
 	return dohost.Bind(pages, func(_ context.Context, st *dohost.State) (*page, error) {
@@ -120,7 +120,7 @@ func get(t *testing.T) *http.Request {
 
 func touch(t *testing.T, h *dohost.Host) {
 	t.Helper()
-	if _, err := dohost.Call(t.Context(), pages.Get(h, "x"), (*page).Touch, struct{}{}); err != nil {
+	if err := dohost.CallBare(t.Context(), pages.Get(h, "x"), (*page).Touch); err != nil {
 		t.Fatal(err)
 	}
 }

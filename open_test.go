@@ -75,11 +75,11 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		class dohost.Class
 		says  string
 	}{
-		{dohost.Bind(holders, nil, dohost.Expose("get", (*holder).Get)), "without a constructor"},
+		{dohost.Bind(holders, nil, dohost.Expose("get", dohost.NoArg((*holder).Get))), "without a constructor"},
 		{bind(nil), "entry 0 is nil"},
-		{bind(dohost.Expose("", (*holder).Get)), "Expose without a name"},
+		{bind(dohost.Expose("", dohost.NoArg((*holder).Get))), "Expose without a name"},
 		{bind(dohost.Expose[holder, int, int]("get", nil)), `Expose of "get" without a method`},
-		{bind(dohost.Expose("get", (*holder).Get), dohost.Expose("get", (*holder).Set)), `a second Expose of "get"`},
+		{bind(dohost.Expose("get", dohost.NoArg((*holder).Get)), dohost.Expose("get", dohost.NoResult((*holder).Set))), `a second Expose of "get"`},
 		{bind(dohost.OnAlarm[holder](nil)), "OnAlarm without a method"},
 		{bind(dohost.OnAlarm(ring), dohost.OnAlarm(ring)), "a second OnAlarm"},
 		{bind(dohost.OnHTTP[holder](nil)), "OnHTTP without a method"},
@@ -88,7 +88,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		{bind(dohost.OnInspect[holder](look), dohost.OnInspect[holder](look)), "a second OnInspect"},
 		{bind(dohost.OnAdmin[holder](nil)), "OnAdmin without a method"},
 		{bind(dohost.OnAdmin(operate), dohost.OnAdmin(operate)), "a second OnAdmin"},
-		{bind(nil, dohost.Expose("", (*holder).Get)), "entry 0 is nil"}, // the first invalid entry
+		{bind(nil, dohost.Expose("", dohost.NoArg((*holder).Get))), "entry 0 is nil"}, // the first invalid entry
 	} {
 		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })
 	}
@@ -98,7 +98,7 @@ func TestOpenRefusesInvalidClasses(t *testing.T) {
 		refused(t, nil, []string{`"ChatRoom"`, `"chat-room" in URLs`}, name("ChatRoom"), name("chat-room"))
 	})
 	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
-	h := open(t, nil, bind(dohost.Expose("get", (*holder).Get), dohost.Expose("set", (*holder).Set), dohost.OnAlarm(ring), dohost.OnHTTP(show)))
+	h := open(t, nil, bind(dohost.Expose("get", dohost.NoArg((*holder).Get)), dohost.Expose("set", dohost.NoResult((*holder).Set)), dohost.OnAlarm(ring), dohost.OnHTTP(show)))
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}

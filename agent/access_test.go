@@ -58,9 +58,9 @@ func openGrounds(t *testing.T, ofEstate, ofCottage authorize, more ...agent.Entr
 	}
 	entries := append([]agent.Entry[estate]{
 		agent.Initial[estate](board{Title: "new"}), agent.Sub[estate](cottages),
-		agent.Callable("up", func(e *estate, ctx context.Context, _ struct{}) (struct{}, error) {
-			return struct{}{}, up(ctx, e.UpdateState)
-		}),
+		agent.Callable("up", dohost.Bare(func(e *estate, ctx context.Context) error {
+			return up(ctx, e.UpdateState)
+		})),
 		agent.OnRequest(func(e *estate, w http.ResponseWriter, r *http.Request) {
 			answerFor(w, r, e.Path(), up(r.Context(), e.UpdateState))
 		}),

@@ -63,15 +63,15 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 		}) (string, error) {
 			return p.First + " " + p.Last, nil
 		}),
-		agent.Callable("leak", func(*room, context.Context, struct{}) (struct{}, error) {
-			return struct{}{}, errors.New("pq: no password for svc:Hunter2")
-		}),
-		agent.Callable("nothing", func(*room, context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
-		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
-		agent.Callable("heard", func(r *room, _ context.Context, _ struct{}) ([]string, error) { return r.heard, nil }),
-		agent.Callable("lock", func(_ *room, ctx context.Context, on bool) (struct{}, error) {
-			return struct{}{}, agent.ConnFromContext(ctx).SetReadonly(ctx, on)
-		}),
+		agent.Callable("leak", dohost.Bare(func(*room, context.Context) error {
+			return errors.New("pq: no password for svc:Hunter2")
+		})),
+		agent.Callable("nothing", dohost.Bare(func(*room, context.Context) error { return nil })),
+		agent.Callable("null", dohost.NoArg(func(*room, context.Context) (*int, error) { return nil, nil })),
+		agent.Callable("heard", dohost.NoArg(func(r *room, _ context.Context) ([]string, error) { return r.heard, nil })),
+		agent.Callable("lock", dohost.NoResult(func(_ *room, ctx context.Context, on bool) error {
+			return agent.ConnFromContext(ctx).SetReadonly(ctx, on)
+		})),
 		agent.Streaming("count", func(_ *room, ctx context.Context, n int, s *agent.Stream) (string, error) {
 			for i := range n {
 				if err := s.Send(ctx, i); err != nil {

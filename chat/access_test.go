@@ -44,9 +44,9 @@ func guardedParrots(words int) dohost.Class {
 		agent.OnAccept(func(_ *parrot, r *http.Request) agent.ConnOptions {
 			return agent.ConnOptions{Readonly: r.URL.Query().Get("_pk") == "guest"}
 		}),
-		agent.Callable("change", func(p *parrot, ctx context.Context, call string) (struct{}, error) {
-			return struct{}{}, changing[call](ctx, p)
-		}),
+		agent.Callable("change", dohost.NoResult(func(p *parrot, ctx context.Context, call string) error {
+			return changing[call](ctx, p)
+		})),
 		agent.Authorize[parrot](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 			switch q := r.Request.URL.Query(); {
 			case q.Has("refused"):

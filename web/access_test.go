@@ -25,9 +25,9 @@ func lockedClass() dohost.Class {
 		dohost.Authorize[locked](func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 			return dohost.Access{}, dohost.ErrUnauthenticated
 		}),
-		dohost.Expose("put", func(l *locked, ctx context.Context, v string) (struct{}, error) {
-			return struct{}{}, dohost.Put(ctx, l.st.Storage(), "v", v)
-		}),
+		dohost.Expose("put", dohost.NoResult(func(l *locked, ctx context.Context, v string) error {
+			return dohost.Put(ctx, l.st.Storage(), "v", v)
+		})),
 		dohost.OnHTTP(func(_ *locked, w http.ResponseWriter, r *http.Request) {
 			a, _ := dohost.AccessFrom(r.Context())
 			fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.ReadWrite)

@@ -110,9 +110,9 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 func TestAlarmLagIsNotNegative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-			dohost.OnAlarm((*thing).Alarm), dohost.Expose("arm", func(o *thing, ctx context.Context, _ struct{}) (struct{}, error) {
-				return struct{}{}, o.st.SetStartAlarm(ctx, time.Now().Add(time.Hour))
-			}))
+			dohost.OnAlarm((*thing).Alarm), dohost.Expose("arm", dohost.Bare(func(o *thing, ctx context.Context) error {
+				return o.st.SetStartAlarm(ctx, time.Now().Add(time.Hour))
+			})))
 		dir := t.TempDir()
 		h, err := dohost.Open(dir, nil, class)
 		if err != nil {

@@ -19,9 +19,9 @@ func crowd(n int) []dohost.Class {
 	for i := range n {
 		var entries []dohost.Entry[thing]
 		for j := range n {
-			entries = append(entries, dohost.Expose(fmt.Sprintf("m%02d", j), func(*thing, context.Context, struct{}) (struct{}, error) {
-				return struct{}{}, fmt.Errorf("put: %w", dohost.ErrNoSpace)
-			}))
+			entries = append(entries, dohost.Expose(fmt.Sprintf("m%02d", j), dohost.Bare(func(*thing, context.Context) error {
+				return fmt.Errorf("put: %w", dohost.ErrNoSpace)
+			})))
 		}
 		classes = append(classes, dohost.Bind(dohost.Namespace[thing](fmt.Sprintf("c%02d", i)),
 			func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, entries...))

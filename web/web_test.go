@@ -35,20 +35,20 @@ func (o *thing) Put(ctx context.Context, v string) (string, error) {
 	return "was put: " + v, dohost.Put(ctx, o.st.Storage(), "v", v)
 }
 
-func (o *thing) Fail(context.Context, struct{}) (struct{}, error) {
-	return struct{}{}, errors.New("I will not")
+func (o *thing) Fail(context.Context) error {
+	return errors.New("I will not")
 }
 
-func (o *thing) Panic(context.Context, struct{}) (struct{}, error) { panic("bug") }
+func (o *thing) Panic(context.Context) error { panic("bug") }
 
-func (o *thing) Hang(ctx context.Context, _ struct{}) (struct{}, error) {
+func (o *thing) Hang(ctx context.Context) error {
 	_, _, err := dohost.Recv(ctx, gate)
-	return struct{}{}, err
+	return err
 }
 
-func (o *thing) Pin(ctx context.Context, why string) (struct{}, error) {
+func (o *thing) Pin(ctx context.Context, why string) error {
 	o.st.Pin(why)
-	return struct{}{}, nil
+	return nil
 }
 
 func (o *thing) Alarm(context.Context, dohost.AlarmInfo) error { return nil }
@@ -73,8 +73,8 @@ func (o *thing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func class() dohost.Class {
 	return dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-		dohost.Expose("put", (*thing).Put), dohost.Expose("fail", (*thing).Fail), dohost.Expose("panic", (*thing).Panic),
-		dohost.Expose("hang", (*thing).Hang), dohost.Expose("pin", (*thing).Pin),
+		dohost.Expose("put", (*thing).Put), dohost.Expose("fail", dohost.Bare((*thing).Fail)), dohost.Expose("panic", dohost.Bare((*thing).Panic)),
+		dohost.Expose("hang", dohost.Bare((*thing).Hang)), dohost.Expose("pin", dohost.NoResult((*thing).Pin)),
 		dohost.OnAlarm((*thing).Alarm), dohost.OnHTTP((*thing).ServeHTTP))
 }
 

@@ -87,7 +87,7 @@ func (w *worker) run() error {
 	ctx := context.Background()
 	if w.cmd.Worker == "begin" {
 		if err := insist(ctx, func(ctx context.Context) error {
-			_, err := dohost.Call(ctx, research.Catalogs.Get(w.host, research.CatalogName), (*research.Catalog).Begin, struct{}{})
+			_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(w.host, research.CatalogName), (*research.Catalog).Begin)
 			return err
 		}); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (w *worker) collect(ctx context.Context) error {
 	}
 	for i := 0; i < len(paths); i += demoTogether {
 		if err := insist(ctx, func(ctx context.Context) error {
-			own, err := dohost.Call(ctx, research.Researchers.Get(w.host, w.cfg.ResearcherName(i)), (*research.Researcher).Totals, struct{}{})
+			own, err := dohost.CallNoArg(ctx, research.Researchers.Get(w.host, w.cfg.ResearcherName(i)), (*research.Researcher).Totals)
 			if err == nil {
 				r.Own = addCounts(r.Own, own)
 			}

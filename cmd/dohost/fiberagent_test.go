@@ -44,11 +44,11 @@ func probing() dohost.Class {
 	return agent.Bind(probes, func(_ context.Context, a *agent.Agent[struct{}]) (*probe, error) {
 		return &probe{a, os.Getenv("PROBE_FILE")}, nil
 	}, agent.Tune[probe](agent.Options{KeepAlive: 200 * time.Millisecond}),
-		agent.Callable("run", (*probe).run), agent.Callable("start", (*probe).start),
-		agent.Callable("fibers", (*probe).fibers), agent.Callable("dead", (*probe).dead),
+		agent.Callable("run", dohost.NoResult((*probe).run)), agent.Callable("start", (*probe).start),
+		agent.Callable("fibers", dohost.NoArg((*probe).fibers)), agent.Callable("dead", dohost.NoArg((*probe).dead)),
 		agent.Callable("schedule", (*probe).schedule), agent.OnSchedule(march, (*probe).march),
-		agent.Sub[probe](probes), agent.Callable("subs", (*probe).subs), agent.Callable("drop", (*probe).drop),
-		agent.Callable("destroy", (*probe).destroy), agent.Callable("hold", (*probe).hold),
+		agent.Sub[probe](probes), agent.Callable("subs", dohost.NoArg((*probe).subs)), agent.Callable("drop", (*probe).drop),
+		agent.Callable("destroy", dohost.Bare((*probe).destroy)), agent.Callable("hold", dohost.Bare((*probe).hold)),
 		agent.OnFiber(walking, func(p *probe, ctx context.Context, f *agent.Fiber[walkPart]) error {
 			at := f.Checkpoint()
 			if at.Walk.Name == "stalled" { // it makes no progress
@@ -70,8 +70,8 @@ func (p *probe) happened(format string, args ...any) error {
 }
 
 // run runs a fiber in a task, as for work without a waiting caller.
-func (p *probe) run(ctx context.Context, w walk) (struct{}, error) {
-	return struct{}{}, p.Object().Go(ctx, "run", func(ctx context.Context) error {
+func (p *probe) run(ctx context.Context, w walk) error {
+	return p.Object().Go(ctx, "run", func(ctx context.Context) error {
 		_, err := agent.RunFiber(ctx, p, w.Name, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.walk(ctx, walkPart{Walk: w})
 		})
@@ -133,11 +133,11 @@ func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 	return err
 }
 
-func (p *probe) fibers(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error) {
+func (p *probe) fibers(ctx context.Context) ([]agent.FiberInfo, error) {
 	return p.Fibers().List(ctx, nil)
 }
 
-func (p *probe) dead(ctx context.Context, _ struct{}) ([]agent.FiberInfo, error) {
+func (p *probe) dead(ctx context.Context) ([]agent.FiberInfo, error) {
 	return p.Fibers().ListDead(ctx, 0)
 }
 
@@ -156,7 +156,7 @@ func (p *probe) march(ctx context.Context, w walk) error {
 	return p.happened("end %s", w.Name)
 }
 
-func (p *probe) subs(ctx context.Context, _ struct{}) ([]agent.SubInfo, error) {
+func (p *probe) subs(ctx context.Context) ([]agent.SubInfo, error) {
 	return p.SubAgents().List(ctx, "")
 }
 
@@ -164,13 +164,13 @@ func (p *probe) drop(ctx context.Context, name string) (existed bool, err error)
 	return p.SubAgents().Delete(ctx, string(probes), name)
 }
 
-func (p *probe) destroy(ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, p.Destroy(ctx)
+func (p *probe) destroy(ctx context.Context) error {
+	return p.Destroy(ctx)
 }
 
 // hold keeps the turn, so that the probe handles no other event in this process.
-func (p *probe) hold(ctx context.Context, _ struct{}) (struct{}, error) {
+func (p *probe) hold(ctx context.Context) error {
 	err := p.happened("hold")
 	<-ctx.Done()
-	return struct{}{}, err
+	return err
 }

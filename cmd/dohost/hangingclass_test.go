@@ -15,13 +15,13 @@ const stones dohost.Namespace[stone] = "stone"
 
 func quarry() dohost.Class {
 	return dohost.Bind(stones, func(_ context.Context, st *dohost.State) (*stone, error) { return &stone{st}, nil },
-		dohost.Expose("hang", (*stone).Hang))
+		dohost.Expose("hang", dohost.Bare((*stone).Hang)))
 }
 
 // Hang writes, and never returns, even after its context ends.
-func (s *stone) Hang(ctx context.Context, _ struct{}) (struct{}, error) {
+func (s *stone) Hang(ctx context.Context) error {
 	if err := dohost.Put(ctx, s.st.Storage(), "v", "half"); err != nil {
-		return struct{}{}, err
+		return err
 	}
 	select {}
 }

@@ -20,45 +20,45 @@ const benches dohost.Namespace[bench] = "bench"
 
 func lab() dohost.Class {
 	return dohost.Bind(benches, func(_ context.Context, st *dohost.State) (*bench, error) { return &bench{st}, nil },
-		dohost.Expose("put", (*bench).Put), dohost.Expose("get", (*bench).Get), dohost.Expose("fail", (*bench).Fail),
-		dohost.Expose("panic", (*bench).Panic), dohost.Expose("linger", (*bench).Linger), dohost.Expose("ignore", (*bench).Ignore),
-		dohost.Expose("hold", (*bench).Hold), dohost.Expose("break", (*bench).Break),
+		dohost.Expose("put", dohost.NoResult((*bench).Put)), dohost.Expose("get", dohost.NoArg((*bench).Get)), dohost.Expose("fail", dohost.Bare((*bench).Fail)),
+		dohost.Expose("panic", dohost.Bare((*bench).Panic)), dohost.Expose("linger", dohost.Bare((*bench).Linger)), dohost.Expose("ignore", dohost.Bare((*bench).Ignore)),
+		dohost.Expose("hold", dohost.NoResult((*bench).Hold)), dohost.Expose("break", dohost.Bare((*bench).Break)),
 		dohost.OnAlarm((*bench).Alarm), dohost.OnHTTP((*bench).ServeHTTP))
 }
 
-func (b *bench) Put(ctx context.Context, v string) (struct{}, error) {
-	return struct{}{}, dohost.Put(ctx, b.st.Storage(), "v", v)
+func (b *bench) Put(ctx context.Context, v string) error {
+	return dohost.Put(ctx, b.st.Storage(), "v", v)
 }
 
-func (b *bench) Get(ctx context.Context, _ struct{}) (string, error) {
+func (b *bench) Get(ctx context.Context) (string, error) {
 	v, _, err := dohost.Get[string](ctx, b.st.Storage(), "v")
 	return v, err
 }
 
-func (b *bench) Fail(context.Context, struct{}) (struct{}, error) {
-	return struct{}{}, fmt.Errorf("the bench is out of order")
+func (b *bench) Fail(context.Context) error {
+	return fmt.Errorf("the bench is out of order")
 }
 
-func (b *bench) Panic(context.Context, struct{}) (struct{}, error) { panic("bug in bench") }
+func (b *bench) Panic(context.Context) error { panic("bug in bench") }
 
 // Linger starts a task that runs until its incarnation ends.
-func (b *bench) Linger(ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, b.st.Go(ctx, "lingering", func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) })
+func (b *bench) Linger(ctx context.Context) error {
+	return b.st.Go(ctx, "lingering", func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) })
 }
 
 // Ignore starts a task that never returns.
-func (b *bench) Ignore(ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, b.st.Go(ctx, "ignoring", func(context.Context) error { select {} })
+func (b *bench) Ignore(ctx context.Context) error {
+	return b.st.Go(ctx, "ignoring", func(context.Context) error { select {} })
 }
 
-func (b *bench) Hold(_ context.Context, why string) (struct{}, error) {
+func (b *bench) Hold(_ context.Context, why string) error {
 	b.st.Pin(why)
-	return struct{}{}, nil
+	return nil
 }
 
 // Break makes the file system refuse all later writes.
-func (b *bench) Break(context.Context, struct{}) (struct{}, error) {
-	return struct{}{}, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1, Max: 1})
+func (b *bench) Break(context.Context) error {
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1, Max: 1})
 }
 
 func (b *bench) Alarm(ctx context.Context, info dohost.AlarmInfo) error {

@@ -40,14 +40,14 @@ func roomClass() dohost.Class {
 		agent.Callable("sum", sum),
 		agent.Callable("join", join),
 		agent.Callable("same", same),
-		agent.Callable("nothing", func(*room, context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
-		agent.Callable("null", func(*room, context.Context, struct{}) (*int, error) { return nil, nil }),
-		agent.Callable("fail", fail),
-		agent.Callable("forever", forever),
-		agent.Callable("fresh", fresh),
-		agent.Callable("arrival", arrival),
-		agent.Callable("lock", lock),
-		agent.Callable("leave", leave),
+		agent.Callable("nothing", dohost.Bare(func(*room, context.Context) error { return nil })),
+		agent.Callable("null", dohost.NoArg(func(*room, context.Context) (*int, error) { return nil, nil })),
+		agent.Callable("fail", dohost.NoArg(fail)),
+		agent.Callable("forever", dohost.Bare(forever)),
+		agent.Callable("fresh", dohost.NoArg(fresh)),
+		agent.Callable("arrival", dohost.NoArg(arrival)),
+		agent.Callable("lock", dohost.NoResult(lock)),
+		agent.Callable("leave", dohost.Bare(leave)),
 		agent.Streaming("stream", stream))
 }
 
@@ -137,36 +137,36 @@ func join(_ *room, _ context.Context, p struct{ First, Last string }) (string, e
 
 func same(_ *room, _ context.Context, v json.RawMessage) (json.RawMessage, error) { return v, nil }
 
-func fail(*room, context.Context, struct{}) (int, error) {
+func fail(*room, context.Context) (int, error) {
 	return 0, &dohost.PublicError{Message: "the paint is wet"}
 }
 
 // forever runs until the end of its incarnation.
-func forever(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, dohost.Await(ctx, func(ctx context.Context) error {
+func forever(_ *room, ctx context.Context) error {
+	return dohost.Await(ctx, func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
 }
 
 // fresh returns whether this is its first call in the incarnation.
-func fresh(r *room, _ context.Context, _ struct{}) (bool, error) {
+func fresh(r *room, _ context.Context) (bool, error) {
 	was := r.known
 	r.known = true
 	return !was, nil
 }
 
 // lock removes the caller's right to change the state, or restores it.
-func lock(_ *room, ctx context.Context, on bool) (struct{}, error) {
-	return struct{}{}, agent.ConnFromContext(ctx).SetReadonly(ctx, on)
+func lock(_ *room, ctx context.Context, on bool) error {
+	return agent.ConnFromContext(ctx).SetReadonly(ctx, on)
 }
 
-func leave(_ *room, ctx context.Context, _ struct{}) (struct{}, error) {
-	return struct{}{}, agent.ConnFromContext(ctx).Close(ctx, 4000, "goodbye")
+func leave(_ *room, ctx context.Context) error {
+	return agent.ConnFromContext(ctx).Close(ctx, 4000, "goodbye")
 }
 
 // arrival returns the caller's id and the URL of its connection.
-func arrival(_ *room, ctx context.Context, _ struct{}) ([]string, error) {
+func arrival(_ *room, ctx context.Context) ([]string, error) {
 	c := agent.ConnFromContext(ctx)
 	var uri string
 	_, err := c.State(&uri)

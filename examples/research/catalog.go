@@ -32,11 +32,13 @@ func (c *Config) catalog() dohost.Class {
 	return dohost.Bind(Catalogs, func(_ context.Context, st *dohost.State) (*Catalog, error) {
 		paths, err := c.Paths()
 		return &Catalog{c, st, paths}, err
-	}, dohost.OnAlarm((*Catalog).goOn), dohost.Expose("begin", (*Catalog).Begin), dohost.Expose("read", (*Catalog).Read))
+	}, dohost.OnAlarm((*Catalog).goOn),
+		dohost.Expose("begin", dohost.NoArg((*Catalog).Begin)),
+		dohost.Expose("read", dohost.NoArg((*Catalog).Read)))
 }
 
 // Begin starts the job. The job continues by itself from then on, through any restart.
-func (c *Catalog) Begin(ctx context.Context, _ struct{}) (files int, err error) {
+func (c *Catalog) Begin(ctx context.Context) (files int, err error) {
 	_, begun, err := dohost.Get[int](ctx, c.state.Storage(), startedKey)
 	if err != nil || begun {
 		return len(c.paths), err
@@ -85,19 +87,19 @@ func (c *Catalog) remind(ctx context.Context) error {
 }
 
 // Read returns the number of files that were read completely.
-func (c *Catalog) Read(ctx context.Context, _ struct{}) (int, error) {
+func (c *Catalog) Read(ctx context.Context) (int, error) {
 	n, _, err := dohost.Get[int](ctx, c.state.Storage(), finishedKey)
 	return n, err
 }
 
 // finished counts a completely read file, once.
-func (c *Catalog) finished(ctx context.Context, path string) (struct{}, error) {
+func (c *Catalog) finished(ctx context.Context, path string) error {
 	store := c.state.Storage()
 	if _, before, err := dohost.Get[bool](ctx, store, finishedPrefix+path); err != nil || before {
-		return struct{}{}, err
+		return err
 	}
 	if err := dohost.Put(ctx, store, finishedPrefix+path, true); err != nil {
-		return struct{}{}, err
+		return err
 	}
-	return struct{}{}, dohost.Add(ctx, store, finishedKey, 1)
+	return dohost.Add(ctx, store, finishedKey, 1)
 }

@@ -26,7 +26,7 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 		Reset:   func() { done.Store(false) },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := again(ctx, func(ctx context.Context) error {
-				_, err := dohost.Call(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin, struct{}{})
+				_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin)
 				return err
 			})
 			for err == nil && !done.Load() {

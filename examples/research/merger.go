@@ -37,8 +37,8 @@ func (c *Config) merger() dohost.Class {
 }
 
 // Add adds a step's words, unless it has already added that step. Steps of a file arrive in order.
-func (m *Merger) Add(ctx context.Context, d Delta) (struct{}, error) {
-	return struct{}{}, dohost.Transaction(ctx, func(ctx context.Context) error {
+func (m *Merger) Add(ctx context.Context, d Delta) error {
+	return dohost.Transaction(ctx, func(ctx context.Context) error {
 		next, _, err := dohost.Get[int](ctx, m.store, seenPrefix+d.File)
 		if err != nil {
 			return err

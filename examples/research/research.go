@@ -83,9 +83,8 @@ func (c *Config) ResearcherName(file int) string { return strconv.Itoa(file / c.
 
 // ask repeats an idempotent call until it is answered. An evicted callee must not use up one of the caller's
 // few alarm attempts.
-func ask[O, In any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) (struct{}, error), in In) error {
+func ask[O, In any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) error, in In) error {
 	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
-		_, err := dohost.Call(ctx, s, m, in)
-		return err
+		return dohost.CallNoResult(ctx, s, m, in)
 	})
 }

@@ -89,7 +89,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 	defer h.Close()
 	insist(t, func(ctx context.Context) error {
-		_, err := dohost.Call(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin, struct{}{})
+		_, err := dohost.CallNoArg(ctx, research.Catalogs.Get(h, research.CatalogName), (*research.Catalog).Begin)
 		return err
 	})
 	select {
@@ -109,7 +109,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 	}
 	for i := 0; i < len(fsys); i += cfg.Together {
 		insist(t, func(ctx context.Context) error {
-			sums, err := dohost.Call(ctx, research.Researchers.Get(h, cfg.ResearcherName(i)), (*research.Researcher).Totals, struct{}{})
+			sums, err := dohost.CallNoArg(ctx, research.Researchers.Get(h, cfg.ResearcherName(i)), (*research.Researcher).Totals)
 			if err == nil {
 				for _, n := range sums {
 					own += n
@@ -147,11 +147,11 @@ func TestCatalogWithoutDoneHasNoAlarm(t *testing.T) {
 	cfg := &research.Config{Files: text(1, 3, 20), Piece: 64, Mergers: 1, Together: 2, KeepAlive: time.Second}
 	dohosttest.Run(t, &dohosttest.Options{Classes: cfg.Classes()}, func(t *testing.T, h *dohosttest.Host) {
 		catalog := research.Catalogs.Get(h, research.CatalogName)
-		if _, err := dohost.Call(t.Context(), catalog, (*research.Catalog).Begin, struct{}{}); err != nil {
+		if _, err := dohost.CallNoArg(t.Context(), catalog, (*research.Catalog).Begin); err != nil {
 			t.Fatal(err)
 		}
 		h.Advance(time.Second)
-		read, err := dohost.Call(t.Context(), catalog, (*research.Catalog).Read, struct{}{})
+		read, err := dohost.CallNoArg(t.Context(), catalog, (*research.Catalog).Read)
 		if err != nil || read != 3 {
 			t.Errorf("%d files are read: %v", read, err)
 		}

@@ -43,18 +43,18 @@ func (c *Config) researcher() dohost.Class {
 	return agent.Bind(Researchers,
 		func(_ context.Context, a *agent.Agent[Progress]) (*Researcher, error) { return &Researcher{a, c}, nil },
 		agent.Tune[Researcher](agent.Options{KeepAlive: c.KeepAlive}),
-		agent.Callable("totals", (*Researcher).Totals),
+		agent.Callable("totals", dohost.NoArg((*Researcher).Totals)),
 		// Evictions without progress count as retries, and here there are many.
 		agent.OnFiber(reading, (*Researcher).read, &agent.KindOptions{MaxRetries: math.MaxInt}))
 }
 
 // Start starts a fiber that reads a file, unless there is one already.
-func (r *Researcher) Start(ctx context.Context, path string) (struct{}, error) {
+func (r *Researcher) Start(ctx context.Context, path string) error {
 	s, err := agent.StartFiber(ctx, r, reading, place{Path: path}, &agent.FiberOptions{Key: path})
 	if err != nil || !s.Accepted {
-		return struct{}{}, err
+		return err
 	}
-	return struct{}{}, r.UpdateState(ctx, func(p *Progress) error { p.Files++; return nil })
+	return r.UpdateState(ctx, func(p *Progress) error { p.Files++; return nil })
 }
 
 // read is the fiber's method. It continues from the checkpoint, in every incarnation.
@@ -166,7 +166,7 @@ func byPrefix(words map[string]int) map[string]int {
 }
 
 // Totals returns the researcher's own counts by the first two letters.
-func (r *Researcher) Totals(ctx context.Context, _ struct{}) (map[string]int, error) {
+func (r *Researcher) Totals(ctx context.Context) (map[string]int, error) {
 	sums := map[string]int{}
 	for it, err := range dohost.All[int](ctx, r.Storage(), &dohost.ListOptions{Prefix: ownPrefix}) {
 		if err != nil {

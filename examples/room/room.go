@@ -54,7 +54,7 @@ func Class() dohost.Class {
 		agent.OnConnect(func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) }),
 		agent.OnClose(func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) }),
 		agent.OnMessage((*Room).say),
-		agent.Callable("who", (*Room).who),
+		agent.Callable("who", dohost.NoArg((*Room).who)),
 		agent.Callable("lines", (*Room).last))
 }
 
@@ -97,7 +97,7 @@ func (r *Room) say(ctx context.Context, c *agent.Conn, f dohost.Frame) error {
 
 // tell sends the list of names to every connection.
 func (r *Room) tell(ctx context.Context) error {
-	names, err := r.who(ctx, struct{}{})
+	names, err := r.who(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *Room) send(ctx context.Context, v any) error {
 }
 
 // who returns the names of the people in the room, the first to arrive first.
-func (r *Room) who(context.Context, struct{}) ([]string, error) {
+func (r *Room) who(context.Context) ([]string, error) {
 	names := []string{}
 	for c := range r.Connections("") {
 		var name string

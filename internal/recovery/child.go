@@ -75,7 +75,7 @@ func (o orders) work(ctx context.Context) (err error) {
 			}
 			continue // its alarm is set
 		}
-		if _, err := dohost.Call(ctx, w, (*worker).begin, time.Now()); err != nil {
+		if err := dohost.CallNoResult(ctx, w, (*worker).begin, time.Now()); err != nil {
 			return err
 		}
 	}

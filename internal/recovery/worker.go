@@ -63,8 +63,8 @@ func (w *worker) ring(ctx context.Context, _ dohost.AlarmInfo) error {
 }
 
 // begin starts a worker by its alarm.
-func (w *worker) begin(ctx context.Context, at time.Time) (struct{}, error) {
-	return struct{}{}, w.st.SetAlarm(ctx, at)
+func (w *worker) begin(ctx context.Context, at time.Time) error {
+	return w.st.SetAlarm(ctx, at)
 }
 
 // step is a step for a caller: it returns its start time.
