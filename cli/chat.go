@@ -224,7 +224,8 @@ func (t *talk) hear(ctx context.Context) (done bool, err error) {
 	case f.Done && f.Error == true:
 		return true, &answerError{f.Body}
 	case f.Done:
-		return true, t.missed(ctx)
+		err := t.missed(ctx)
+		return err == nil, err
 	case f.ReplayComplete:
 		return false, t.show(strings.TrimPrefix(t.again.String(), t.shown))
 	}
