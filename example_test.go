@@ -193,7 +193,7 @@ func ExampleTransaction() {
 
 // An alarm fires without a request.
 func ExampleOnAlarm() {
-	rang := make(chan int)
+	rang := make(chan int, 1) // the handler may run before the eviction, and again after it
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {
 			return n.state.SetAlarm(ctx, time.Now().Add(10*time.Millisecond))

@@ -90,6 +90,7 @@ func (s *sum) add(ctx context.Context, n int) (int, error) {
 func counting(m manner) *Workload[int, add, int] {
 	cache := map[string]int{}
 	return &Workload[int, add, int]{
+		Patience: 10 * time.Minute, // a slow machine must not stop a search early
 		Classes: []dohost.Class{dohost.Bind(sums, func(_ context.Context, st *dohost.State) (*sum, error) {
 			return &sum{st, m, cache}, nil
 		})},

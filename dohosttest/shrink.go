@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// maxShrink bounds the runs to shorten a script, and shrinkFor their time by the real
-// clock.
-const (
-	maxShrink = 400
-	shrinkFor = 20 * time.Second
-)
+// maxShrink bounds the runs to shorten a script.
+const maxShrink = 400
+
+// shrinkFor bounds the time to shorten a script, by the real clock.
+var shrinkFor = 20 * time.Second
 
 // numbers are the parts that two failures of one kind may differ in: amounts, times, clients.
 var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zµ]*`)

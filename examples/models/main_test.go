@@ -103,7 +103,11 @@ func TestModelAnswersResumeAfterSIGKILL(t *testing.T) {
 	}{{"openai:double", 1}, {"completions:double", 3}, {"anthropic:double", 3}} {
 		t.Run(c.model, func(t *testing.T) {
 			const words = 30
-			d := &providertest.Double{Pace: 20 * time.Millisecond, RefusePrefill: true, Plan: func(int, []byte) providertest.Plan {
+			d := &providertest.Double{Pace: 20 * time.Millisecond, RefusePrefill: true, Plan: func(n int, _ []byte) providertest.Plan {
+				if c.billed > 1 && n < 2 {
+					// The process dies after 5 words and after 10: no generation may reach both, however late a kill comes.
+					return providertest.Plan{Words: words, After: 8, Silent: true}
+				}
 				return providertest.Plan{Words: words}
 			}}
 			s := newSite(t, c.model, d)
