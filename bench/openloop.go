@@ -12,11 +12,12 @@ import (
 )
 
 // arrivals returns the due times of calls, from the beginning on: independent of each other, rate a second on average.
+// The first may be later than d, so that there is always one.
 func arrivals(seed uint64, rate float64, d time.Duration) (due []time.Duration) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for at := 0.0; ; {
 		at += draw.ExpFloat64() / rate
-		if at >= d.Seconds() {
+		if at >= d.Seconds() && len(due) > 0 {
 			return due
 		}
 		due = append(due, time.Duration(at*float64(time.Second)))

@@ -283,7 +283,7 @@ func TestDiskFailureKeepsAcknowledgedWrites(t *testing.T) {
 	died := 0
 	for k := 0; k < 260; k += 23 {
 		d := t.TempDir()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestDiskFailureKeepsAcknowledgedWrites$")
 		child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", childEnv, k, d))
 		var said strings.Builder

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -217,8 +218,11 @@ func TestCrashWhileOpeningABackup(t *testing.T) {
 	if err := s.Backup(t.Context(), "/backup"); err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex // Pebble writes from several goroutines
 	var images []*FS
 	fs.OnWrite(func(_, _ string, _ int64) error {
+		mu.Lock()
+		defer mu.Unlock()
 		// Not a share of the unsynced data: the engine syncs its MANIFEST and the marker that names
 		// it with one sync of their directory, so a disk that keeps the younger entry alone loses it.
 		images = append(images, fs.Crash(0, 0), fs.Crash(100, 0))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -161,8 +162,11 @@ func TestReadOnlyStoreRefusesWrites(t *testing.T) {
 // it.
 func TestCrashWhileCreatingStore(t *testing.T) {
 	fs := NewMemFS()
+	var mu sync.Mutex // Pebble writes from several goroutines
 	var images []*FS
 	fs.OnWrite(func(_, _ string, k int64) error {
+		mu.Lock()
+		defer mu.Unlock()
 		images = append(images, fs.Crash(0, 0), fs.Crash(100, 0))
 		for seed := range uint64(5) {
 			images = append(images, fs.Crash(50, seed))

@@ -202,7 +202,8 @@ func TestObjectGetsItsPathAndRequestID(t *testing.T) {
 
 func TestErrorResponses(t *testing.T) {
 	h := open(t, nil)
-	s := start(t, handler(h, &web.Options{MaxBody: 100, CallTimeout: 50 * time.Millisecond}))
+	s := start(t, handler(h, &web.Options{MaxBody: 100}))
+	impatient := start(t, handler(h, &web.Options{CallTimeout: 50 * time.Millisecond}))
 	long := strings.Repeat("n", 1025)
 	for _, tt := range []struct {
 		method, path, body string
@@ -229,7 +230,11 @@ func TestErrorResponses(t *testing.T) {
 		{"POST", "/objects/thing/a/panic", "", 500, "fenced", dohost.ErrorBody{Op: "panic", Object: "thing/a", Ran: "unknown", Reset: true}},
 		{"POST", "/objects/thing/a/hang", "", 504, "timeout", dohost.ErrorBody{Op: "hang", Object: "thing/a", Ran: "unknown"}},
 	} {
-		e, _ := s.wantError(tt.method, tt.path, tt.body, tt.status, tt.code)
+		at := s
+		if tt.code == "timeout" {
+			at = impatient
+		}
+		e, _ := at.wantError(tt.method, tt.path, tt.body, tt.status, tt.code)
 		if e.Message == "" {
 			t.Errorf("%s: no message", tt.path)
 		}

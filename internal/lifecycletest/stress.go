@@ -5,6 +5,7 @@ package lifecycletest
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,8 +14,8 @@ const (
 	workers = 10
 	rounds  = 50
 
-	// patience is how long the abuse may take. It is a deadline for the
-	// deadlocks that such abuse finds, not for slow machines.
+	// patience is the time in which a start or a stop must return. It is a deadline for deadlocks, not for slow
+	// machines.
 	patience = time.Minute
 )
 
@@ -25,17 +26,22 @@ const (
 func Stress(tb testing.TB, start, stop func()) {
 	tb.Helper()
 	var wg sync.WaitGroup
+	var returned atomic.Int64
+	called := func(f func()) {
+		f()
+		returned.Add(1)
+	}
 	for worker := range workers {
 		wg.Go(func() {
 			for range rounds {
 				// Half of them stop first, so that a stop meets a service
 				// that was never started, and a start one that is stopping.
 				if worker%2 == 0 {
-					start()
+					called(start)
 				}
-				stop()
+				called(stop)
 				if worker%2 == 1 {
-					start()
+					called(start)
 				}
 			}
 		})
@@ -46,10 +52,19 @@ func Stress(tb testing.TB, start, stop func()) {
 		wg.Wait()
 		stop()
 	}()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		stacks := make([]byte, 1<<20)
-		tb.Fatalf("starting and stopping hangs:\n%s", stacks[:runtime.Stack(stacks, true)])
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		n := returned.Load()
+		if n == last {
+			stacks := make([]byte, 1<<20)
+			tb.Fatalf("starting and stopping hangs:\n%s", stacks[:runtime.Stack(stacks, true)])
+		}
+		last = n
 	}
 }
