@@ -231,7 +231,7 @@ func ExampleRetry() {
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		home := notebooks.Get(h, "home")
 		tries := 0
-		err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 			return home.Do(ctx, func(ctx context.Context, n *notebook) error {
 				tries++
 				if tries == 1 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/counter"
@@ -112,7 +113,7 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 		}))
 		front := relays.Get(h, "x")
 		calls := 0
-		err := dohost.Retry(t.Context(), &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		err := dohost.Retry(t.Context(), &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 			calls++
 			return mustFail(dohost.Call(ctx, front, (*relay).Count, "back"))
 		})
@@ -132,6 +133,30 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRetryStopsAtTheEndOfTheIncarnation ends the incarnation in the first attempt.
+func TestRetryStopsAtTheEndOfTheIncarnation(t *testing.T) {
+	for _, base := range []time.Duration{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			var st *dohost.State
+			h := open(t, nil, dohost.Bind(relays, func(_ context.Context, s *dohost.State) (*relay, error) {
+				st = s
+				return &relay{}, nil
+			}))
+			calls := 0
+			err := relays.Get(h, "x").Do(t.Context(), func(ctx context.Context, r *relay) error {
+				policy := &dohost.RetryPolicy{BaseDelay: base, ShouldRetry: dohost.RetryAnyError}
+				return dohost.Retry(ctx, policy, func(ctx context.Context) error {
+					calls++
+					return st.Abort(ctx, errors.New("wrong"), nil)
+				})
+			})
+			if calls != 1 || !errors.Is(err, dohost.ErrFenced) {
+				t.Errorf("BaseDelay %v: %d calls, %v", base, calls, err)
+			}
+		})
+	}
 }
 
 // stubborn is a result that cannot be read.

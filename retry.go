@@ -8,71 +8,102 @@ import (
 	"time"
 )
 
-// RetryOptions tunes [Retry]. Nil means the defaults.
-type RetryOptions struct {
-	// Idempotent permits fn to take effect twice: Retry then repeats a call with an unknown outcome too.
-	Idempotent bool
-	// MaxAttempts bounds the calls of fn. Zero means 5; negative, no bound.
+// RetryPolicy bounds the attempts of an operation that fails. The zero policy has the defaults of all fields, which
+// are the same for [Retry] and for the queue and the schedules of package agent. A policy is not changed by its use:
+// any number of goroutines may use one.
+type RetryPolicy struct {
+	// MaxAttempts bounds the attempts, including the first. Zero means 3; negative, no bound.
 	MaxAttempts int
-	// BaseDelay is the first delay, which doubles up to MaxDelay; the delay is drawn from zero to
-	// that. Zero means 50 ms; negative, no delay.
+	// BaseDelay bounds the first delay. The bound doubles up to MaxDelay; each delay is drawn between zero and its
+	// bound. Zero means 200 ms; negative, no delay.
 	BaseDelay time.Duration
-	// MaxDelay bounds the delay. Zero means 10 s, or BaseDelay if that is more; negative, no bound.
+	// MaxDelay bounds each delay, the first included. Zero means 3 s, or BaseDelay if that is more; negative, no bound.
 	MaxDelay time.Duration
-	// MaxElapsed is the time after which no attempt begins. Zero means 10 s; negative,
+	// MaxElapsed bounds the time from the start of the first attempt to the start of the last. Zero or negative means
 	// no bound.
 	MaxElapsed time.Duration
+	// ShouldRetry reports whether to retry after the attempt of this number, from 1, failed with err. It cannot permit
+	// a retry after the end of ctx or of the incarnation: then it is not called. Nil means the choice of the function
+	// that takes the policy; [RetryIdempotent] and [RetryAnyError] are two others.
+	ShouldRetry func(err error, attempt int) bool
 }
 
-// Retry calls fn until it succeeds or fails with an error that must not be retried. It retries calls that did not run
-// and may be repeated and, with Idempotent, calls that may have run. It never retries an error that an object's own
-// code returned, nor a call of an overloaded object, which needs less load and not more. Durable Objects give the
-// same advice on .retryable and .overloaded.
+// RetryIdempotent is a ShouldRetry for an operation that may take effect twice: it permits a retry of a call that may
+// have run, in addition to a call that did not run and may be repeated. It refuses an error that an object's own code
+// returned, and a call of an overloaded object.
+func RetryIdempotent(err error, attempt int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && !e.Overloaded && e.Ran == RanUnknown || retryNotRun(err, attempt)
+}
+
+// RetryAnyError is a ShouldRetry for an operation that is repeated after every error, also one of its own code.
+func RetryAnyError(error, int) bool { return true }
+
+// retryNotRun permits a retry of a call that did not run and may be repeated.
+func retryNotRun(err error, _ int) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && !e.Overloaded && e.Ran == RanNo && e.Retryable
+}
+
+// Retry calls fn until it succeeds or the policy gives up; a nil policy means the defaults. It gives up the turn while
+// it waits, as [Sleep] does.
+//
+// With a nil ShouldRetry it retries calls that did not run and may be repeated. It then never retries an error that an
+// object's own code returned, nor a call of an overloaded object, which needs less load and not more. Durable Objects
+// give the same advice on .retryable and .overloaded. Retry does not call fn again after the end of ctx or of the
+// incarnation, also if ShouldRetry would permit it.
 //
 // Errors: the last one of fn, also when ctx ends before the next attempt. If the last attempt did not run and an
-// earlier one may have run, the error has RanUnknown.
-func Retry(ctx context.Context, o *RetryOptions, fn func(context.Context) error) error {
-	var opts RetryOptions
-	if o != nil {
-		opts = *o
-	}
-	if opts.MaxAttempts == 0 {
-		opts.MaxAttempts = 5
-	}
-	if opts.BaseDelay == 0 {
-		opts.BaseDelay = 50 * time.Millisecond
-	}
-	switch {
-	case opts.MaxDelay == 0:
-		opts.MaxDelay = max(10*time.Second, opts.BaseDelay)
-	case opts.MaxDelay < 0:
-		opts.MaxDelay = math.MaxInt64
-	}
-	if opts.MaxElapsed == 0 {
-		opts.MaxElapsed = 10 * time.Second
-	}
-	start, unknown := time.Now(), false
+// earlier one ran or may have run, the error has RanUnknown.
+func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
+	policy := p.withDefaults()
+	start, ran := time.Now(), false
 	for attempt := 1; ; attempt++ {
 		err := fn(ctx)
-		if err == nil || attempt == opts.MaxAttempts || !opts.repeatable(err) {
-			return mayHaveRun(err, unknown)
+		if err == nil || attempt == policy.MaxAttempts || ctx.Err() != nil || !policy.ShouldRetry(err, attempt) {
+			return mayHaveRun(err, ran)
 		}
-		e, _ := errors.AsType[*Error](err)
-		unknown = unknown || e.Ran == RanUnknown
-		delay := opts.delay(attempt)
-		if opts.MaxElapsed > 0 && delay > opts.MaxElapsed-time.Since(start) {
-			return mayHaveRun(err, unknown)
+		if e, ok := errors.AsType[*Error](err); ok && e.Ran != RanNo {
+			ran = true
+		}
+		delay := policy.delay(attempt)
+		if policy.MaxElapsed > 0 && delay > policy.MaxElapsed-time.Since(start) {
+			return mayHaveRun(err, ran)
 		}
 		if Sleep(ctx, delay) != nil {
-			return mayHaveRun(err, unknown)
+			return mayHaveRun(err, ran)
 		}
 	}
 }
 
-// mayHaveRun returns the last error of several attempts, with RanUnknown if an earlier attempt may have run.
-func mayHaveRun(err error, unknown bool) error {
+// withDefaults fills a policy, which may be nil.
+func (p *RetryPolicy) withDefaults() RetryPolicy {
+	var policy RetryPolicy
+	if p != nil {
+		policy = *p
+	}
+	if policy.MaxAttempts == 0 {
+		policy.MaxAttempts = 3
+	}
+	if policy.BaseDelay == 0 {
+		policy.BaseDelay = 200 * time.Millisecond
+	}
+	switch {
+	case policy.MaxDelay == 0:
+		policy.MaxDelay = max(3*time.Second, policy.BaseDelay)
+	case policy.MaxDelay < 0:
+		policy.MaxDelay = math.MaxInt64
+	}
+	if policy.ShouldRetry == nil {
+		policy.ShouldRetry = retryNotRun
+	}
+	return policy
+}
+
+// mayHaveRun returns the last error of several attempts, with RanUnknown if an earlier attempt ran or may have run.
+func mayHaveRun(err error, ran bool) error {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !unknown || e.Ran != RanNo {
+	if !ok || !ran || e.Ran != RanNo {
 		return err
 	}
 	last := *e
@@ -84,26 +115,15 @@ func mayHaveRun(err error, unknown bool) error {
 }
 
 // delay draws the time to wait after an attempt.
-func (o RetryOptions) delay(attempt int) time.Duration {
-	if o.BaseDelay < 0 {
+func (p *RetryPolicy) delay(attempt int) time.Duration {
+	if p.BaseDelay < 0 {
 		return 0
 	}
-	most := o.MaxDelay
-	if doublings := min(attempt-1, 62); o.BaseDelay <= most>>doublings {
-		most = o.BaseDelay << doublings
+	most := p.MaxDelay
+	if doublings := min(attempt-1, 62); p.BaseDelay <= most>>doublings {
+		most = p.BaseDelay << doublings
 	}
 	// Drawn from the time, so that a test in virtual time finds the same again.
 	draw := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(attempt)))
 	return time.Duration(draw.Int64N(int64(most)))
-}
-
-func (o RetryOptions) repeatable(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	switch {
-	case !ok || e.Overloaded || e.Ran == RanYes:
-		return false
-	case e.Ran == RanNo:
-		return e.Retryable
-	}
-	return o.Idempotent
 }

@@ -13,31 +13,38 @@ import (
 
 func TestRetryStops(t *testing.T) {
 	notRun := &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true}
+	unknown, ran := &Error{Err: ErrFenced}, &Error{Err: notRun, Ran: RanYes}
 	for _, c := range []struct {
 		name  string
-		o     *RetryOptions
+		o     *RetryPolicy
 		err   error
 		fails int // calls that fail
 		calls int
 		most  time.Duration // the longest time that it may take
 	}{
-		{"defaults", nil, notRun, 100, 5, 750 * time.Millisecond},
-		{"success", nil, notRun, 2, 3, 150 * time.Millisecond},
-		{"attempts", &RetryOptions{MaxAttempts: 1}, notRun, 100, 1, 0},
-		{"attempts without bound", &RetryOptions{MaxAttempts: -1, BaseDelay: -1}, notRun, 100, 101, 0},
-		{"no delay", &RetryOptions{BaseDelay: -time.Hour}, notRun, 100, 5, 0},
-		{"window", &RetryOptions{MaxAttempts: 1000}, notRun, 1000, -1, 10 * time.Second},
-		{"window without bound", &RetryOptions{MaxElapsed: -1, BaseDelay: time.Minute}, notRun, 100, 5, 15 * time.Minute},
-		{"delays with a bound", &RetryOptions{MaxAttempts: 1000, MaxElapsed: -1}, notRun, 999, 1000, 1000 * 10 * time.Second},
-		{"delays with a bound of its own", &RetryOptions{MaxAttempts: 1000, MaxElapsed: -1, MaxDelay: time.Second}, notRun, 999, 1000, 1000 * time.Second},
-		{"delays without bound", &RetryOptions{MaxDelay: -1}, notRun, 100, 5, 750 * time.Millisecond},
-		{"delay beyond the window", &RetryOptions{BaseDelay: math.MaxInt64}, notRun, 100, 1, 0},
+		{"defaults", nil, notRun, 100, 3, 600 * time.Millisecond},
+		{"success", nil, notRun, 1, 2, 200 * time.Millisecond},
+		{"attempts", &RetryPolicy{MaxAttempts: 1}, notRun, 100, 1, 0},
+		{"attempts without bound", &RetryPolicy{MaxAttempts: -1, BaseDelay: -1}, notRun, 100, 101, 0},
+		{"no delay", &RetryPolicy{BaseDelay: -time.Hour}, notRun, 100, 3, 0},
+		{"elapsed", &RetryPolicy{MaxAttempts: -1, MaxElapsed: 10 * time.Second}, notRun, 1000, -1, 10 * time.Second},
+		{"elapsed without bound", &RetryPolicy{MaxElapsed: -1, BaseDelay: time.Minute}, notRun, 100, 3, 2 * time.Minute},
+		{"delays with a bound", &RetryPolicy{MaxAttempts: 1000}, notRun, 999, 1000, 1000 * 3 * time.Second},
+		{"delays with a bound of their own", &RetryPolicy{MaxAttempts: 1000, MaxDelay: time.Second}, notRun, 999, 1000, 1000 * time.Second},
+		{"delays without bound", &RetryPolicy{MaxDelay: -1}, notRun, 100, 3, 600 * time.Millisecond},
+		{"delay beyond the elapsed time", &RetryPolicy{BaseDelay: math.MaxInt64, MaxElapsed: 10 * time.Second}, notRun, 100, 1, 0},
 		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
-		{"unknown", nil, &Error{Err: ErrFenced}, 100, 1, 0},
-		{"unknown and idempotent", &RetryOptions{Idempotent: true}, &Error{Err: ErrFenced}, 100, 5, 750 * time.Millisecond},
-		{"ran", &RetryOptions{Idempotent: true}, &Error{Err: notRun, Ran: RanYes}, 100, 1, 0},
-		{"overloaded", &RetryOptions{Idempotent: true}, &Error{Err: ErrFenced, Overloaded: true}, 100, 1, 0},
-		{"another error", &RetryOptions{Idempotent: true}, errors.New("no call at all"), 100, 1, 0},
+		{"unknown", nil, unknown, 100, 1, 0},
+		{"own error", nil, errors.New("no call at all"), 100, 1, 0},
+		{"idempotent, did not run", &RetryPolicy{ShouldRetry: RetryIdempotent}, notRun, 100, 3, 600 * time.Millisecond},
+		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
+		{"idempotent, unknown", &RetryPolicy{ShouldRetry: RetryIdempotent}, unknown, 100, 3, 600 * time.Millisecond},
+		{"idempotent, ran", &RetryPolicy{ShouldRetry: RetryIdempotent}, ran, 100, 1, 0},
+		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrFenced, Overloaded: true}, 100, 1, 0},
+		{"idempotent, own error", &RetryPolicy{ShouldRetry: RetryIdempotent}, errors.New("no call at all"), 100, 1, 0},
+		{"any error, ran", &RetryPolicy{ShouldRetry: RetryAnyError}, ran, 100, 3, 600 * time.Millisecond},
+		{"any error, own error", &RetryPolicy{ShouldRetry: RetryAnyError}, errors.New("no call at all"), 100, 3, 600 * time.Millisecond},
+		{"its own choice", &RetryPolicy{ShouldRetry: func(_ error, attempt int) bool { return attempt < 2 }}, ran, 100, 2, 200 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,21 +69,50 @@ func TestRetryStops(t *testing.T) {
 	}
 }
 
-// TestRetryReportsThatAnEarlierCallMayHaveRun cuts off the first attempt, and refuses the last.
-func TestRetryReportsThatAnEarlierCallMayHaveRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		err := Retry(t.Context(), &RetryOptions{Idempotent: true}, func(context.Context) error {
-			if calls++; calls == 1 {
-				return &Error{Err: ErrFenced}
+func TestRetryReportsThatAnEarlierCallRan(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		first       error
+		shouldRetry func(error, int) bool
+	}{
+		{"may have run", &Error{Err: ErrFenced}, RetryIdempotent},
+		{"ran", &Error{Err: errors.New("declined"), Ran: RanYes}, RetryAnyError},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			err := Retry(t.Context(), &RetryPolicy{ShouldRetry: c.shouldRetry}, func(context.Context) error {
+				if calls++; calls == 1 {
+					return c.first
+				}
+				return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true})
+			})
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Ran != RanUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 3 {
+				t.Errorf("%s: %d calls, %v", c.name, calls, err)
 			}
-			return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true})
 		})
-		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Ran != RanUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 5 {
-			t.Errorf("%d calls, %v", calls, err)
-		}
-	})
+	}
+}
+
+func TestRetryStopsAtTheEndOfItsContext(t *testing.T) {
+	for _, base := range []time.Duration{0, -1} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			calls, asked := 0, 0
+			policy := &RetryPolicy{BaseDelay: base, ShouldRetry: func(error, int) bool { asked++; return true }}
+			if err := Retry(ctx, policy, func(context.Context) error { calls++; cancel(); return ErrFenced }); err != ErrFenced || calls != 1 || asked != 0 {
+				t.Errorf("BaseDelay %v: %d calls, ShouldRetry was called %d times, %v", base, calls, asked, err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			calls = 0
+			err := Retry(ctx, &RetryPolicy{BaseDelay: math.MaxInt64, ShouldRetry: RetryAnyError}, func(context.Context) error { calls++; return ErrFenced })
+			if err != ErrFenced || calls != 1 {
+				t.Errorf("a delay that ctx interrupts: %d calls, %v", calls, err)
+			}
+		})
+	}
 }
 
 func TestRetryDelaysDouble(t *testing.T) {
@@ -99,7 +135,7 @@ func TestRetryDelaysDouble(t *testing.T) {
 	} {
 		var longest time.Duration
 		for range 1000 {
-			d := RetryOptions{BaseDelay: c.base, MaxDelay: c.most}.delay(c.attempt)
+			d := (&RetryPolicy{BaseDelay: c.base, MaxDelay: c.most}).delay(c.attempt)
 			if d < 0 || d >= c.below {
 				t.Fatalf("base %v, attempt %d: %v, want below %v", c.base, c.attempt, d, c.below)
 			}
@@ -110,7 +146,7 @@ func TestRetryDelaysDouble(t *testing.T) {
 		}
 	}
 	for _, base := range []time.Duration{-1, math.MinInt64} {
-		if d := (RetryOptions{BaseDelay: base}).delay(5); d != 0 {
+		if d := (&RetryPolicy{BaseDelay: base}).delay(5); d != 0 {
 			t.Errorf("base %v: %v", base, d)
 		}
 	}

@@ -29,7 +29,7 @@ type callback struct {
 // are one batch; its writes after its last Await are one batch with the end of its row. So a method without
 // an Await takes effect exactly once, any other at least once.
 //
-// After an error it runs again as the row's [RetryPolicy] allows; its writes stay. A panic ends the
+// After an error it runs again as the row's [dohost.RetryPolicy] allows; its writes stay. A panic ends the
 // incarnation, as elsewhere, and the next one starts the row again: see Options.MaxInterruptions.
 func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) Entry[O] {
 	return func(c *class) {
@@ -215,11 +215,11 @@ func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted 
 		return err
 	}
 	first := true
-	policy := RetryPolicy{MaxAttempts: b.Attempts, BaseDelay: b.Base, MaxDelay: b.Most, ShouldRetry: func(err error, _ int) bool {
+	policy := b.policy(func(err error, _ int) bool {
 		_, hopeless := errors.AsType[*hopelessError](err)
 		return !hopeless && !errors.Is(err, errSuperseded)
-	}}
-	return Try(ctx, &policy, func(ctx context.Context) error {
+	})
+	return dohost.Retry(ctx, policy, func(ctx context.Context) error {
 		if !first && !wanted(ctx) {
 			return errSuperseded
 		}

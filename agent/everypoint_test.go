@@ -75,7 +75,7 @@ func count(lines []string, text string) (n int) {
 
 // plan calls do in one event, once, even if plan itself is repeated.
 func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *clerk) error) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error {
 			if planned, _, err := dohost.Get[bool](ctx, c.Storage(), "planned"); planned || err != nil {
 				return errors.Join(err, c.armed(ctx))
@@ -89,7 +89,7 @@ func plan(ctx context.Context, h *dohosttest.Host, do func(context.Context, *cle
 func watch(ctx context.Context, h *dohosttest.Host) error {
 	for range 3 {
 		h.Advance(1500 * time.Millisecond)
-		err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 			return clerks.Get(h, "a").Do(ctx, func(ctx context.Context, c *clerk) error { return c.armed(ctx) })
 		})
 		if err != nil {
@@ -147,7 +147,7 @@ func TestQueueAtEveryPoint(t *testing.T) {
 				var errs []error
 				for n, cb := range []agent.Callback[string]{once, slowly, never, once} {
 					_, err := agent.Enqueue(ctx, c, cb, fmt.Sprint("item ", n), &agent.QueueOptions{
-						ID: fmt.Sprint("item ", n), Retry: agent.RetryPolicy{MaxAttempts: 2},
+						ID: fmt.Sprint("item ", n), Retry: dohost.RetryPolicy{MaxAttempts: 2},
 					})
 					errs = append(errs, err)
 				}

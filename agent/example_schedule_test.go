@@ -104,7 +104,7 @@ func ExampleSchedule() {
 func ExampleEnqueue() {
 	withKitchen(func(ctx context.Context, k *Kitchen) error {
 		for _, dish := range []string{"soup", "fish"} {
-			o := &agent.QueueOptions{ID: dish, Retry: agent.RetryPolicy{MaxAttempts: 1}}
+			o := &agent.QueueOptions{ID: dish, Retry: dohost.RetryPolicy{MaxAttempts: 1}}
 			if _, err := agent.Enqueue(ctx, k, send, Note{dish}, o); err != nil {
 				return err
 			}

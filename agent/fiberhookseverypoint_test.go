@@ -155,7 +155,7 @@ func TestFiberHooksAtEveryPoint(t *testing.T) {
 		Places:  places(),
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			stub := nurses.Get(h, "a")
-			err := dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			err := dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 				return stub.Do(ctx, func(ctx context.Context, n *nurse) (err error) {
 					for i := range 3 {
 						_, err2 := agent.StartFiber(ctx, n, shifts, i, &agent.FiberOptions{Key: fmt.Sprint("k", i)})

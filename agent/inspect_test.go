@@ -114,7 +114,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 func TestDetailsOfSchedulesAndQueue(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		id := clerks.Get(b, "a").ID()
-		once := &agent.QueueOptions{ID: "lost", Retry: agent.RetryPolicy{MaxAttempts: 1}}
+		once := &agent.QueueOptions{ID: "lost", Retry: dohost.RetryPolicy{MaxAttempts: 1}}
 		enqueue(b, work, task{Name: "lost", Fails: 9}, once)
 		b.Advance(time.Second)
 		enqueue(b, work, task{Name: "long", Takes: time.Hour}, called("long"))

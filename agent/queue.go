@@ -40,8 +40,10 @@ type QueueOptions struct {
 	// the old one is running, its outcome is ignored, and the new one runs after it. Empty means a generated
 	// id.
 	ID string
-	// Retry bounds the attempts. It has no ShouldRetry.
-	Retry RetryPolicy
+	// Retry bounds the attempts of a run: its MaxAttempts and its MaxElapsed begin again if the end of an incarnation
+	// interrupts the run. Every error is retried, until the end of the incarnation. ShouldRetry must be nil, since a
+	// function cannot be stored. The later items wait until the last attempt.
+	Retry dohost.RetryPolicy
 }
 
 // Enqueue makes the agent run a callback as soon as possible, as a separate event, and returns the item's id.
@@ -68,7 +70,7 @@ func (c *core) enqueue(ctx context.Context, name string, raw json.RawMessage, o 
 	if len(o.ID) > maxName {
 		return "", fmt.Errorf("agent: QueueOptions.ID has %d bytes: want at most %d", len(o.ID), maxName)
 	}
-	retry, err := o.Retry.kept()
+	retry, err := storedPolicy(o.Retry)
 	if err != nil {
 		return "", err
 	}

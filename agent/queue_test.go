@@ -101,7 +101,7 @@ func TestQueueItemThatFailsIsADeadLetter(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Fails: 2}, called("a"))
 		enqueue(b, work, task{Name: "b", Fails: 3}, called("b"))
-		enqueue(b, work, task{Name: "c", Fails: 1}, &agent.QueueOptions{ID: "c", Retry: agent.RetryPolicy{MaxAttempts: 1}})
+		enqueue(b, work, task{Name: "c", Fails: 1}, &agent.QueueOptions{ID: "c", Retry: dohost.RetryPolicy{MaxAttempts: 1}})
 		enqueue(b, note, "d", nil)
 		b.rest()
 		b.wrote("a begins 1", "a begins 2", "a begins 3", "a ends 3",
@@ -140,7 +140,7 @@ func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
 		fail := func(n int) {
 			enqueue(b, work, task{Name: fmt.Sprint(n), Takes: time.Second, Fails: 9},
-				&agent.QueueOptions{ID: "a", Retry: agent.RetryPolicy{MaxAttempts: 1}})
+				&agent.QueueOptions{ID: "a", Retry: dohost.RetryPolicy{MaxAttempts: 1}})
 		}
 		fail(1)
 		b.rest()

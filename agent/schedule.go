@@ -87,8 +87,10 @@ const (
 // ScheduleOptions tunes [Schedule]. Nil means the defaults.
 type ScheduleOptions struct {
 	Idempotent Idempotence
-	// Retry bounds the attempts of a run. It has no ShouldRetry.
-	Retry RetryPolicy
+	// Retry bounds the attempts of a run: its MaxAttempts and its MaxElapsed begin again if the end of an incarnation
+	// interrupts the run. Every error is retried, until the end of the incarnation. ShouldRetry must be nil, since a
+	// function cannot be stored.
+	Retry dohost.RetryPolicy
 }
 
 // Schedule makes the agent run a callback once or repeatedly, and returns the schedule's id. The schedule is as
@@ -129,7 +131,7 @@ func (c *core) schedule(
 	if o.Idempotent < IdempotentByKind || o.Idempotent > NotIdempotent {
 		return "", fmt.Errorf("agent: ScheduleOptions.Idempotent is %d: want one of the constants", o.Idempotent)
 	}
-	retry, err := o.Retry.kept()
+	retry, err := storedPolicy(o.Retry)
 	if err != nil {
 		return "", err
 	}

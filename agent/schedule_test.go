@@ -89,12 +89,12 @@ func TestScheduleRefusesInvalidArguments(t *testing.T) {
 				return agent.Schedule(ctx, c, agent.After(0), note, "", &agent.ScheduleOptions{Idempotent: 3})
 			}, "ScheduleOptions.Idempotent is 3"},
 			{func(ctx context.Context, c *clerk) (string, error) {
-				o := &agent.ScheduleOptions{Retry: agent.RetryPolicy{MaxAttempts: -1}}
+				o := &agent.ScheduleOptions{Retry: dohost.RetryPolicy{ShouldRetry: dohost.RetryAnyError}}
 				return agent.Schedule(ctx, c, agent.After(0), note, "", o)
-			}, "RetryPolicy.MaxAttempts is -1"},
+			}, "RetryPolicy.ShouldRetry is a function"},
 			{func(ctx context.Context, c *clerk) (string, error) {
-				always := func(error, int) bool { return true }
-				return agent.Enqueue(ctx, c, note, "", &agent.QueueOptions{Retry: agent.RetryPolicy{ShouldRetry: always}})
+				o := &agent.QueueOptions{Retry: dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}}
+				return agent.Enqueue(ctx, c, note, "", o)
 			}, "RetryPolicy.ShouldRetry is a function"},
 			{func(ctx context.Context, c *clerk) (string, error) {
 				return agent.Enqueue(ctx, c, note, "", &agent.QueueOptions{ID: strings.Repeat("x", 257)})
@@ -288,7 +288,7 @@ func TestScheduleFailureIsRetriedThenReported(t *testing.T) {
 		b.wrote("a begins 1", "a begins 2", "a begins 3", "a ends 3")
 		schedule(b, agent.After(time.Second), work, task{Name: "b", Fails: 9}, nil)
 		schedule(b, agent.After(time.Second), work, task{Name: "c", Fails: 9},
-			&agent.ScheduleOptions{Retry: agent.RetryPolicy{MaxAttempts: 1}})
+			&agent.ScheduleOptions{Retry: dohost.RetryPolicy{MaxAttempts: 1}})
 		every := schedule(b, agent.Every(10*time.Second), work, task{Name: "d", Fails: 3}, nil)
 		b.Advance(25 * time.Second)
 		b.told("schedule:error", "schedule:error callback=work err=c fails", "schedule:error callback=work err=b fails",

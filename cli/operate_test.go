@@ -51,7 +51,7 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	fibers := map[string]string{}
 	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
 		for i := range 3 {
-			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: agent.RetryPolicy{MaxAttempts: 1}}
+			once := &agent.QueueOptions{ID: fmt.Sprint("letter ", i), Retry: dohost.RetryPolicy{MaxAttempts: 1}}
 			if _, err := agent.Enqueue(ctx, c, letter, "x", once); err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
 	}
 	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
-		slow := &agent.QueueOptions{ID: "letter 0", Retry: agent.RetryPolicy{MaxAttempts: 2, BaseDelay: 1000 * time.Hour, MaxDelay: 1000 * time.Hour}}
+		slow := &agent.QueueOptions{ID: "letter 0", Retry: dohost.RetryPolicy{MaxAttempts: 2, BaseDelay: 1000 * time.Hour, MaxDelay: 1000 * time.Hour}}
 		_, err := agent.Enqueue(ctx, c, letter, "x", slow)
 		return err
 	})

@@ -43,7 +43,7 @@ func TestOrderIsChargedOnce(t *testing.T) {
 		Classes:  []dohost.Class{orderClass(bank)},
 		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 				_, err := dohost.Call(ctx, orders.Get(h, "1"), (*order).Place, 5)
 				return err
 			})

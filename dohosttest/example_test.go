@@ -40,7 +40,7 @@ func payOnce(t *testing.T) {
 		})},
 		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
-			return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+			return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 				_, err := dohost.Call(ctx, Accounts.Get(h, "ada"), (*Account).Pay, "invoice-7")
 				return err
 			})

@@ -49,8 +49,8 @@ type Workload[S, In, Out any] struct {
 	// object's own fault: a panic, an abort, a constructor that fails. If an object is meant to end
 	// so, Do returns that in Out.
 	//
-	// Do makes one call, and may retry a call that did not run, as [dohost.Retry] does unless fn is
-	// marked as idempotent: then the last error may hide that an earlier attempt ran.
+	// Do makes one call, and may retry a call that did not run, as [dohost.Retry] does without
+	// a ShouldRetry: with one the last error may hide that an earlier attempt ran.
 	Do func(ctx context.Context, h *Host, in In) (Out, error)
 	// Object names the object of a call. Then the calls of each object are checked
 	// separately, which is much faster. Nil means that all calls are for one object, or

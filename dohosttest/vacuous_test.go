@@ -87,7 +87,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			})
 			run := s.Run
 			s.Run = func(ctx context.Context, h *Host) error {
-				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+				return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error { return run(ctx, h) })
 			}
 		}, "out of luck"},
 		"an alarm that panics after the end": {func(s *Scenario) {
@@ -105,7 +105,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 			})
 			run := s.Run
 			s.Run = func(ctx context.Context, h *Host) error {
-				return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error { return run(ctx, h) })
+				return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error { return run(ctx, h) })
 			}
 			s.Reset = func() { n = 0 }
 		}, "an object's code panicked, which it does not if nothing is ended"},

@@ -178,5 +178,5 @@ func (w *worker) words(ctx context.Context, merger string) (words []research.Wor
 
 // insist repeats an idempotent call until it succeeds, for up to a minute.
 func insist(ctx context.Context, fn func(context.Context) error) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, MaxAttempts: 10_000, BaseDelay: -1, MaxElapsed: time.Minute}, fn)
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 10_000, BaseDelay: -1, MaxElapsed: time.Minute}, fn)
 }

@@ -24,7 +24,7 @@ const whole = "An object leaves memory when it is idle. The next call wakes it."
 // question gets one answer, in the words of the file.
 func TestAssistantAnswersAtEveryPoint(t *testing.T) {
 	ask := func(ctx context.Context, h *dohosttest.Host, id string) error {
-		return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+		return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 			return assistant.Assistants.Get(h, "a").Do(ctx, func(ctx context.Context, a *assistant.Assistant) error {
 				_, err := chat.Ask(ctx, a, []chat.Message{chat.Text(id, chat.RoleUser, "When does an object leave memory?")}, &chat.AskOptions{ID: id})
 				if err != nil {

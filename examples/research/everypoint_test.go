@@ -60,5 +60,5 @@ func TestResearchCountIsExactAtEveryPoint(t *testing.T) {
 
 // again repeats an idempotent call until it succeeds.
 func again(ctx context.Context, fn func(context.Context) error) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
 }

@@ -84,7 +84,7 @@ func (c *Config) ResearcherName(file int) string { return strconv.Itoa(file / c.
 // ask repeats an idempotent call until it is answered. An evicted callee must not use up one of the caller's
 // few alarm attempts.
 func ask[O, In any](ctx context.Context, s dohost.Stub[O], m func(*O, context.Context, In) error, in In) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		return dohost.CallNoResult(ctx, s, m, in)
 	})
 }

@@ -136,7 +136,7 @@ func countUnder(t *testing.T, chaos eviction.Chaos, fsys fstest.MapFS) {
 // insist repeats an idempotent call until it succeeds.
 func insist(t *testing.T, fn func(context.Context) error) {
 	t.Helper()
-	err := dohost.Retry(t.Context(), &dohost.RetryOptions{Idempotent: true, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
+	err := dohost.Retry(t.Context(), &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: 1000, MaxElapsed: time.Hour}, fn)
 	if err != nil {
 		t.Fatal(err)
 	}

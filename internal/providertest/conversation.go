@@ -97,7 +97,7 @@ func toolPlan(_ int, asked []byte) Plan {
 
 // Ask asks a question and waits for the answer, across ends of incarnations and of the host.
 func Ask(ctx context.Context, h *dohosttest.Host, name, id string) (r chat.Response, err error) {
-	err = dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+	err = dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		return Talks.Get(h, name).Do(ctx, func(ctx context.Context, t *Talk) error {
 			if _, err := chat.Ask(ctx, t, []chat.Message{chat.Text("user-"+id, chat.RoleUser, "Count.")}, &chat.AskOptions{ID: id}); err != nil {
 				return err

@@ -125,7 +125,7 @@ func (w *witness) wrong() error {
 // last one: EveryPoint excuses a client for the end of an incarnation, but must not excuse
 // this failure.
 func surely(ctx context.Context, fn func(context.Context) error) error {
-	o := &dohost.RetryOptions{Idempotent: true, MaxAttempts: -1, MaxElapsed: time.Hour}
+	o := &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent, MaxAttempts: -1, MaxElapsed: time.Hour}
 	if err := dohost.Retry(ctx, o, fn); err != nil {
 		return fmt.Errorf("a client gives up: %v", err)
 	}

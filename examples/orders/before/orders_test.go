@@ -57,7 +57,7 @@ func (s *shop) once(order string) error {
 
 // place calls Place like a client that does not give up.
 func place(ctx context.Context, h *dohosttest.Host, order string) error {
-	return dohost.Retry(ctx, &dohost.RetryOptions{Idempotent: true}, func(ctx context.Context) error {
+	return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
 		_, err := dohost.Call(ctx, orders.Orders.Get(h, order), (*orders.Order).Place, 4200)
 		return err
 	})
