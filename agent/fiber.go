@@ -6,11 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/dohost/dohost"
 )
@@ -230,70 +227,6 @@ func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
 	return err
 }
 
-// RunFiber runs fn as a fiber and returns its result. The fiber's row is durable before fn begins; RunFiber
-// gives up the turn for that, as in an Await. The batch of fn's last step deletes the row. If the incarnation
-// ends first, a later one calls [OnInterrupted], and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
-// repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it.
-//
-// Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";
-// those of [dohost.Collection].
-func RunFiber[T any](ctx context.Context, a Ref, name string, fn func(context.Context) (T, error)) (v T, err error) {
-	c := a.base()
-	id, err := c.beginRun(ctx, name)
-	if err != nil {
-		return v, err
-	}
-	if err := c.there(ctx, id); err != nil {
-		return v, err
-	}
-	_, inner, end := c.enter(ctx, id, 0)
-	defer end()
-	v, err = fn(inner)
-	if gone := c.endRun(ctx, id, err); gone != nil {
-		return v, errors.Join(err, gone)
-	}
-	return v, err
-}
-
-// beginRun makes the row, and returns when it is durable.
-func (c *core) beginRun(ctx context.Context, name string) (id string, err error) {
-	if name == "" || len(name) > maxName {
-		return "", &dohost.LimitError{What: "fiber's name", Size: len(name), Limit: maxName}
-	}
-	if strings.HasPrefix(name, reserved) {
-		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are not the program's", name, reserved)
-	}
-	now := time.Now().UnixMilli()
-	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.life, Status: FiberRunning, Created: now, Began: now, Updated: now}
-	err = dohost.Transaction(ctx, func(ctx context.Context) error {
-		if row.Number, err = c.next(ctx, "fiber"); err != nil {
-			return err
-		}
-		if err := c.insertFiber(ctx, row); err != nil {
-			return err
-		}
-		return c.rearm(ctx)
-	})
-	if err != nil {
-		return "", err
-	}
-	err = dohost.AwaitDurable(ctx)
-	if errors.Is(err, dohost.ErrInTransaction) {
-		_, gone := fiberRows.Delete(ctx, c.store(), row.ID)
-		err = errors.Join(err, gone, c.rearm(ctx))
-	}
-	return row.ID, err
-}
-
-// there returns an error if a fiber was cancelled before it began.
-func (c *core) there(ctx context.Context, id string) error {
-	_, ok, err := fiberRows.Get(ctx, c.store(), id)
-	if err == nil && !ok {
-		err = context.Canceled
-	}
-	return err
-}
-
 // maxName bounds the names of fibers, kinds and callbacks, and the keys and ids that callers choose,
 // in bytes.
 const maxName = 256
@@ -330,21 +263,6 @@ func (c *core) enter(ctx context.Context, id string, restarts int) (f *running, 
 			close(f.left)
 		}
 	}
-}
-
-// endRun deletes the row, in the batch of the fiber's last step. After the end of the incarnation it cannot,
-// and the row stays.
-func (c *core) endRun(ctx context.Context, id string, failed error) error {
-	if err := c.remove(ctx, id); err != nil {
-		return err
-	}
-	c.ended(id)
-	status := FiberCompleted
-	if failed != nil {
-		status = FiberFailed
-	}
-	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
-	return c.rearm(ctx)
 }
 
 // remove deletes a row, in the batch of the last writes if that has room.

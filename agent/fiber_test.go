@@ -144,7 +144,7 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 			var during, after agent.FiberInfo
 			var id string
 			do(t, h, func(ctx context.Context, a *worker) error {
-				v, err := agent.RunFiber(ctx, a, "sum", func(ctx context.Context) (v int, err error) {
+				v, err := agent.RunFiberValue(ctx, a, "sum", func(ctx context.Context) (v int, err error) {
 					id, _ = agent.FiberID(ctx)
 					if err := agent.SaveCheckpoint(ctx, 41); err != nil {
 						return 0, err
@@ -152,7 +152,11 @@ func TestRunFiberLeavesNoRow(t *testing.T) {
 					during, _, err = a.Fibers().Get(ctx, id)
 					return 42, errors.Join(err, failure)
 				})
-				if !errors.Is(err, failure) || v != 42 {
+				want := 42
+				if failure != nil {
+					want = 0
+				}
+				if !errors.Is(err, failure) || v != want {
 					t.Errorf("%d, %v", v, err)
 				}
 				after, _, err = a.Fibers().Get(ctx, id)
@@ -179,15 +183,14 @@ func TestFiberInterruptionIsNotAFailure(t *testing.T) {
 		long := func(name string) *dohosttest.Client {
 			return h.Client(func(ctx context.Context) error {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-					_, err := agent.RunFiber(ctx, a, name, func(ctx context.Context) (none, error) {
+					return agent.RunFiber(ctx, a, name, func(ctx context.Context) error {
 						if name != "bare" {
 							if err := agent.SaveCheckpoint(ctx, "half of "+name); err != nil {
-								return none{}, err
+								return err
 							}
 						}
-						return none{}, sleep(ctx, time.Hour)
+						return sleep(ctx, time.Hour)
 					})
-					return err
 				})
 			})
 		}
@@ -298,8 +301,7 @@ func TestFiberInterruptedHookRetriesAreBounded(t *testing.T) {
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-				return err
+				return agent.RunFiber(ctx, a, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 			})
 		})
 		h.Advance(time.Second)
@@ -350,8 +352,7 @@ func TestFiberThatPanicsImmediatelyIsInterrupted(t *testing.T) {
 	}}
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		err := workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-			_, err := agent.RunFiber(ctx, a, "x", func(context.Context) (none, error) { panic("bug") })
-			return err
+			return agent.RunFiber(ctx, a, "x", func(context.Context) error { panic("bug") })
 		})
 		if !errors.Is(err, dohost.ErrFenced) {
 			t.Error(err)
@@ -420,8 +421,7 @@ func TestFiberInterruptedHooksHaveTenSecondsInConstructor(t *testing.T) {
 		for i := range 4 {
 			clients = append(clients, h.Client(func(ctx context.Context) error {
 				return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-					_, err := agent.RunFiber(ctx, a, fmt.Sprint(i), func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-					return err
+					return agent.RunFiber(ctx, a, fmt.Sprint(i), func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 				})
 			}))
 		}
@@ -461,7 +461,7 @@ func TestFiberKeyMakesStartIdempotent(t *testing.T) {
 			if _, err := agent.StartFiber(ctx, w, job, 1, &agent.FiberOptions{Key: strings.Repeat("k", 300)}); !isLimit(err) {
 				t.Error(err)
 			}
-			if _, err := agent.RunFiber(ctx, w, "", func(context.Context) (none, error) { return none{}, nil }); !isLimit(err) {
+			if err := agent.RunFiber(ctx, w, "", func(context.Context) error { return nil }); !isLimit(err) {
 				t.Error(err)
 			}
 			// A rolled-back start starts nothing.
@@ -610,13 +610,13 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 			if err := agent.SaveCheckpoint(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
 				t.Error(err)
 			}
-			_, err := agent.RunFiber(ctx, a, "outer", func(outer context.Context) (none, error) {
+			err := agent.RunFiber(ctx, a, "outer", func(outer context.Context) error {
 				kept = outer
-				_, err := agent.RunFiber(outer, a, "inner", func(inner context.Context) (none, error) {
-					return none{}, errors.Join(agent.SaveCheckpoint(inner, "inner"), agent.SaveCheckpoint(outer, "outer"))
+				err := agent.RunFiber(outer, a, "inner", func(inner context.Context) error {
+					return errors.Join(agent.SaveCheckpoint(inner, "inner"), agent.SaveCheckpoint(outer, "outer"))
 				})
 				if err != nil {
-					return none{}, err
+					return err
 				}
 				id, _ := agent.FiberID(outer)
 				info, _, err := a.Fibers().Get(outer, id)
@@ -625,7 +625,7 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 				err2 := dohost.Await(outer, func(ctx context.Context) error { return agent.SaveCheckpoint(ctx, "away") })
 				info, _, err3 := a.Fibers().Get(outer, id)
 				same(t, "from an Await", string(info.Checkpoint), `"away"`)
-				return none{}, errors.Join(err, err2, err3, agent.SaveCheckpoint(outer, func() {}))
+				return errors.Join(err, err2, err3, agent.SaveCheckpoint(outer, func() {}))
 			})
 			if err == nil || !strings.Contains(err.Error(), "unsupported type") {
 				t.Error(err)
@@ -683,13 +683,19 @@ func TestKeepAlive(t *testing.T) {
 		if _, set := alarm(t, h); set {
 			t.Error("the heartbeat goes on with nobody to keep it")
 		}
-		v, err := dohost.Call(ctx, workers.Get(h, "a"), func(a *worker, ctx context.Context, _ none) (string, error) {
-			return agent.KeepAliveWhile(ctx, a, func(ctx context.Context) (string, error) {
-				_, set, err := a.Object().GetAlarm(ctx)
-				return words(set), err
+		failure := errors.New("no luck")
+		do(t, h, func(ctx context.Context, a *worker) error {
+			err := agent.KeepAliveWhile(ctx, a, func(ctx context.Context) error {
+				if _, set, err := a.Object().GetAlarm(ctx); !set || err != nil {
+					t.Errorf("in KeepAliveWhile: an alarm is set: %t, %v", set, err)
+				}
+				return failure
 			})
-		}, none{})
-		same(t, "while", words(v, err), "true <nil>")
+			if err != failure {
+				t.Errorf("KeepAliveWhile: %v", err)
+			}
+			return nil
+		})
 		if _, set := alarm(t, h); set {
 			t.Error("an alarm is left")
 		}

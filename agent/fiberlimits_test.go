@@ -21,8 +21,7 @@ func interrupted(t *testing.T, h *dohosttest.Host) {
 	t.Helper()
 	client := h.Client(func(ctx context.Context) error {
 		return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-			_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-			return err
+			return agent.RunFiber(ctx, a, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 		})
 	})
 	h.Advance(time.Second)
@@ -181,8 +180,7 @@ func TestFiberWaitEndsWhenRecoveryGivesUp(t *testing.T) {
 	atWork(t, w, &agent.KindOptions{MaxRetries: -1}, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-				_, err := agent.RunFiber(ctx, a, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-				return err
+				return agent.RunFiber(ctx, a, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 			})
 		})
 		h.Advance(time.Second)
@@ -344,8 +342,7 @@ func TestAlarmDoesNotSpinWithoutSpaceOrTasks(t *testing.T) {
 				ended := make(chan error)
 				go func() {
 					ended <- a.Do(t.Context(), func(ctx context.Context, w *worker) error {
-						_, err := agent.RunFiber(ctx, w, "x", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-						return err
+						return agent.RunFiber(ctx, w, "x", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 					})
 				}()
 				time.Sleep(time.Second)
@@ -386,13 +383,12 @@ func TestAlarmDoesNotSpinForLargeCheckpoints(t *testing.T) {
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 		for range 4 {
 			begin(h, func(ctx context.Context, w *worker) error {
-				_, err := agent.RunFiber(ctx, w, "x", func(ctx context.Context) (none, error) {
+				return agent.RunFiber(ctx, w, "x", func(ctx context.Context) error {
 					if err := agent.SaveCheckpoint(ctx, strings.Repeat("x", 3<<19)); err != nil {
-						return none{}, err
+						return err
 					}
-					return none{}, sleep(ctx, time.Hour)
+					return sleep(ctx, time.Hour)
 				})
-				return err
 			})
 		}
 		evict(h)

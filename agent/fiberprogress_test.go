@@ -95,10 +95,9 @@ func TestInterruptedFiberResumedWithoutProgressWaits(t *testing.T) {
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		client := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, a *worker) error {
-				_, err := agent.RunFiber(ctx, a, "long", func(ctx context.Context) (none, error) {
-					return none{}, sleep(ctx, time.Hour)
+				return agent.RunFiber(ctx, a, "long", func(ctx context.Context) error {
+					return sleep(ctx, time.Hour)
 				})
-				return err
 			})
 		})
 		for range 8 {

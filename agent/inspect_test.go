@@ -58,8 +58,7 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		start(t, h, -1, nil)
 		lost := h.Client(func(ctx context.Context) error {
 			return workers.Get(h, "a").Do(ctx, func(ctx context.Context, w *worker) error {
-				_, err := agent.RunFiber(ctx, w, "lost", func(ctx context.Context) (none, error) { return none{}, sleep(ctx, time.Hour) })
-				return err
+				return agent.RunFiber(ctx, w, "lost", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 			})
 		})
 		h.Advance(time.Second)

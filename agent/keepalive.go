@@ -34,10 +34,10 @@ func (c *core) KeepAlive(ctx context.Context) (release func(context.Context) err
 // KeepAliveWhile keeps the agent alive while fn runs.
 //
 // Errors: fn's, and those of [Agent.KeepAlive].
-func KeepAliveWhile[T any](ctx context.Context, a Ref, fn func(context.Context) (T, error)) (v T, err error) {
+func KeepAliveWhile(ctx context.Context, a Ref, fn func(context.Context) error) (err error) {
 	release, err := a.base().KeepAlive(ctx)
 	if err != nil {
-		return v, err
+		return err
 	}
 	defer func() {
 		if gone := release(ctx); err == nil {

@@ -25,8 +25,7 @@ func startLong(ctx context.Context, w *worker) error {
 }
 
 func runLong(ctx context.Context, w *worker) error {
-	_, err := agent.RunFiber(ctx, w, "run", func(ctx context.Context) (int, error) { return 0, sleep(ctx, time.Hour) })
-	return err
+	return agent.RunFiber(ctx, w, "run", func(ctx context.Context) error { return sleep(ctx, time.Hour) })
 }
 
 // longShift is a shift with long fibers, and a hook that returns nil.

@@ -93,10 +93,9 @@ func (h *hiker) prepare(ctx context.Context, busy bool) error {
 		return nil
 	})
 	err7 := h.Object().Go(ctx, "run", func(ctx context.Context) error {
-		_, err := agent.RunFiber(ctx, h, "x", func(ctx context.Context) (none, error) {
-			return none{}, errors.Join(agent.SaveCheckpoint(ctx, half), dohost.Sleep(ctx, time.Hour))
+		return agent.RunFiber(ctx, h, "x", func(ctx context.Context) error {
+			return errors.Join(agent.SaveCheckpoint(ctx, half), dohost.Sleep(ctx, time.Hour))
 		})
-		return err
 	})
 	return errors.Join(err2, err3, err4, err5, err6, err7)
 }
@@ -300,8 +299,7 @@ func TestEvictionSparesAgentsWithRunningWork(t *testing.T) {
 		},
 		"a fiber that was run": func(ctx context.Context, h *hiker) error {
 			return h.Object().Go(ctx, "run", func(ctx context.Context) error {
-				_, err := agent.RunFiber(ctx, h, "x", func(ctx context.Context) (none, error) { return none{}, hour(ctx) })
-				return err
+				return agent.RunFiber(ctx, h, "x", func(ctx context.Context) error { return hour(ctx) })
 			})
 		},
 		"a task of Object().Go": func(ctx context.Context, h *hiker) error { return h.Object().Go(ctx, "task", hour) },

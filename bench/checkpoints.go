@@ -86,7 +86,7 @@ func copierClass(found chan<- place) dohost.Class {
 func (c *copier) copyItems(
 	ctx context.Context, w way, over func() bool, did func(began time.Time, items int) error, acked func(place) error,
 ) error {
-	_, err := agent.RunFiber(ctx, c, "copy", func(ctx context.Context) (none struct{}, err error) {
+	return agent.RunFiber(ctx, c, "copy", func(ctx context.Context) error {
 		items := make(chan int, 1)
 		var kept place
 		keep := func(p place) error {
@@ -102,27 +102,26 @@ func (c *copier) copyItems(
 			items <- p.Items
 			item, _, err := dohost.Recv(ctx, items) // writes so far are on their way to the disk
 			if err != nil {
-				return none, err
+				return err
 			}
 			p.Items, p.Sum = p.Items+1, p.Sum+item
 			if w.due(p.Items, began.Sub(last)) {
 				last = began
 				if err := keep(p); err != nil {
-					return none, err
+					return err
 				}
 			}
 			if err := did(began, p.Items); err != nil {
-				return none, err
+				return err
 			}
 		}
 		if w.end {
 			if err := keep(p); err != nil {
-				return none, err
+				return err
 			}
 		}
-		return none, c.copied(ctx, p.Items, kept)
+		return c.copied(ctx, p.Items, kept)
 	})
-	return err
 }
 
 // copied compares the fiber's row with the last checkpoint, and counts the items in the batch that deletes the row.

@@ -33,12 +33,12 @@ func sleeperClass(r *roll) dohost.Class {
 
 // sleep opens the fiber. It never returns: the process is killed.
 func (s *sleeper) sleep(ctx context.Context, _ int) (int, error) {
-	return agent.RunFiber(ctx, s, "sleep", func(ctx context.Context) (int, error) {
+	return 0, agent.RunFiber(ctx, s, "sleep", func(ctx context.Context) error {
 		id, _ := agent.FiberID(ctx)
 		if err := s.roll.write(opened, s.Name(), id); err != nil {
-			return 0, err
+			return err
 		}
-		return 0, dohost.Await(ctx, func(ctx context.Context) error {
+		return dohost.Await(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})

@@ -72,10 +72,9 @@ func (p *probe) happened(format string, args ...any) error {
 // run runs a fiber in a task, as for work without a waiting caller.
 func (p *probe) run(ctx context.Context, w walk) error {
 	return p.Object().Go(ctx, "run", func(ctx context.Context) error {
-		_, err := agent.RunFiber(ctx, p, w.Name, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, p.walk(ctx, walkPart{Walk: w})
+		return agent.RunFiber(ctx, p, w.Name, func(ctx context.Context) error {
+			return p.walk(ctx, walkPart{Walk: w})
 		})
-		return err
 	})
 }
 

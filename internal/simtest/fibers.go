@@ -143,8 +143,8 @@ func (s *scholar) run(ctx context.Context, name string) (none, error) {
 	if err := dohost.Put(ctx, s.Storage(), "begun "+name, true); err != nil {
 		return none{}, err
 	}
-	return agent.RunFiber(ctx, s, "run "+name, func(ctx context.Context) (none, error) {
-		return none{}, s.walk(ctx, studyNotes{Name: name}, stashHere)
+	return none{}, agent.RunFiber(ctx, s, "run "+name, func(ctx context.Context) error {
+		return s.walk(ctx, studyNotes{Name: name}, stashHere)
 	})
 }
 

@@ -141,16 +141,16 @@ func (l *lodge) round(ctx context.Context) error {
 		return err
 	}
 	return l.Object().Go(ctx, "round", func(ctx context.Context) error {
-		_, err := agent.KeepAliveWhile(ctx, l, func(ctx context.Context) (none, error) {
+		err := agent.KeepAliveWhile(ctx, l, func(ctx context.Context) error {
 			l.vigil.hold(l.life, 1)
 			defer l.vigil.hold(l.life, -1)
 			if err := dohost.Sleep(ctx, 2*heartbeat+time.Second); err != nil {
-				return none{}, err
+				return err
 			}
 			if err := l.awake(ctx); err != nil {
 				l.vigil.fault(err)
 			}
-			return none{}, dohost.Put(ctx, l.Storage(), "round", "done")
+			return dohost.Put(ctx, l.Storage(), "round", "done")
 		})
 		return errors.Join(err, release(ctx))
 	})

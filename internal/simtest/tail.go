@@ -126,8 +126,8 @@ func (t *tail) run(ctx context.Context, program string) (none, error) {
 	if err := dohost.Put(ctx, t.Storage(), "begun "+program, true); err != nil {
 		return none{}, err
 	}
-	return agent.RunFiber(ctx, t, program, func(ctx context.Context) (none, error) {
-		return none{}, t.follow(ctx, bookmark{Program: program})
+	return none{}, agent.RunFiber(ctx, t, program, func(ctx context.Context) error {
+		return t.follow(ctx, bookmark{Program: program})
 	})
 }
 
