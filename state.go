@@ -32,10 +32,16 @@ func (s *State) host() *Host { return s.rt().Host().Owner().(*Host) }
 
 func (s *State) sockets() *socket.Table { return s.host().sockets }
 
-// Report passes an event of a service on top of this package to the host's [Listener]. An event that must be true
-// after a crash is reported by an output: see [State.Emit]. Any goroutine.
-func (s *State) Report(event string, attrs ...slog.Attr) {
-	s.rt().Host().Report(s.ID(), event, attrs...)
+// Report passes an event of a service on top of this package to the host's [Listener]. The report is an output, as
+// those of [State.Emit]: it leaves when everything committed before is durable, in order with the object's other
+// outputs. It does not leave if the writes of the event are rolled back, or are lost with the end of the incarnation.
+// A context of this incarnation without the turn is sufficient; with another context Report does nothing.
+func (s *State) Report(ctx context.Context, event string, attrs ...slog.Attr) {
+	_ = s.Emit(ctx, func(err error) { // the error is the end of the incarnation, which reports nothing
+		if err == nil {
+			s.rt().Host().Report(s.ID(), event, attrs...)
+		}
+	})
 }
 
 // ID returns the object's class and name. Any goroutine.

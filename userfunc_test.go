@@ -269,14 +269,14 @@ var springs = map[string]func(context.Context, *dohost.Host){
 		}
 		return nil
 	}),
-	"Listener.Service": inTrap(func(_ context.Context, x *trapped) error {
-		x.st.Report("test")
+	"Listener.Service": inTrap(func(ctx context.Context, x *trapped) error {
+		x.st.Report(ctx, "test")
 		return nil
 	}),
 	"Policy.At":                inTrap(func(ctx context.Context, x *trapped) error { return dohost.Put(ctx, x.st.Storage(), "k", 1) }),
 	"Policy.Idle, Policy.Shed": inTrap(nothing),
-	"handler of Options.Logger": inTrap(func(_ context.Context, x *trapped) error {
-		x.st.Report("test")
+	"handler of Options.Logger": inTrap(func(ctx context.Context, x *trapped) error {
+		x.st.Report(ctx, "test")
 		return nil
 	}),
 }

@@ -58,19 +58,9 @@ func (c *core) Storage() *dohost.Storage { return c.obj.Storage() }
 
 func (c *core) store() *dohost.Storage { return c.obj.Storage() }
 
-// report reports an event to the host's Listener once all earlier writes of the event are durable. If they are
-// lost, it reports nothing.
-func (c *core) report(ctx context.Context, event string, attrs ...slog.Attr) {
-	_ = c.obj.Emit(ctx, func(err error) { // after the end of the incarnation there is nothing to report
-		if err == nil {
-			c.obj.Report(event, attrs...)
-		}
-	})
-}
-
 // failed reports a hook's error, since no caller waits for it.
 func (c *core) failed(ctx context.Context, hook string, err error) {
-	c.report(ctx, "agent:error", slog.String("hook", hook), slog.Any("err", err))
+	c.obj.Report(ctx, "agent:error", slog.String("hook", hook), slog.Any("err", err))
 }
 
 // number is the last number of a sequence of an agent.

@@ -193,7 +193,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 		}
 	}
 	c.ended(id)
-	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
+	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(FiberCancelled)))
 	return true, c.rearm(ctx)
 }
 
@@ -231,7 +231,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c.report(ctx, "fiber:restarted", slog.String("fiber", id), slog.String("kind", r.Name))
+	c.obj.Report(ctx, "fiber:restarted", slog.String("fiber", id), slog.String("kind", r.Name))
 	return true, nil
 }
 

@@ -94,7 +94,7 @@ func (c *core) orLater(ctx context.Context, row *fiberRow, err error) (more bool
 	case err == nil:
 		return true, nil
 	case full, errors.Is(err, dohost.ErrNoSpace):
-		c.report(ctx, "fiber:waiting", slog.String("fiber", row.ID), slog.Any("err", err))
+		c.obj.Report(ctx, "fiber:waiting", slog.String("fiber", row.ID), slog.Any("err", err))
 	case !errors.Is(err, dohost.ErrOverloaded):
 		return false, err
 	}
@@ -212,7 +212,7 @@ func (c *core) dispose(ctx context.Context, row *fiberRow) (asks bool, err error
 	}
 	if err == nil {
 		c.ended(row.ID)
-		c.report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
+		c.obj.Report(ctx, "fiber:interrupted", slog.String("fiber", row.ID), slog.String("name", row.Name), slog.String("outcome", v.String()),
 			slog.Int("attempt", row.Attempt), slog.Duration("age", age))
 	}
 	return asks, err

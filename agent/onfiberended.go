@@ -35,7 +35,7 @@ func (c *core) told(ctx context.Context, row *fiberRow, failed error) error {
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.report(ctx, "fiber:ended", attrs...)
+	c.obj.Report(ctx, "fiber:ended", attrs...)
 	if !row.Tell || c.fibers.hooking[row.ID] { // a hook still has the row from before a restart: the alarm retries
 		return c.rearm(ctx)
 	}
@@ -79,5 +79,5 @@ func (c *core) tellReport(ctx context.Context, row *fiberRow, outcome string, fa
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.report(ctx, "fiber:told", attrs...)
+	c.obj.Report(ctx, "fiber:told", attrs...)
 }

@@ -109,5 +109,5 @@ func (c *core) recovered(ctx context.Context, row *fiberRow, outcome string, fai
 	if failed != nil {
 		attrs = append(attrs, slog.Any("err", failed))
 	}
-	c.report(ctx, "fiber:recovery", attrs...)
+	c.obj.Report(ctx, "fiber:recovery", attrs...)
 }

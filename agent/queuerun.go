@@ -99,7 +99,7 @@ func (c *core) runItem(ctx context.Context, id string, number uint64) error {
 	switch {
 	case err != nil:
 	case was == itemDone:
-		c.report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
+		c.obj.Report(ctx, "queue:run", slog.String("callback", it.Callback), slog.String("id", id), slog.Duration("lag", lag),
 			slog.Int("behind", behind))
 	case was == itemDead:
 		c.itemDied(ctx, it, failed, depth)
@@ -114,7 +114,7 @@ func (c *core) behind(ctx context.Context, place uint64) (int, error) {
 }
 
 func (c *core) itemDied(ctx context.Context, it item, err error, depth int) {
-	c.report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
+	c.obj.Report(ctx, "queue:dead", slog.String("callback", it.Callback), slog.String("id", it.ID),
 		slog.Any("err", err), slog.Int("depth", depth))
 }
 

@@ -103,6 +103,6 @@ func (c *core) endRun(ctx context.Context, id string, failed error) error {
 	if failed != nil {
 		status = FiberFailed
 	}
-	c.report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
+	c.obj.Report(ctx, "fiber:ended", slog.String("fiber", id), slog.String("status", string(status)))
 	return c.rearm(ctx)
 }

@@ -127,7 +127,7 @@ func (c *core) startSchedules(ctx context.Context, now time.Time) (suspects []jo
 // find its run in the row does nothing.
 func (c *core) startJob(ctx context.Context, j job, now time.Time) (begun bool, err error) {
 	if j.Run.Life == c.life {
-		c.report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
+		c.obj.Report(ctx, "schedule:hung", slog.String("callback", j.Callback), slog.String("id", j.ID),
 			slog.Duration("after", now.Sub(j.Run.Started)))
 		j.Run = run{}
 	}
@@ -148,7 +148,7 @@ func (c *core) warnOfMany(ctx context.Context, rows []dohost.Row[job]) {
 		if j := row.Value; !j.Kind.recurs() {
 			counts[j.Callback]++
 			if counts[j.Callback] == manyDue {
-				c.report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", manyDue))
+				c.obj.Report(ctx, "schedule:duplicate_warning", slog.String("callback", j.Callback), slog.Int("due", manyDue))
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (c *core) runJob(ctx context.Context, id string, number uint64) error {
 	case failed != nil:
 		c.jobFailed(ctx, j, failed)
 	default:
-		c.report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
+		c.obj.Report(ctx, "schedule:run", slog.String("callback", j.Callback), slog.String("id", id), slog.Duration("lag", lag))
 	}
 	return err
 }
@@ -220,13 +220,13 @@ func (c *core) jobCutOff(ctx context.Context, j job, now time.Time) error {
 	if _, err := jobs.Delete(ctx, c.store(), j.ID); err != nil { // the dead letter has its payload now
 		return err
 	}
-	c.report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errCutOff),
+	c.obj.Report(ctx, "schedule:dead", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", errCutOff),
 		slog.Int("depth", depth))
 	return nil
 }
 
 func (c *core) jobFailed(ctx context.Context, j job, err error) {
-	c.report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
+	c.obj.Report(ctx, "schedule:error", slog.String("callback", j.Callback), slog.String("id", j.ID), slog.Any("err", err))
 }
 
 // started returns the row of a running schedule.

@@ -232,7 +232,7 @@ func (c *core) work(ctx context.Context, id string, restarts int) error {
 		}
 		again, err := c.method(ctx, &row.Value)
 		if errors.Is(err, dohost.ErrNoSpace) { // not a failure of the fiber
-			c.report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
+			c.obj.Report(ctx, "fiber:waiting", slog.String("fiber", id), slog.Any("err", err))
 			again, err = true, dohost.Sleep(ctx, time.Second)
 		}
 		if err != nil || !again {
@@ -286,7 +286,7 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		return false, err
 	}
 	if row.open() {
-		c.report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
+		c.obj.Report(ctx, "fiber:retry", slog.String("fiber", row.ID), slog.Int("attempt", row.Attempt), slog.Any("err", e.failed))
 		return true, nil
 	}
 	return false, c.told(ctx, row, e.failed)

@@ -152,7 +152,7 @@ func (k *conversation) tell(ctx context.Context, row replyRow) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			k.report(ctx, "chat:failed", row.ID, slog.String("hook", "OnResponse"), slog.Any("err", err))
+			k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.String("hook", "OnResponse"), slog.Any("err", err))
 		}
 	}
 	_, err := replies.Update(ctx, k.store(), row.ID, func(r *replyRow) error {

@@ -23,7 +23,7 @@ func (k *conversation) work(ctx context.Context, f *agent.Fiber[json.RawMessage]
 		k.called = row.ID
 		if row, err = k.run(ctx, row, f, first); err != nil {
 			if ctx.Err() == nil { // the fiber runs again immediately
-				k.report(ctx, "chat:failed", row.ID, slog.Any("err", err))
+				k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", err))
 				err = errors.Join(err, dohost.Sleep(ctx, time.Second))
 			}
 			return err
@@ -87,12 +87,12 @@ func (k *conversation) run(ctx context.Context, row replyRow, f *agent.Fiber[jso
 		err = k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case errors.Is(context.Cause(inner), errStalled):
 		l.over = true
-		k.report(ctx, "chat:stalled", row.ID)
+		k.base.Object().Report(ctx, "chat:stalled", slog.String("request", row.ID))
 		return l.row, nil
 	case k.goesOnBehind(failed, l):
 		return l.row, k.severed(ctx, l, failed)
 	default:
-		k.report(ctx, "chat:failed", row.ID, slog.Any("err", failed))
+		k.base.Object().Report(ctx, "chat:failed", slog.String("request", row.ID), slog.Any("err", failed))
 		err = k.endWhenever(ctx, l, StatusFailed, failure{failed.Error(), k.errorText(failed)})
 	}
 	return l.row, err
@@ -109,7 +109,7 @@ func (k *conversation) goesOnBehind(failed error, l *live) bool {
 // severed counts an interrupted answer of a model, and waits before the next request.
 func (k *conversation) severed(ctx context.Context, l *live, failed error) error {
 	l.row.Runs.Severed++
-	k.report(ctx, "chat:severed", l.row.ID, slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
+	k.base.Object().Report(ctx, "chat:severed", slog.String("request", l.row.ID), slog.Any("err", failed), slog.Int("times", l.row.Runs.Severed))
 	if err := replies.Put(ctx, k.store(), l.row); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	if err := k.store().Sync(ctx); err != nil {
 		return err
 	}
-	k.report(ctx, "chat:interrupted", l.row.ID, slog.Int("attempt", l.row.Runs.Idle),
+	k.base.Object().Report(ctx, "chat:interrupted", slog.String("request", l.row.ID), slog.Int("attempt", l.row.Runs.Idle),
 		slog.Uint64("chunks", l.acc.chunks), slog.String("why", why))
 	var action RecoveryAction
 	if v == goOn && k.class.recovery != nil {
@@ -210,7 +210,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 			ID: l.row.ID, Attempt: l.row.Runs.Idle, Partial: l.acc.message(), Created: time.UnixMilli(l.row.Created), fiber: f,
 		})
 		if err != nil {
-			k.report(ctx, "chat:failed", l.row.ID, slog.String("hook", "OnRecovery"), slog.Any("err", err))
+			k.base.Object().Report(ctx, "chat:failed", slog.String("request", l.row.ID), slog.String("hook", "OnRecovery"), slog.Any("err", err))
 			action = RecoveryResume
 		}
 		if ctx.Err() != nil || l.over {
@@ -226,7 +226,7 @@ func (k *conversation) resume(ctx context.Context, l *live, f *agent.Fiber[json.
 	case v == park:
 		return k.endWhenever(ctx, l, StatusCompleted, failure{})
 	case v == giveUp, v == keep:
-		k.report(ctx, "chat:given up", l.row.ID, slog.String("why", why))
+		k.base.Object().Report(ctx, "chat:given up", slog.String("request", l.row.ID), slog.String("why", why))
 		return k.endWhenever(ctx, l, StatusFailed, failureOf(k.class.options.Recovery.FailureMessage))
 	case action.stops():
 		return k.endWhenever(ctx, l, StatusAborted, failure{})
@@ -335,13 +335,4 @@ func told(p Part) []Chunk {
 	}
 	out.take(p.object, "output", "errorText", "providerExecuted")
 	return []Chunk{call, out}
-}
-
-func (k *conversation) report(ctx context.Context, event, request string, attrs ...slog.Attr) {
-	st := k.base.Object()
-	_ = st.Emit(ctx, func(err error) { // an ended incarnation reports nothing
-		if err == nil {
-			st.Report(event, append([]slog.Attr{slog.String("request", request)}, attrs...)...)
-		}
-	})
 }

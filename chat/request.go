@@ -126,7 +126,7 @@ func (k *conversation) receive(ctx context.Context, conn *agent.Conn, f dohost.F
 		return true, k.refuseChange(ctx, conn, head.Type, head.ID)
 	}
 	if err := checkFrame(f.Data); err != nil {
-		k.report(ctx, "chat:refused", head.ID, slog.Any("err", err))
+		k.base.Object().Report(ctx, "chat:refused", slog.String("request", head.ID), slog.Any("err", err))
 		return true, k.refuse(ctx, conn, err)
 	}
 	switch head.Type {
@@ -233,7 +233,7 @@ func (k *conversation) serve(w http.ResponseWriter, r *http.Request) bool {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := k.writeTranscript(r.Context(), w); err != nil {
-		k.report(r.Context(), "chat:failed", "", slog.String("frame", "get-messages"), slog.Any("err", err))
+		k.base.Object().Report(r.Context(), "chat:failed", slog.String("frame", "get-messages"), slog.Any("err", err))
 		panic(http.ErrAbortHandler) // earlier windows may be on the wire already
 	}
 	return true

@@ -171,7 +171,7 @@ func (k *conversation) merge(ctx context.Context, sent []Message, mayDelete bool
 	system := k.class.options.SystemFromClients
 	list, ids := writable(rows, sent, system)
 	if n := len(sent) - len(list); n > 0 {
-		k.report(ctx, "chat:refused", "", slog.Int("messages", n))
+		k.base.Object().Report(ctx, "chat:refused", slog.Int("messages", n))
 	}
 	stored, differ, err := differing(rows, list)
 	if err != nil {
@@ -217,7 +217,7 @@ func (k *conversation) setMessages(ctx context.Context, conn *agent.Conn, data [
 		list, err = parseSent(orNull(f["messages"]))
 	}
 	if err != nil {
-		k.report(ctx, "chat:refused", "", slog.Any("err", err))
+		k.base.Object().Report(ctx, "chat:refused", slog.Any("err", err))
 		return nil
 	}
 	changed := false

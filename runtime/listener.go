@@ -42,7 +42,8 @@ type Listener struct {
 	Damaged func(objectstore.Damage)
 	// Failed is called when background work of the host fails.
 	Failed func(error)
-	// Service is called by State.Report of package dohost, for services on top of it.
+	// Service is called for State.Report of package dohost, by services on top of it, once the event's
+	// writes are durable; and for an Authorize function that fails.
 	Service func(id ID, event string, attrs ...slog.Attr)
 }
 
