@@ -14,8 +14,7 @@ const (
 	workers = 10
 	rounds  = 50
 
-	// patience is the time in which a start or a stop must return. It is a deadline for deadlocks, not for slow
-	// machines.
+	// patience limits the time of one start or stop. It is a deadline for deadlocks, not for slow machines.
 	patience = time.Minute
 )
 
