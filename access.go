@@ -17,7 +17,7 @@ const (
 	NoRights Rights = iota
 	// ReadOnly lets a caller send requests, connect, and call the methods that are bound by
 	// [ExposeRead]. Packages agent and chat refuse the caller's changes of the state and of the
-	// conversation. An [OnHTTP] or [OnSocket] handler of a class must enforce ReadOnly itself, by
+	// conversation. An OnHTTP or OnSocket handler of a class must enforce ReadOnly itself, by
 	// [AccessFrom].
 	ReadOnly
 	// ReadWrite permits everything.
@@ -25,7 +25,7 @@ const (
 )
 
 // Access is the identity and the rights of a caller from outside the process, as the class's
-// [Authorize] function has granted them. The zero value is a refusal.
+// Authorize function has granted them. The zero value is a refusal.
 type Access struct {
 	// Identity is a value of the application, such as a user's id or a struct. All events of a
 	// socket share it, so the application must not change it. Other code grants accesses too, as
@@ -55,7 +55,7 @@ func (k AccessKind) String() string {
 	return opHTTP
 }
 
-// AccessRequest is the input of an [Authorize] function.
+// AccessRequest is the input of the Authorize function of [Handlers].
 type AccessRequest struct {
 	// Request is the HTTP request, without its body. The function must not change it.
 	Request *http.Request
@@ -78,43 +78,7 @@ type AccessRequest struct {
 // object. It may wait for a write of other objects.
 func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.host.Exists(ctx, r.ID) }
 
-// Authorize makes f decide about each request from outside the process for an object of the class:
-// HTTP requests and WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests
-// that reach the object through another one, such as requests for sub-agents. A class without an
-// Authorize function serves every caller. A class with one serves only the callers that f grants rights; a zero
-// Access is a refusal.
-//
-// f runs on the caller's goroutine, before the object is woken and before anything is written. It
-// may run on many goroutines concurrently, and may block until ctx, the context of the request,
-// ends. The Access that it returns is in the context of the request's handler, of the called
-// method, and of all events of a WebSocket until the WebSocket ends: see [AccessFrom].
-//
-// For a request for a sub-agent the host calls the function of the root's class, with the
-// sub-agent in AccessRequest.Below, and then the function of each class on the path that has one.
-// In these functions AccessFrom(ctx) returns the Access granted so far, and their result replaces
-// it. If one of them refuses, the host wakes no object.
-//
-// f refuses with a zero Access or with an error. The client gets 401 for [ErrUnauthenticated] and
-// 403 otherwise, and never the text of the error. With a [*CloseError] the host accepts a WebSocket
-// and closes it with that code, so that the client sees the code. The host reports any other error,
-// except [ErrForbidden], to the Listener as "access:error". It reports a panic as "access:panic"
-// and answers it with 500.
-//
-// The host does not call f for calls from inside the process and from other objects. They carry
-// no Access.
-func Authorize[O any](f func(ctx context.Context, r *AccessRequest) (Access, error)) Entry[O] {
-	return func(c *Class) {
-		switch {
-		case f == nil:
-			c.mistake("Authorize without a function")
-		case c.authorize != nil:
-			c.mistake("a second Authorize")
-		}
-		c.authorize = f
-	}
-}
-
-// Authorizes reports whether the class has an [Authorize] function.
+// Authorizes reports whether the class has an Authorize function.
 func (c Class) Authorizes() bool { return c.authorize != nil }
 
 // The errors for refused requests of callers from outside the process.
@@ -145,7 +109,7 @@ func (e *CloseError) Error() string { return fmt.Sprintf("close %d: %s", e.Code,
 type accessKey struct{}
 
 // AccessFrom returns the Access of the caller of the current request, call or frame. ok is false
-// if the class has no [Authorize] function, and in events without a caller from outside, such as
+// if the class has no Authorize function, and in events without a caller from outside, such as
 // alarms, background tasks, and calls of other objects.
 func AccessFrom(ctx context.Context) (a Access, ok bool) {
 	p, _ := ctx.Value(accessKey{}).(*Access)
@@ -172,7 +136,7 @@ type grant struct {
 }
 
 // GrantAccess returns a context that gives requests to [Host.ServeObject], and calls by
-// [Host.AuthorizeCall] and [Host.Invoke], the Access a; the host then calls no [Authorize]
+// [Host.AuthorizeCall] and [Host.Invoke], the Access a; the host then calls no Authorize
 // functions. It is for programs that have authorized the caller by other means, such as a listener
 // for operators. Every class refuses a zero Access.
 func GrantAccess(ctx context.Context, a Access) context.Context {
@@ -209,21 +173,6 @@ type SubObjects struct {
 	Next func(id ID, u *url.URL) (next ID, at *url.URL, ok bool)
 }
 
-// HasSubObjects declares that objects of the class pass requests on to other objects, by
-// [State.Delegate]. The host calls the [Authorize] functions of all of these objects before it
-// wakes any. It is for packages that define classes, such as package agent.
-func HasSubObjects[O any](s SubObjects) Entry[O] {
-	return func(c *Class) {
-		if c.subs.Path != nil {
-			c.mistake("a second HasSubObjects")
-		}
-		if s.Path == nil || s.Next == nil {
-			c.mistake("HasSubObjects without Path or Next")
-		}
-		c.subs = s
-	}
-}
-
 // SubClasses returns the names of the classes of the objects that belong to objects of this
-// class, as [HasSubObjects] declared them.
+// class, as [Handlers].SubObjects declared them.
 func (c Class) SubClasses() []string { return c.subs.Classes }

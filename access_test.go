@@ -30,20 +30,22 @@ type authorizeFunc = func(context.Context, *dohost.AccessRequest) (dohost.Access
 func safeClass(f authorizeFunc) dohost.Class {
 	whoami := func(_ *safe, ctx context.Context, _ struct{}) (string, error) { return accessIn(ctx), nil }
 	return dohost.Bind(safes, func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil },
-		dohost.Authorize[safe](f),
+		&dohost.Handlers[safe]{
+			Authorize: f,
+			OnHTTP:    (*safe).serve,
+			OnSocket: &dohost.SocketHandlers[safe]{
+				Message: func(_ *safe, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
+					return s.Send(ctx, dohost.Frame{Text: true, Data: []byte(accessIn(ctx))})
+				},
+				Closed: func(s *safe, ctx context.Context, _ *dohost.Socket, _ dohost.Closing) error {
+					return dohost.Put(ctx, s.st.Storage(), "closed", accessIn(ctx))
+				},
+			},
+		},
 		dohost.Expose("put", func(s *safe, ctx context.Context, v string) (string, error) {
 			return accessIn(ctx), dohost.Put(ctx, s.st.Storage(), "v", v)
 		}),
-		dohost.ExposeRead("whoami", whoami),
-		dohost.OnHTTP((*safe).serve),
-		dohost.OnSocket(dohost.SocketEvents[safe]{
-			Message: func(_ *safe, ctx context.Context, s *dohost.Socket, _ dohost.Frame) error {
-				return s.Send(ctx, dohost.Frame{Text: true, Data: []byte(accessIn(ctx))})
-			},
-			Closed: func(s *safe, ctx context.Context, _ *dohost.Socket, _ dohost.Closing) error {
-				return dohost.Put(ctx, s.st.Storage(), "closed", accessIn(ctx))
-			},
-		}))
+		dohost.ExposeRead("whoami", whoami))
 }
 
 func (s *safe) serve(w http.ResponseWriter, r *http.Request) {
@@ -234,22 +236,28 @@ func TestAuthorizeClosesSocketsWithACode(t *testing.T) {
 func TestAuthorizeClosesSocketsOfAllowedOriginsOnly(t *testing.T) {
 	const outers dohost.Namespace[safe] = "outer"
 	build := func(_ context.Context, st *dohost.State) (*safe, error) { return &safe{st}, nil }
-	from := func(origin string) dohost.Entry[safe] {
-		return dohost.OnSocket(dohost.SocketEvents[safe]{
+	from := func(origin string) *dohost.SocketHandlers[safe] {
+		return &dohost.SocketHandlers[safe]{
 			Message: func(*safe, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
 			Origins: []string{origin},
-		})
+		}
 	}
 	h := open(t, nil,
-		dohost.Bind(safes, build, dohost.OnHTTP((*safe).serve), from("https://inner.example"),
-			dohost.Authorize[safe](func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+		dohost.Bind(safes, build, &dohost.Handlers[safe]{
+			OnHTTP:   (*safe).serve,
+			OnSocket: from("https://inner.example"),
+			Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
 				return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
-			})),
-		dohost.Bind(outers, build, from("https://outer.example"), dohost.OnHTTP(func(s *safe, w http.ResponseWriter, r *http.Request) {
-			if err := s.st.Delegate(w, r, safes.Get(s.st, "a").ID()); err != nil {
-				t.Error(err)
-			}
-		})))
+			},
+		}),
+		dohost.Bind(outers, build, &dohost.Handlers[safe]{
+			OnSocket: from("https://outer.example"),
+			OnHTTP: func(s *safe, w http.ResponseWriter, r *http.Request) {
+				if err := s.st.Delegate(w, r, safes.Get(s.st, "a").ID()); err != nil {
+					t.Error(err)
+				}
+			},
+		}))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeObject(w, r, dohost.ID{Class: strings.TrimPrefix(r.URL.Path, "/"), Name: "a"})
 	}))
@@ -488,11 +496,13 @@ func TestAccessKindIsHTTPWithoutSockets(t *testing.T) {
 	const plains dohost.Namespace[plain] = "plain"
 	var kinds []dohost.AccessKind
 	h := open(t, nil, dohost.Bind(plains, func(context.Context, *dohost.State) (*plain, error) { return &plain{}, nil },
-		dohost.OnHTTP(func(*plain, http.ResponseWriter, *http.Request) {}),
-		dohost.Authorize[plain](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-			kinds = append(kinds, r.Kind)
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
-		})))
+		&dohost.Handlers[plain]{
+			OnHTTP: func(*plain, http.ResponseWriter, *http.Request) {},
+			Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+				kinds = append(kinds, r.Kind)
+				return dohost.Access{Rights: dohost.ReadWrite}, nil
+			},
+		}))
 	for _, upgrade := range []string{"", "websocket"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Upgrade", upgrade)

@@ -12,7 +12,7 @@ import (
 )
 
 // Snapshot is the durable state of an object at one moment: acknowledged writes, and none that could still be lost.
-// Reading it does not wake the object. It is valid while [OnInspect]'s sequence is read; after that [Collection.Scan]
+// Reading it does not wake the object. It is valid while OnInspect's sequence is read; after that [Collection.Scan]
 // yields [ErrFenced].
 type Snapshot struct {
 	id   ID
@@ -92,41 +92,7 @@ const (
 	Clear  Action = "clear"  // remove an item that has ended or failed
 )
 
-// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the
-// object, which need not be in memory and may change during the call.
-func OnInspect[O any](look func(context.Context, *Snapshot) iter.Seq2[Resource, error]) Entry[O] {
-	return func(c *Class) {
-		switch {
-		case look == nil:
-			c.mistake("OnInspect without a function")
-		case c.look != nil:
-			c.mistake("a second OnInspect")
-		}
-		c.look = look
-	}
-}
-
-// OnAdmin applies an operator's action to an item that OnInspect lists, as an event of the object. It returns false if
-// there is no item of that kind and id that the action applies to.
-func OnAdmin[O any](m func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)) Entry[O] {
-	return func(c *Class) {
-		switch {
-		case m == nil:
-			c.mistake("OnAdmin without a method")
-		case c.operate != nil:
-			c.mistake("a second OnAdmin")
-		}
-		c.operate = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
-			o, err := instanceOf[O](instance)
-			if err != nil {
-				return false, err
-			}
-			return m(o, ctx, a, kind, id)
-		}
-	}
-}
-
-// Details yields the items that the [OnInspect] function of the object's class finds on the disk: none without such a
+// Details yields the items that the OnInspect function of the object's class finds on the disk: none without such a
 // function, or if the class is not bound. It does not wake the object.
 //
 // Errors: a [*NameError], OnInspect's.
@@ -160,10 +126,10 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 }
 
 // Operate applies an action to an item of an object: see [Host.Details]. It is an event of the object, wakes the
-// object, and reaches [Private] objects too. It returns false if there is no item of that kind and id that the action
+// object, and reaches Private objects too. It returns false if there is no item of that kind and id that the action
 // applies to.
 //
-// Errors: an [*Error], with [ErrNoMethod] for a class without [OnAdmin].
+// Errors: an [*Error], with [ErrNoMethod] for a class without OnAdmin.
 func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
 	const op = "operate"
 	c, bound := h.classes[id.Class]
@@ -182,7 +148,7 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 }
 
 // CheckStore reads the whole store and reports all problems: those of [objectstore.Store.Check], and the faults that
-// the classes find in their objects ([OnInspect]). It returns an error only if it could not finish.
+// the classes find in their objects (OnInspect). It returns an error only if it could not finish.
 func CheckStore(
 	ctx context.Context, s *objectstore.Store, report func(CheckProblem), classes ...Class,
 ) (CheckStats, error) {

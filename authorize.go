@@ -45,7 +45,7 @@ func (h *Host) hops(id ID, u *url.URL) []hop {
 // authorize decides about a request for an object, and for the objects that the request is passed
 // on to. inherited is the access at the object that passes the request on, or nil.
 //
-// Errors: an [*Error] with one of the errors of [Authorize], or of a check for creation.
+// Errors: an [*Error] with one of the errors of Authorize, or of a check for creation.
 func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string, inherited *Access) ([]hop, error) {
 	ctx := r.Context()
 	check, _ := ctx.Value(createKey{}).(func(*AccessRequest) error)
@@ -195,7 +195,7 @@ func (h *Host) kindOf(r *http.Request, id ID) AccessKind {
 // of this object with the granted Access.
 //
 // Errors: an [*Error] with [ErrNoClass], [ErrPrivate], [ErrNoMethod], [ErrReadOnly] for a method that
-// is not exposed by [ExposeRead], and the errors of [Authorize] and [CheckCreation].
+// is not exposed by [ExposeRead], and the errors of Authorize and [CheckCreation].
 func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Context, error) {
 	refused := func(err error) (context.Context, error) {
 		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}

@@ -61,7 +61,7 @@ func inShop(t *testing.T, fn func(t *testing.T, ctx context.Context, s *dohost.S
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
 			return &shop{st.Storage()}, nil
-		}))
+		}, nil))
 		err := shops.Get(h, "x").Do(t.Context(), func(ctx context.Context, s *shop) error {
 			for _, o := range []order{
 				{"a", "open", 500, []string{"new", "gift"}},

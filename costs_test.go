@@ -27,10 +27,12 @@ const priceds dohost.Namespace[priced] = "priced"
 
 var pricedClass = dohost.Bind(priceds, func(_ context.Context, st *dohost.State) (*priced, error) {
 	return &priced{store: st.Storage()}, nil
-}, dohost.OnAlarm(func(p *priced, _ context.Context, _ dohost.AlarmInfo) error {
-	p.calls++
-	return nil
-}))
+}, &dohost.Handlers[priced]{
+	OnAlarm: func(p *priced, _ context.Context, _ dohost.AlarmInfo) error {
+		p.calls++
+		return nil
+	},
+})
 
 var things = dohost.Collection[int]{
 	Name:    "things",

@@ -44,7 +44,7 @@ var (
 func tillClass() dohost.Class {
 	return dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) {
 		return &till{st, st.Storage()}, nil
-	}, dohost.OnAlarm((*till).alarm))
+	}, &dohost.Handlers[till]{OnAlarm: (*till).alarm})
 }
 
 func (c *till) step(ctx context.Context, ledger string) (int, error) {

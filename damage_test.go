@@ -19,7 +19,7 @@ type ledger struct{ storage *dohost.Storage }
 
 var (
 	ledgers     = dohost.Namespace[ledger]("ledger")
-	ledgerClass = dohost.Bind(ledgers, func(_ context.Context, s *dohost.State) (*ledger, error) { return &ledger{s.Storage()}, nil })
+	ledgerClass = dohost.Bind(ledgers, func(_ context.Context, s *dohost.State) (*ledger, error) { return &ledger{s.Storage()}, nil }, nil)
 )
 
 // TestDamagedBlockEndsNeitherHostNorCheck flips one bit of one table of a store with 300 objects.
@@ -160,7 +160,9 @@ func TestBootAlarmsSurviveADamagedIndexBlock(t *testing.T) {
 		for _, class := range []dohost.Namespace[chime]{one, many} {
 			classes = append(classes, dohost.Bind(class, func(_ context.Context, s *dohost.State) (*chime, error) {
 				return &chime{s}, nil
-			}, dohost.OnAlarm(func(c *chime, _ context.Context, _ dohost.AlarmInfo) error { ran <- c.st.ID(); return nil })))
+			}, &dohost.Handlers[chime]{
+				OnAlarm: func(c *chime, _ context.Context, _ dohost.AlarmInfo) error { ran <- c.st.ID(); return nil },
+			}))
 		}
 		h, err := dohost.Open(dir, nil, classes...)
 		if err != nil {

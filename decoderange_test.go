@@ -170,7 +170,7 @@ func TestDecodeRefusesNumbersInCollectionsAndFeeds(t *testing.T) {
 func BenchmarkDecode(b *testing.B) {
 	h, err := dohost.Open(b.TempDir(), nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
 		return &shop{store: st.Storage()}, nil
-	}))
+	}, nil))
 	if err != nil {
 		b.Fatal(err)
 	}

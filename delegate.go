@@ -22,7 +22,7 @@ func (d *delegation) request(r *http.Request) *http.Request {
 	return next
 }
 
-// Delegate passes the request of an [OnHTTP] handler on to another object, which answers in its place with any
+// Delegate passes the request of an OnHTTP handler on to another object, which answers in its place with any
 // response, a stream or a WebSocket included. The other object gets the request when the handler has returned and its
 // writes are durable; if they are lost, it does not. It sees URL and header of r, and the part of the body that the
 // handler has not read. The handler must write nothing to w. At most eight objects see a request.

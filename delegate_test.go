@@ -21,11 +21,14 @@ type porter struct{ st *dohost.State }
 const porters dohost.Namespace[porter] = "porter"
 
 var porterClass = dohost.Bind(porters, func(_ context.Context, st *dohost.State) (*porter, error) { return &porter{st}, nil },
-	dohost.OnHTTP((*porter).serve), dohost.OnSocket(dohost.SocketEvents[porter]{
-		Message: func(p *porter, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-			return s.Send(ctx, dohost.Frame{Text: true, Data: fmt.Appendf(nil, "%s: %s", p.st.ID().Name, f.Data)})
+	&dohost.Handlers[porter]{
+		OnHTTP: (*porter).serve,
+		OnSocket: &dohost.SocketHandlers[porter]{
+			Message: func(p *porter, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+				return s.Send(ctx, dohost.Frame{Text: true, Data: fmt.Appendf(nil, "%s: %s", p.st.ID().Name, f.Data)})
+			},
 		},
-	}))
+	})
 
 // serve removes the first part of the path and delegates the request to the porter named by the rest.
 func (p *porter) serve(w http.ResponseWriter, r *http.Request) {

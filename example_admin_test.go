@@ -54,10 +54,10 @@ func (p *party) turnAway(ctx context.Context, _ dohost.Action, _, id string) (bo
 }
 
 // Operators list the items of a party without waking it, and send guests away.
-func ExampleOnInspect() {
+func ExampleHandlers_onInspect() {
 	ctx := context.Background()
 	h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS()},
-		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround), dohost.OnAdmin((*party).turnAway)))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround, OnAdmin: (*party).turnAway}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,8 @@ func ExampleOnInspect() {
 func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 	disk := objectstore.NewMemFS()
 	h := open(t, &dohost.Options{FS: disk},
-		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround)), dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround}),
+		dohost.Bind(holders, func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }, nil))
 	for id, want := range map[dohost.ID]error{
 		{Class: "holder", Name: "a"}: nil,
 		{Class: "nobody", Name: "a"}: nil,
@@ -120,7 +121,7 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	stats, err := dohost.CheckStore(t.Context(), s, func(p dohost.CheckProblem) { problems = append(problems, p.String()) },
-		dohost.Bind(parties, newParty, dohost.OnInspect[party](lookAround)))
+		dohost.Bind(parties, newParty, &dohost.Handlers[party]{OnInspect: lookAround}))
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,10 +134,12 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, &dohost.Options{FS: objectstore.NewMemFS()}, dohost.Bind(parties, newParty,
-			dohost.OnAdmin(func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
-				time.Sleep(time.Second)
-				return true, nil
-			})))
+			&dohost.Handlers[party]{
+				OnAdmin: func(_ *party, ctx context.Context, _ dohost.Action, _, _ string) (bool, error) {
+					time.Sleep(time.Second)
+					return true, nil
+				},
+			}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		done, err := h.Operate(ctx, dohost.ID{Class: "party", Name: "a"}, dohost.Cancel, "guest", "x")
@@ -149,10 +152,12 @@ func TestOperateSharesNoMemoryWithACallerThatLeft(t *testing.T) {
 // A Snapshot that is kept yields no rows.
 func TestViewIsInvalidAfterItsSequenceEnds(t *testing.T) {
 	var kept *dohost.Snapshot
-	h := open(t, nil, dohost.Bind(parties, newParty, dohost.OnInspect[party](func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
-		kept = v
-		return lookAround(ctx, v)
-	})))
+	h := open(t, nil, dohost.Bind(parties, newParty, &dohost.Handlers[party]{
+		OnInspect: func(ctx context.Context, v *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+			kept = v
+			return lookAround(ctx, v)
+		},
+	}))
 	id := parties.Get(h, "a").ID()
 	if err := dohost.CallNoResult(t.Context(), parties.Get(h, "a"), (*party).invite, guest{Name: "Dee"}); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ type Board struct{ store *dohost.Storage }
 const Boards dohost.Namespace[Board] = "board"
 
 func boardClass() dohost.Class {
-	return dohost.Bind(Boards, func(_ context.Context, s *dohost.State) (*Board, error) { return &Board{s.Storage()}, nil })
+	return dohost.Bind(Boards, func(_ context.Context, s *dohost.State) (*Board, error) { return &Board{s.Storage()}, nil }, nil)
 }
 
 // Rows are found by key or index, and a writer can insist on the version it saw.

@@ -37,11 +37,11 @@ func (s *story) tell(w http.ResponseWriter, r *http.Request) {
 }
 
 // A handler streams: each flushed piece leaves once all earlier writes are durable, while the handler continues.
-func ExampleOnHTTP() {
+func ExampleHandlers_onHTTP() {
 	more := make(chan string)
 	class := dohost.Bind(stories, func(_ context.Context, st *dohost.State) (*story, error) {
 		return &story{st.Storage(), more}, nil
-	}, dohost.OnHTTP((*story).tell))
+	}, &dohost.Handlers[story]{OnHTTP: (*story).tell})
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeObject(w, r, stories.Get(h, "night").ID())

@@ -44,10 +44,13 @@ func (l *lobby) say(ctx context.Context, from *dohost.Socket, f dohost.Frame) er
 }
 
 // Sockets stay connected while their object is out of memory; a message wakes it.
-func ExampleOnSocket() {
+func ExampleSocketHandlers() {
 	class := dohost.Bind(lobbies, func(_ context.Context, st *dohost.State) (*lobby, error) {
 		return &lobby{st}, nil
-	}, dohost.OnHTTP((*lobby).enter), dohost.OnSocket(dohost.SocketEvents[lobby]{Message: (*lobby).say}))
+	}, &dohost.Handlers[lobby]{
+		OnHTTP:   (*lobby).enter,
+		OnSocket: &dohost.SocketHandlers[lobby]{Message: (*lobby).say},
+	})
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeObject(w, r, lobbies.Get(h, "north").ID())

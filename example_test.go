@@ -110,7 +110,7 @@ const notebooks dohost.Namespace[notebook] = "notebook"
 func notebookClass(rang chan int) dohost.Class {
 	return dohost.Bind(notebooks, func(_ context.Context, st *dohost.State) (*notebook, error) {
 		return &notebook{st, rang}, nil
-	}, dohost.OnAlarm((*notebook).ring))
+	}, &dohost.Handlers[notebook]{OnAlarm: (*notebook).ring})
 }
 
 // ring handles the alarm.
@@ -192,7 +192,7 @@ func ExampleTransaction() {
 }
 
 // An alarm fires without a request.
-func ExampleOnAlarm() {
+func ExampleHandlers_onAlarm() {
 	rang := make(chan int, 1) // the handler may run before the eviction, and again after it
 	withHost(func(ctx context.Context, h *dohost.Host) {
 		err := notebooks.Get(h, "home").Do(ctx, func(ctx context.Context, n *notebook) error {

@@ -18,7 +18,7 @@ func openShop(t *testing.T, dir string) *dohost.Host {
 	t.Helper()
 	h, err := dohost.Open(dir, nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
 		return &shop{store: st.Storage()}, nil
-	}))
+	}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,10 +138,14 @@ func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	h := &Host{classes: map[string]Class{}, origins: slices.Clone(o.Origins), log: o.Logger, errorTexts: o.ErrorTexts}
 	var rts []runtime.Class
 	inURLs := map[string]string{}
+	var invalid []error
 	for _, c := range classes {
-		if c.err != nil {
-			return nil, c.err
-		}
+		invalid = append(invalid, c.errs...)
+	}
+	if len(invalid) > 0 {
+		return nil, errors.Join(invalid...)
+	}
+	for _, c := range classes {
 		if other, taken := inURLs[URLName(c.Name())]; taken && other != c.Name() && c.ServesHTTP() {
 			return nil, fmt.Errorf("dohost: classes %q and %q are both %q in URLs", other, c.Name(), URLName(c.Name()))
 		}
@@ -184,7 +188,7 @@ func (h *Host) Err() error { return h.rt.Err() }
 func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 
 // Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
-// has an [Authorize] function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
+// has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //
 // Errors: an [*Error], with RanNo for [ErrNoClass], [ErrNoMethod], [ErrPrivate], [ErrUnauthenticated]
 // for a ctx without an Access, [ErrReadOnly], and an argument that cannot be read

@@ -77,7 +77,7 @@ func TestInvokeReportsRanForAMethodsArgumentError(t *testing.T) {
 		var h *dohost.Host
 		h = open(t, nil, counter.Class(), dohost.Bind(relays, func(context.Context, *dohost.State) (*relay, error) {
 			return &relay{&h, nil}, nil
-		}, dohost.Expose("forward", (*relay).Forward), dohost.Expose("refuse", (*relay).Refuse)))
+		}, nil, dohost.Expose("forward", (*relay).Forward), dohost.Expose("refuse", (*relay).Refuse)))
 		for _, c := range []struct {
 			method, arg string
 			ran         dohost.Ran
@@ -110,7 +110,7 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 		var h *dohost.Host
 		h = open(t, nil, dohost.Bind(relays, func(_ context.Context, st *dohost.State) (*relay, error) {
 			return &relay{&h, st.Storage()}, nil
-		}))
+		}, nil))
 		front := relays.Get(h, "x")
 		calls := 0
 		err := dohost.Retry(t.Context(), &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {
@@ -143,7 +143,7 @@ func TestRetryStopsAtTheEndOfTheIncarnation(t *testing.T) {
 			h := open(t, nil, dohost.Bind(relays, func(_ context.Context, s *dohost.State) (*relay, error) {
 				st = s
 				return &relay{}, nil
-			}))
+			}, nil))
 			calls := 0
 			err := relays.Get(h, "x").Do(t.Context(), func(ctx context.Context, r *relay) error {
 				policy := &dohost.RetryPolicy{BaseDelay: base, ShouldRetry: dohost.RetryAnyError}
@@ -169,7 +169,7 @@ func (r *relay) Stubborn(context.Context) (stubborn, error) { return stubborn{},
 func TestCallWithAnUnreadableResultRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newRelay := func(context.Context, *dohost.State) (*relay, error) { return &relay{}, nil }
-		h := open(t, nil, dohost.Bind(relays, newRelay))
+		h := open(t, nil, dohost.Bind(relays, newRelay, nil))
 		s := relays.Get(h, "x")
 		err := mustFail(dohost.CallNoArg(t.Context(), s, (*relay).Stubborn))
 		if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != dohost.RanYes || e.Op != "Stubborn" || e.ID != s.ID() {
@@ -194,7 +194,7 @@ func (h *holder) Set(_ context.Context, m map[string]int) error {
 func TestCallCopiesArgumentsAndResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newHolder := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
-		h := open(t, nil, dohost.Bind(holders, newHolder))
+		h := open(t, nil, dohost.Bind(holders, newHolder, nil))
 		s := holders.Get(h, "x")
 		mine := map[string]int{"a": 1}
 		if err := dohost.CallNoResult(t.Context(), s, (*holder).Set, mine); err != nil {

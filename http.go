@@ -15,7 +15,7 @@ import (
 	"github.com/dohost/dohost/runtime"
 )
 
-// ServeObject delivers an HTTP request to the object's [OnHTTP] handler and writes its response to w. The handler
+// ServeObject delivers an HTTP request to the object's OnHTTP handler and writes its response to w. The handler
 // runs as an event of the object; the calling goroutine writes the released parts of the response. A part reaches the
 // client only when all earlier writes of the object are durable.
 //
@@ -26,7 +26,7 @@ import (
 // accepted a WebSocket ([State.Accept]), the host owns the connection when ServeObject returns. If it has delegated the
 // request ([State.Delegate]), the other object answers.
 //
-// The host first calls the [Authorize] function of the class, if it has one, and the functions
+// The host first calls the Authorize function of the class, if it has one, and the functions
 // of the objects that the request is passed on to. A refused request wakes no object.
 //
 // If the object cannot answer, the client gets an [ErrorBody]. If a part of the response has left already,

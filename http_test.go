@@ -37,7 +37,7 @@ func (p *page) Touch(context.Context) error { return nil }
 func pageClass(serve func(p *page, w http.ResponseWriter, r *http.Request)) dohost.Class {
 	return dohost.Bind(pages, func(_ context.Context, st *dohost.State) (*page, error) {
 		return &page{st, serve}, nil
-	}, dohost.OnHTTP((*page).ServeHTTP))
+	}, &dohost.Handlers[page]{OnHTTP: (*page).ServeHTTP})
 }
 
 func put(p *page, r *http.Request, key string) error {
@@ -438,7 +438,7 @@ func TestHTTPErrorsOfRequestsWithoutAHandler(t *testing.T) {
 		type mute struct{}
 		h := open(t, nil, dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) {
 			return &mute{}, nil
-		}))
+		}, nil))
 		for _, tt := range []struct {
 			id     dohost.ID
 			status int
@@ -545,7 +545,7 @@ func TestTimeoutHandlerWhileTheDiskIsSlow(t *testing.T) {
 func TestRequestBodiesThatAreNotReadAreDiscarded(t *testing.T) {
 	h := open(t, nil, dohost.Bind(dohost.Namespace[lazy]("lazy"), func(context.Context, *dohost.State) (*lazy, error) {
 		return &lazy{}, nil
-	}, dohost.OnHTTP((*lazy).serve)))
+	}, &dohost.Handlers[lazy]{OnHTTP: (*lazy).serve}))
 	var log lockedBuffer
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeObject(w, r, dohost.ID{Class: "lazy", Name: "a"})

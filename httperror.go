@@ -246,7 +246,7 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 	_ = json.NewEncoder(w).Encode(b)
 }
 
-// ErrNoHTTPHandler reports that the class has no [OnHTTP] entry.
+// ErrNoHTTPHandler reports that the class has no OnHTTP.
 var ErrNoHTTPHandler = errors.New("dohost: class has no HTTP handler")
 
 // These errors are about exports and imports.

@@ -28,7 +28,7 @@ func (t *tally) Add(_ context.Context, n int) (int, error) {
 
 func tallyClass(err error) dohost.Class {
 	return dohost.Bind(tallies,
-		func(context.Context, *dohost.State) (*tally, error) { return &tally{err: err}, nil },
+		func(context.Context, *dohost.State) (*tally, error) { return &tally{err: err}, nil }, nil,
 		dohost.Expose("add", (*tally).Add),
 		dohost.Expose("set", dohost.NoResult((*tally).Set)),
 		dohost.Expose("value", dohost.NoArg((*tally).Value)),
@@ -95,7 +95,7 @@ func TestExposeReportsNilMethodsOfEachShape(t *testing.T) {
 		"no result": dohost.Expose("get", dohost.NoResult[tally, int](nil)),
 		"bare":      dohost.Expose("get", dohost.Bare[tally](nil)),
 	} {
-		_, err := dohost.Open(t.TempDir(), nil, dohost.Bind(tallies, construct, e))
+		_, err := dohost.Open(t.TempDir(), nil, dohost.Bind(tallies, construct, nil, e))
 		if want := `dohost: class "tally": Expose of "get" without a method`; fmt.Sprint(err) != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"iter"
 	"math"
 	"net/http"
 	"os"
@@ -66,39 +65,56 @@ func TestOpenAcceptsOptionsAtTheirLimits(t *testing.T) {
 
 func TestOpenRefusesInvalidClasses(t *testing.T) {
 	construct := func(context.Context, *dohost.State) (*holder, error) { return &holder{}, nil }
-	bind := func(entries ...dohost.Entry[holder]) dohost.Class { return dohost.Bind(holders, construct, entries...) }
-	ring := func(*holder, context.Context, dohost.AlarmInfo) error { return nil }
 	show := func(*holder, http.ResponseWriter, *http.Request) {}
-	look := func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] { return nil }
-	operate := func(*holder, context.Context, dohost.Action, string, string) (bool, error) { return false, nil }
+	bind := func(entries ...dohost.Entry[holder]) dohost.Class {
+		return dohost.Bind(holders, construct, nil, entries...)
+	}
+	with := func(h dohost.Handlers[holder]) dohost.Class { return dohost.Bind(holders, construct, &h) }
+	hear := func(*holder, context.Context, *dohost.Socket, dohost.Frame) error { return nil }
+	path := func(id dohost.ID) []dohost.ID { return []dohost.ID{id} }
 	for _, c := range []struct {
 		class dohost.Class
 		says  string
 	}{
-		{dohost.Bind(holders, nil, dohost.Expose("get", dohost.NoArg((*holder).Get))), "without a constructor"},
+		{dohost.Bind(holders, nil, nil, dohost.Expose("get", dohost.NoArg((*holder).Get))), "Bind without a constructor"},
 		{bind(nil), "entry 0 is nil"},
 		{bind(dohost.Expose("", dohost.NoArg((*holder).Get))), "Expose without a name"},
 		{bind(dohost.Expose[holder, int, int]("get", nil)), `Expose of "get" without a method`},
 		{bind(dohost.Expose("get", dohost.NoArg((*holder).Get)), dohost.Expose("get", dohost.NoResult((*holder).Set))), `a second Expose of "get"`},
-		{bind(dohost.OnAlarm[holder](nil)), "OnAlarm without a method"},
-		{bind(dohost.OnAlarm(ring), dohost.OnAlarm(ring)), "a second OnAlarm"},
-		{bind(dohost.OnHTTP[holder](nil)), "OnHTTP without a method"},
-		{bind(dohost.OnHTTP(show), dohost.OnHTTP(show)), "a second OnHTTP"},
-		{bind(dohost.OnInspect[holder](nil)), "OnInspect without a function"},
-		{bind(dohost.OnInspect[holder](look), dohost.OnInspect[holder](look)), "a second OnInspect"},
-		{bind(dohost.OnAdmin[holder](nil)), "OnAdmin without a method"},
-		{bind(dohost.OnAdmin(operate), dohost.OnAdmin(operate)), "a second OnAdmin"},
-		{bind(nil, dohost.Expose("", dohost.NoArg((*holder).Get))), "entry 0 is nil"}, // the first invalid entry
+		{with(dohost.Handlers[holder]{OnSocket: &dohost.SocketHandlers[holder]{}}), "OnSocket without a Message handler"},
+		{
+			with(dohost.Handlers[holder]{OnSocket: &dohost.SocketHandlers[holder]{Message: hear, Timeout: -1}}),
+			"OnSocket with a Timeout of -1ns: want 0 to 168h0m0s",
+		},
+		{with(dohost.Handlers[holder]{SubObjects: &dohost.SubObjects{Path: path}}), "SubObjects without Path or Next"},
+		{dohost.InvalidClass(bind(), nil, errors.New("no tools")), "no tools"},
 	} {
-		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder"`, c.says}, c.class) })
+		t.Run(c.says, func(t *testing.T) { refused(t, nil, []string{`class "holder": ` + c.says}, c.class) })
 	}
+	t.Run("all mistakes", func(t *testing.T) {
+		const others dohost.Namespace[holder] = "other"
+		words := []string{
+			`class "holder": entry 0 is nil`, `class "holder": Expose without a name`, `class "holder": no tools`,
+			`class "other": Bind without a constructor`,
+		}
+		refused(t, nil, words, dohost.InvalidClass(bind(nil, dohost.Expose("", dohost.NoArg((*holder).Get))), errors.New("no tools")),
+			dohost.Bind(others, nil, nil))
+	})
 	t.Run("bound twice", func(t *testing.T) { refused(t, nil, []string{`"holder"`, "twice"}, bind(), bind()) })
 	t.Run("one name in URLs", func(t *testing.T) {
-		name := func(ns dohost.Namespace[holder]) dohost.Class { return dohost.Bind(ns, construct, dohost.OnHTTP(show)) }
+		name := func(ns dohost.Namespace[holder]) dohost.Class {
+			return dohost.Bind(ns, construct, &dohost.Handlers[holder]{OnHTTP: show})
+		}
 		refused(t, nil, []string{`"ChatRoom"`, `"chat-room" in URLs`}, name("ChatRoom"), name("chat-room"))
 	})
 	t.Run("no name", func(t *testing.T) { refused(t, nil, []string{"class"}, dohost.Class{}) })
-	h := open(t, nil, bind(dohost.Expose("get", dohost.NoArg((*holder).Get)), dohost.Expose("set", dohost.NoResult((*holder).Set)), dohost.OnAlarm(ring), dohost.OnHTTP(show)))
+	all := &dohost.Handlers[holder]{
+		OnAlarm: func(*holder, context.Context, dohost.AlarmInfo) error { return nil }, OnHTTP: show,
+		OnSocket: &dohost.SocketHandlers[holder]{Message: hear},
+	}
+	h := open(t, nil, dohost.Bind(holders, construct, all, dohost.Expose("get", dohost.NoArg((*holder).Get)),
+		dohost.Expose("set", dohost.NoResult((*holder).Set))),
+		dohost.InvalidClass(dohost.Bind(dohost.Namespace[holder]("valid"), construct, nil), nil))
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}

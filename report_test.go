@@ -35,7 +35,7 @@ func withReporter(t *testing.T, f func(t *testing.T, h *dohost.Host, fs *objects
 			mu.Lock()
 			defer mu.Unlock()
 			reports = append(reports, fmt.Sprint(id, " ", event, attrs))
-		}}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }))
+		}}}, dohost.Bind(reporters, func(_ context.Context, st *dohost.State) (*reporter, error) { return &reporter{st}, nil }, nil))
 		f(t, h, fs, &reports)
 	})
 }

@@ -46,11 +46,12 @@ type Frame = socket.Frame
 // Closing is how a socket has ended.
 type Closing = socket.Closing
 
-// SocketEvents are an object's handlers of WebSocket events. Each runs as an event of the object, and wakes it. An
+// SocketHandlers are a class's handlers of WebSocket events. Each runs as an event of the object, and wakes it. An
 // error of a handler does not close the socket.
-type SocketEvents[O any] struct {
+type SocketHandlers[O any] struct {
 	// Message handles a frame. The next frame of the same socket is delivered when the handler has returned or has
-	// given up the turn for the first time. Frames of other sockets may be delivered in between.
+	// given up the turn for the first time. Frames of other sockets may be delivered in between. Nil is an error of
+	// [Open].
 	Message func(o *O, ctx context.Context, s *Socket, f Frame) error
 	// Closed is called once, after the last frame. Nil does nothing.
 	Closed func(o *O, ctx context.Context, s *Socket, c Closing) error
@@ -72,38 +73,34 @@ const (
 	CloseBusy    = socket.Busy    // too much waits for the object, or for the client
 )
 
-// OnSocket handles the WebSockets that the class's HTTP handler accepts by
-// [State.Accept].
-func OnSocket[O any](e SocketEvents[O]) Entry[O] {
-	return func(c *Class) {
-		switch {
-		case e.Message == nil:
-			c.mistake("OnSocket without a Message handler")
-		case c.sockets != nil:
-			c.mistake("a second OnSocket")
-		case e.Timeout < 0 || e.Timeout > MaxSocketTimeout:
-			c.mistake("OnSocket with a Timeout of %v: want 0 to %v", e.Timeout, MaxSocketTimeout)
-		}
-		c.sockets = &socket.Handlers{
-			Limit:   e.Timeout,
-			Origins: slices.Clone(e.Origins),
-			Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
-				o, err := instanceOf[O](instance)
-				if err != nil {
-					return err
-				}
-				s := &Socket{sc}
-				return e.Message(o, carryAccess(ctx, s.access()), s, f)
-			},
-			Closed: func(ctx context.Context, instance any, sc *socket.Conn, how Closing) error {
-				o, err := instanceOf[O](instance)
-				if err != nil || e.Closed == nil {
-					return err
-				}
-				s := &Socket{sc}
-				return e.Closed(o, carryAccess(ctx, s.access()), s, how)
-			},
-		}
+// bind adds the handlers to a class.
+func (h *SocketHandlers[O]) bind(c *Class) {
+	if h.Message == nil {
+		c.mistake("OnSocket without a Message handler")
+	}
+	if h.Timeout < 0 || h.Timeout > MaxSocketTimeout {
+		c.mistake("OnSocket with a Timeout of %v: want 0 to %v", h.Timeout, MaxSocketTimeout)
+	}
+	message, closed := h.Message, h.Closed
+	c.sockets = &socket.Handlers{
+		Limit:   h.Timeout,
+		Origins: slices.Clone(h.Origins),
+		Message: func(ctx context.Context, instance any, sc *socket.Conn, f Frame) error {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return err
+			}
+			s := &Socket{sc}
+			return message(o, carryAccess(ctx, s.access()), s, f)
+		},
+		Closed: func(ctx context.Context, instance any, sc *socket.Conn, how Closing) error {
+			o, err := instanceOf[O](instance)
+			if err != nil || closed == nil {
+				return err
+			}
+			s := &Socket{sc}
+			return closed(o, carryAccess(ctx, s.access()), s, how)
+		},
 	}
 }
 
@@ -116,7 +113,7 @@ type AcceptOptions struct {
 	Attachment []byte
 }
 
-// Accept makes a WebSocket of the request of an [OnHTTP] handler. The object can use the socket immediately, and its
+// Accept makes a WebSocket of the request of an OnHTTP handler. The object can use the socket immediately, and its
 // frames queue. The client is answered when the handler has returned and its writes are durable; if they are lost,
 // the client gets no WebSocket. The handler must write nothing to w.
 //
@@ -197,7 +194,7 @@ func alive(ctx context.Context, st *runtime.State) error {
 	return st.EmitOutput(ctx, 0, func(error) {})
 }
 
-// ErrNoSocketHandler reports that the object's class has no [OnSocket].
+// ErrNoSocketHandler reports that the object's class has no OnSocket.
 var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
 
 func (o *AcceptOptions) check() error {
@@ -335,8 +332,8 @@ func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 // Tags returns the socket's tags.
 func (s *Socket) Tags() []string { return s.c.Tags() }
 
-// Access returns the access that [Authorize] granted to the socket's client, for the whole
-// time of the connection. ok is false if the class has no [Authorize] function.
+// Access returns the access that Authorize granted to the socket's client, for the whole
+// time of the connection. ok is false if the class has no Authorize function.
 func (s *Socket) Access() (a Access, ok bool) {
 	if p := s.access(); p != nil {
 		return *p, true

@@ -213,14 +213,17 @@ func TestSocketThatIsOpeningIsRemovedByAnOperator(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				accepted, quit := make(chan struct{}), make(chan struct{})
 				class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
-					dohost.OnHTTP(func(x *hall, w http.ResponseWriter, r *http.Request) {
-						if _, err := x.st.Accept(w, r, nil); err != nil {
-							t.Error(err)
-						}
-						close(accepted)
-						_ = dohost.Sleep(r.Context(), time.Second) // others get the turn
-						<-quit
-					}), dohost.OnSocket(dohost.SocketEvents[hall]{Message: echo}))
+					&dohost.Handlers[hall]{
+						OnHTTP: func(x *hall, w http.ResponseWriter, r *http.Request) {
+							if _, err := x.st.Accept(w, r, nil); err != nil {
+								t.Error(err)
+							}
+							close(accepted)
+							_ = dohost.Sleep(r.Context(), time.Second) // others get the turn
+							<-quit
+						},
+						OnSocket: &dohost.SocketHandlers[hall]{Message: echo},
+					})
 				h := open(t, nil, class)
 				client, server := net.Pipe()
 				served := make(chan struct{})
@@ -263,7 +266,9 @@ func TestServeObjectDoesNotPanicIfItsClientLeaves(t *testing.T) {
 				return eviction.EndNone
 			}
 			class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st}, nil },
-				dohost.OnHTTP(func(_ *hall, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+				&dohost.Handlers[hall]{
+					OnHTTP: func(_ *hall, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+				})
 			h := open(t, decideAt(at), class)
 			w := &heldWriter{ResponseRecorder: httptest.NewRecorder()}
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
@@ -317,7 +322,10 @@ func TestSocketHandshakeIsRefusedBeforeTheObjectIsWoken(t *testing.T) {
 func TestSocketOriginsOfTheClassMayConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) { return &hall{st: st, is: &hallEvents{}}, nil },
-			dohost.OnHTTP((*hall).serve), dohost.OnSocket(dohost.SocketEvents[hall]{Message: echo, Origins: []string{"https://app.example"}}))
+			&dohost.Handlers[hall]{
+				OnHTTP:   (*hall).serve,
+				OnSocket: &dohost.SocketHandlers[hall]{Message: echo, Origins: []string{"https://app.example"}},
+			})
 		h := open(t, nil, class)
 		client, server := net.Pipe()
 		r, w := handshake(t.Context()), &taken{httptest.NewRecorder(), server}

@@ -45,18 +45,22 @@ func (e *hallEvents) class() dohost.Class {
 		defer e.mu.Unlock()
 		e.born++
 		return &hall{st, e}, nil
-	}, dohost.OnHTTP((*hall).serve), dohost.OnSocket(dohost.SocketEvents[hall]{
-		Timeout: e.timeout,
-		Message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-			return e.message(h, ctx, s, f)
+	}, &dohost.Handlers[hall]{
+		OnHTTP: (*hall).serve,
+		OnSocket: &dohost.SocketHandlers[hall]{
+			Timeout: e.timeout,
+			Message: func(h *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+				return e.message(h, ctx, s, f)
+			},
+			Closed: func(h *hall, _ context.Context, s *dohost.Socket, how dohost.Closing) error {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				e.closed = append(e.closed, fmt.Sprintf("%d %q clean %v, %d left", how.Code, how.Reason, how.Clean, len(h.st.Sockets(""))))
+				return nil
+			},
 		},
-		Closed: func(h *hall, _ context.Context, s *dohost.Socket, how dohost.Closing) error {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.closed = append(e.closed, fmt.Sprintf("%d %q clean %v, %d left", how.Code, how.Reason, how.Clean, len(h.st.Sockets(""))))
-			return nil
-		},
-	}), dohost.OnAlarm((*hall).ring))
+		OnAlarm: (*hall).ring,
+	})
 }
 
 func (h *hall) ring(context.Context, dohost.AlarmInfo) error { return nil }

@@ -57,7 +57,7 @@ func (s *State) Storage() *Storage { return &s.store }
 // SetAlarm sets the object's one alarm in place of the one that was set or is parked. A
 // time in the past means now: AlarmInfo.Scheduled is then the time of this call, not at.
 // The alarm is one of the event's writes. It survives restarts, fires without a request,
-// never early, and at least once: see [OnAlarm].
+// never early, and at least once: see [Handlers].OnAlarm.
 //
 // The time is a wall-clock time, and so is the time of a retry. If the clock is set back, the alarm fires when the
 // clock reaches its time again, however long that takes.

@@ -19,7 +19,7 @@ func inStore(t *testing.T, fns ...func(ctx context.Context, s *dohost.Storage)) 
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil, dohost.Bind(shops, func(_ context.Context, st *dohost.State) (*shop, error) {
 			return &shop{st.Storage()}, nil
-		}))
+		}, nil))
 		for _, fn := range fns {
 			err := shops.Get(h, "x").Do(t.Context(), func(ctx context.Context, s *shop) error {
 				fn(ctx, s.store)

@@ -84,35 +84,37 @@ func (tr *trap) class() dohost.Class {
 		}
 		return &trapped{st, tr}, nil
 	},
-		dohost.OnAlarm(func(*trapped, context.Context, dohost.AlarmInfo) error {
-			if tr.at("alarm handler"); tr.place == "Listener.AlarmParked" {
-				return errors.New("bad")
-			}
-			return nil
-		}),
-		dohost.OnHTTP(func(x *trapped, w http.ResponseWriter, r *http.Request) {
-			tr.at("HTTP handler")
-			if r.Header.Get("Upgrade") != "" {
-				_, _ = x.st.Accept(w, r, nil)
-			}
-		}),
-		dohost.OnSocket(dohost.SocketEvents[trapped]{
-			Message: func(*trapped, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
-			Closed: func(*trapped, context.Context, *dohost.Socket, dohost.Closing) error {
-				tr.at("socket handlers")
+		&dohost.Handlers[trapped]{
+			OnAlarm: func(*trapped, context.Context, dohost.AlarmInfo) error {
+				if tr.at("alarm handler"); tr.place == "Listener.AlarmParked" {
+					return errors.New("bad")
+				}
 				return nil
 			},
-		}),
-		dohost.Private[trapped](func(name string) bool {
-			if name == "a" {
-				tr.at("Authorize, Private")
-			}
-			return false
-		}),
-		dohost.OnInspect[trapped](func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
-			tr.at("OnInspect")
-			return func(func(dohost.Resource, error) bool) {}
-		}))
+			OnHTTP: func(x *trapped, w http.ResponseWriter, r *http.Request) {
+				tr.at("HTTP handler")
+				if r.Header.Get("Upgrade") != "" {
+					_, _ = x.st.Accept(w, r, nil)
+				}
+			},
+			OnSocket: &dohost.SocketHandlers[trapped]{
+				Message: func(*trapped, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
+				Closed: func(*trapped, context.Context, *dohost.Socket, dohost.Closing) error {
+					tr.at("socket handlers")
+					return nil
+				},
+			},
+			Private: func(name string) bool {
+				if name == "a" {
+					tr.at("Authorize, Private")
+				}
+				return false
+			},
+			OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+				tr.at("OnInspect")
+				return func(func(dohost.Resource, error) bool) {}
+			},
+		})
 }
 
 // options returns the options of a host with functions of its own that may not return.

@@ -28,7 +28,10 @@ const (
 	cottages dohost.Namespace[cottage] = "Cottage"
 )
 
-type authorize = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+type (
+	authorize = func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+	onSub     = func(*estate, http.ResponseWriter, *http.Request, agent.SubRequest) bool
+)
 
 // TestAuthorizeExampleAcceptsOperators calls the example's method with an identity that is not its own, like web.Operator.
 func TestAuthorizeExampleAcceptsOperators(t *testing.T) {
@@ -50,40 +53,37 @@ type grounds struct {
 	woken []string
 }
 
-func openGrounds(t *testing.T, ofEstate, ofCottage authorize, more ...agent.Entry[estate]) *grounds {
+func openGrounds(t *testing.T, ofEstate, ofCottage authorize, onSub onSub) *grounds {
 	t.Helper()
 	g := &grounds{}
 	up := func(ctx context.Context, set func(context.Context, func(*board) error) error) error {
 		return set(ctx, func(b *board) error { b.Count++; return nil })
-	}
-	entries := append([]agent.Entry[estate]{
-		agent.Initial[estate](board{Title: "new"}), agent.Sub[estate](cottages),
-		agent.Callable("up", dohost.Bare(func(e *estate, ctx context.Context) error {
-			return up(ctx, e.UpdateState)
-		})),
-		agent.OnRequest(func(e *estate, w http.ResponseWriter, r *http.Request) {
-			answerFor(w, r, e.Path(), up(r.Context(), e.UpdateState))
-		}),
-	}, more...)
-	if ofEstate != nil {
-		entries = append(entries, agent.Authorize[estate](ofEstate))
-	}
-	below := []agent.Entry[cottage]{
-		agent.Initial[cottage](board{Title: "new"}), agent.Sub[cottage](cottages),
-		agent.OnRequest(func(c *cottage, w http.ResponseWriter, r *http.Request) {
-			answerFor(w, r, c.Path(), up(r.Context(), c.UpdateState))
-		}),
-	}
-	if ofCottage != nil {
-		below = append(below, agent.Authorize[cottage](ofCottage))
 	}
 	h, err := dohost.Open(t.TempDir(), &dohost.Options{Grace: -1, Listener: dohost.Listener{Waking: func(id dohost.ID, _ dohost.Epoch) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.woken = append(g.woken, id.String())
 	}}},
-		agent.Bind(estates, func(_ context.Context, a *agent.Agent[board]) (*estate, error) { return &estate{a}, nil }, entries...),
-		agent.Bind(cottages, func(_ context.Context, a *agent.Agent[board]) (*cottage, error) { return &cottage{a}, nil }, below...))
+		agent.Bind(estates, func(_ context.Context, a *agent.Agent[board]) (*estate, error) { return &estate{a}, nil },
+			&agent.Handlers[estate, board]{
+				Initial:   &board{Title: "new"},
+				Authorize: ofEstate,
+				OnSub:     onSub,
+				OnRequest: func(e *estate, w http.ResponseWriter, r *http.Request) {
+					answerFor(w, r, e.Path(), up(r.Context(), e.UpdateState))
+				},
+			},
+			agent.Sub[estate](cottages),
+			agent.Callable("up", dohost.Bare(func(e *estate, ctx context.Context) error { return up(ctx, e.UpdateState) }))),
+		agent.Bind(cottages, func(_ context.Context, a *agent.Agent[board]) (*cottage, error) { return &cottage{a}, nil },
+			&agent.Handlers[cottage, board]{
+				Initial:   &board{Title: "new"},
+				Authorize: ofCottage,
+				OnRequest: func(c *cottage, w http.ResponseWriter, r *http.Request) {
+					answerFor(w, r, c.Path(), up(r.Context(), c.UpdateState))
+				},
+			},
+			agent.Sub[cottage](cottages)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ var waysIn = []struct{ method, path string }{
 }
 
 func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
-	g := openGrounds(t, refuse, nil)
+	g := openGrounds(t, refuse, nil, nil)
 	for _, in := range waysIn {
 		if status, body := g.ask(t, in.method, in.path); status != 401 {
 			t.Errorf("%s %s: %d %s", in.method, in.path, status, body)
@@ -198,7 +198,7 @@ func TestAuthorizeGuardsEveryEndpoint(t *testing.T) {
 func TestAuthorizeOfSubAgentRunsBeforeItsParentWakes(t *testing.T) {
 	for name, ofEstate := range map[string]authorize{"parent without a function": nil, "parent that permits": grant(dohost.ReadWrite, "ada")} {
 		t.Run(name, func(t *testing.T) {
-			g := openGrounds(t, ofEstate, refuse)
+			g := openGrounds(t, ofEstate, refuse, nil)
 			for _, in := range waysIn {
 				if !strings.HasPrefix(in.path, "/sub/cottage/c") {
 					continue
@@ -224,13 +224,13 @@ func TestAuthorizeGetsThePathOfSubAgents(t *testing.T) {
 			return dohost.Access{Identity: of, Rights: dohost.ReadWrite}, nil
 		}
 	}
-	g := openGrounds(t, record("estate"), record("cottage"), agent.OnSub(
+	g := openGrounds(t, record("estate"), record("cottage"),
 		func(_ *estate, _ http.ResponseWriter, r *http.Request, s agent.SubRequest) bool {
 			if s.Name == "moved" {
 				r.URL.Path, r.URL.RawPath = "/sub/cottage/cellar/z", ""
 			}
 			return true
-		}))
+		})
 	for _, tt := range []struct{ path, answer, asked string }{
 		{"/x", "[Estate/e] estate <nil>", "[Estate/e] [] <nil> /x"},
 		{
@@ -260,7 +260,7 @@ func TestAuthorizeReadsPathsAsAgentsDo(t *testing.T) {
 	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		last = fmt.Sprint(append(r.Path, r.Below...))
 		return dohost.Access{Rights: dohost.ReadWrite}, nil
-	}, nil)
+	}, nil, nil)
 	for path, want := range map[string]string{
 		`/sub/cottage/a%2Fb/x`:                         "[Estate/e Cottage/a/b]",
 		`/sub/cottage/a%2Fb"/x`:                        `[Estate/e Cottage/a]`,
@@ -282,7 +282,7 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 			return dohost.Access{Rights: dohost.ReadWrite}, nil
 		}
 		return dohost.Access{Rights: dohost.ReadOnly}, nil
-	}, nil)
+	}, nil, nil)
 	state := `{"type":"cf_agent_state","state":{"title":"new","count":0}}`
 	c := g.dial(t, "/?_pk=c")
 	c.want(`{"type":"cf_agent_identity","name":"e","agent":"estate","stateFollows":true}`, state, noServers)
@@ -326,7 +326,7 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 func TestConnectionIsNotReplacedByAnotherIdentity(t *testing.T) {
 	g := openGrounds(t, func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
 		return dohost.Access{Identity: r.Request.URL.Query()["as"], Rights: dohost.ReadWrite}, nil
-	}, nil)
+	}, nil, nil)
 	ada := g.dial(t, "/?as=ada&_pk=x")
 	mallory := g.dial(t, "/?as=mallory&_pk=x")
 	for _, c := range []*client{ada, mallory} {

@@ -30,7 +30,7 @@ func TestParkedAlarmEndsTheIncarnation(t *testing.T) {
 			defer mu.Unlock()
 			return parked
 		}
-		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*damagedAgent, error) { return &damagedAgent{a}, nil },
+		class := Bind(ns, func(_ context.Context, a *Agent[struct{}]) (*damagedAgent, error) { return &damagedAgent{a}, nil }, nil,
 			OnSchedule(run, func(*damagedAgent, context.Context, int) error { return nil }))
 		h, err := dohost.Open("data", &dohost.Options{FS: objectstore.NewMemFS(), Listener: dohost.Listener{
 			AlarmParked: func(p dohost.ParkedAlarm) {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -50,16 +49,6 @@ func (c *class) mistake(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// once records a mistake if an entry is missing its function or was given before.
-func (c *class) once(name string, missing, taken bool) {
-	if missing {
-		c.mistake("%s without a function", name)
-	}
-	if taken {
-		c.mistake("a second %s", name)
-	}
-}
-
 // Options tunes the agents of a class. The zero value means the defaults.
 type Options struct {
 	// KeepAlive is the period of the persistent heartbeat: an agent that is kept alive, or has fibers, checks
@@ -88,54 +77,29 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Entry is one entry point or setting of agents of type O.
+// Entry is a named part of a class of agents of type O: a method that clients may call, a kind of fibers, a callback, a
+// class of sub-agents, or an extension.
 type Entry[O any] func(*class)
 
-// Tune sets the class's options.
-func Tune[O any](o Options) Entry[O] {
-	return func(c *class) {
-		if o.KeepAlive < 0 {
-			c.mistake("Options.KeepAlive is %v", o.KeepAlive)
-		}
-		if o.StuckAfter < 0 {
-			c.mistake("Options.StuckAfter is %v", o.StuckAfter)
-		}
-		c.options = o.withDefaults()
-	}
-}
-
-// OnStart runs whenever the agent wakes, after the recovery hooks and before any event. If it fails, the event
-// that woke the agent fails, and the next event tries again: see [dohost.Bind]. The alarm tries seven times;
-// after that its work waits for another event. Interrupted fibers that resume without a hook do so when OnStart
-// has succeeded.
-func OnStart[O any](m func(*O, context.Context) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnStart", m == nil, c.start != nil)
-		c.start = func(self any, ctx context.Context) error { return m(self.(*O), ctx) }
-	}
-}
-
-// OnRequest handles HTTP requests other than WebSocket upgrades, as [dohost.OnHTTP] does. Without it the agent
-// answers them with 404.
-func OnRequest[O any](m func(*O, http.ResponseWriter, *http.Request)) Entry[O] {
-	return func(c *class) {
-		c.once("OnRequest", m == nil, c.request != nil)
-		c.request = func(self any, w http.ResponseWriter, r *http.Request) { m(self.(*O), w, r) }
-	}
-}
-
 // Bind makes a class of agents. The constructor gets the agent, and its struct embeds it. The constructor runs
-// when the agent wakes, before recovery and [OnStart]. [dohost.Open] returns the mistakes in the entries.
+// when the agent wakes, before recovery and OnStart. h has the handlers of all events; nil means none. The entries are
+// the named parts of the class. Bind copies h.
+//
+// [dohost.Open] returns the errors in the arguments: a nil constructor, a nil entry, an entry without a name or a
+// method, a name given twice, and those that the fields of [Handlers] and [Options] document.
 func Bind[O, S any, P interface {
 	*O
 	Ref
-}](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), entries ...Entry[O]) dohost.Class {
+}](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), h *Handlers[O, S], entries ...Entry[O]) dohost.Class {
 	c := &class{
 		name: dohost.URLName(string(ns)), state: reflect.TypeFor[S](), object: reflect.TypeFor[*O](),
 		options: Options{}.withDefaults(), methods: map[string]method{}, kinds: map[string]kind{}, subs: map[string]sub{},
 	}
 	if construct == nil {
 		c.mistake("Bind without a constructor")
+	}
+	if h != nil {
+		h.bind(c)
 	}
 	for i, e := range entries {
 		if e == nil {
@@ -158,27 +122,29 @@ func Bind[O, S any, P interface {
 		return o, a.wake(ctx)
 	}
 	of := func(o *O) *core { return P(o).base() }
-	exposed := []dohost.Entry[O]{dohost.HasSubObjects[O](c.subObjects())}
-	if c.authorize != nil {
-		exposed = append(exposed, dohost.Authorize[O](c.authorize))
-	}
+	subs := c.subObjects()
+	var exposed []dohost.Entry[O]
 	for _, e := range c.exposed {
 		exposed = append(exposed, e.(dohost.Entry[O]))
 	}
-	return dohost.Bind(ns, birth, append(exposed, dohost.OnHTTP(func(o *O, w http.ResponseWriter, r *http.Request) {
-		of(o).serve(w, r)
-	}), dohost.OnSocket(dohost.SocketEvents[O]{
-		Message: func(o *O, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
-			return of(o).receive(ctx, of(o).conn(s), f)
+	return dohost.InvalidClass(dohost.Bind(ns, birth, &dohost.Handlers[O]{
+		Authorize: c.authorize,
+		OnAlarm:   func(o *O, ctx context.Context, info dohost.AlarmInfo) error { return of(o).ring(ctx, info) },
+		OnHTTP:    func(o *O, w http.ResponseWriter, r *http.Request) { of(o).serve(w, r) },
+		OnSocket: &dohost.SocketHandlers[O]{
+			Message: func(o *O, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
+				return of(o).receive(ctx, of(o).conn(s), f)
+			},
+			Closed: func(o *O, ctx context.Context, s *dohost.Socket, how dohost.Closing) error {
+				return of(o).disconnected(ctx, of(o).conn(s), how)
+			},
 		},
-		Closed: func(o *O, ctx context.Context, s *dohost.Socket, how dohost.Closing) error {
-			return of(o).disconnected(ctx, of(o).conn(s), how)
+		OnInspect: c.look,
+		OnAdmin: func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
+			return of(o).operate(ctx, a, kind, id)
 		},
-	}), dohost.OnAlarm(func(o *O, ctx context.Context, info dohost.AlarmInfo) error {
-		return of(o).ring(ctx, info)
-	}), dohost.OnAdmin(func(o *O, ctx context.Context, a dohost.Action, kind, id string) (bool, error) {
-		return of(o).operate(ctx, a, kind, id)
-	}), dohost.OnInspect[O](c.look), dohost.Protocols[O](c.protocols()...), dohost.Private[O](func(name string) bool {
-		return strings.HasPrefix(name, subPrefix)
-	}), dohost.Mistake[O](errors.Join(c.errs...)))...)
+		Private:    func(name string) bool { return strings.HasPrefix(name, subPrefix) },
+		SubObjects: &subs,
+		Protocols:  c.protocols(),
+	}, exposed...), c.errs...)
 }

@@ -48,49 +48,6 @@ type ConnOptions struct {
 	NoProtocol bool
 }
 
-// OnAccept chooses the properties of a new connection, before any frame is sent to it. It does not
-// authorize the client: [Authorize] has done so before the agent was woken, and its Access is in
-// the request's context.
-func OnAccept[O any](m func(*O, *http.Request) ConnOptions) Entry[O] {
-	return func(c *class) {
-		c.once("OnAccept", m == nil, c.accepted != nil)
-		c.accepted = func(self any, r *http.Request) ConnOptions { return m(self.(*O), r) }
-	}
-}
-
-// OnConnect is called with a new connection, after the frames of the protocol. If it fails,
-// the client gets the error's text, and the agent closes the connection: with the code of a
-// [*dohost.CloseError], or 1011.
-func OnConnect[O any](m func(*O, context.Context, *Conn, *http.Request) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnConnect", m == nil, c.connect != nil)
-		c.connect = func(self any, ctx context.Context, conn *Conn, r *http.Request) error {
-			return m(self.(*O), ctx, conn, r)
-		}
-	}
-}
-
-// OnMessage handles frames that are not part of the wire protocol. Without it they are ignored.
-func OnMessage[O any](m func(*O, context.Context, *Conn, dohost.Frame) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnMessage", m == nil, c.message != nil)
-		c.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) error {
-			return m(self.(*O), ctx, conn, f)
-		}
-	}
-}
-
-// OnClose is called once when a connection has ended. It is not called for a refused connection, nor for one
-// that ended with an incarnation: see [dohost.CloseRestart].
-func OnClose[O any](m func(*O, context.Context, *Conn, dohost.Closing) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnClose", m == nil, c.closed != nil)
-		c.closed = func(self any, ctx context.Context, conn *Conn, how dohost.Closing) error {
-			return m(self.(*O), ctx, conn, how)
-		}
-	}
-}
-
 // currentKey is the context key of an event's connection.
 type currentKey struct{}
 
@@ -140,7 +97,7 @@ func (c *Conn) SetState(ctx context.Context, v any) error {
 	return c.s.SetAttachment(ctx, append([]byte{byte(c.flags())}, raw...))
 }
 
-// Access returns the access that [Authorize] has granted to the client. ok is false if the class
+// Access returns the access that Authorize has granted to the client. ok is false if the class
 // has no Authorize function.
 func (c *Conn) Access() (a dohost.Access, ok bool) { return c.s.Access() }
 

@@ -19,15 +19,18 @@ import (
 // older connection.
 func TestConnectionThatIsRefusedIsIgnored(t *testing.T) {
 	closed := make(chan string, 3)
-	s := serve(t, roomClass(agent.OnClose(func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
-		closed <- c.ID()
-		return nil
-	}), agent.OnConnect(func(_ *room, _ context.Context, _ *agent.Conn, r *http.Request) error {
-		if r.URL.Query().Has("broken") {
-			return errors.New("no door")
-		}
-		return nil
-	})))
+	s := serve(t, roomClass(&roomHandlers{
+		OnClose: func(_ *room, _ context.Context, c *agent.Conn, _ dohost.Closing) error {
+			closed <- c.ID()
+			return nil
+		},
+		OnConnect: func(_ *room, _ context.Context, _ *agent.Conn, r *http.Request) error {
+			if r.URL.Query().Has("broken") {
+				return errors.New("no door")
+			}
+			return nil
+		},
+	}))
 	older := s.dial(t, "/r?_pk=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	s.dial(t, "/r?_pk=me&token=wrong").closes(4001, "who are you?")
@@ -76,9 +79,11 @@ func callWithTheRequest(t *testing.T, s *site, query string) {
 func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 	for _, e := range []*dohost.CloseError{{Code: 401, Reason: "no"}, {Code: 4001, Reason: strings.Repeat("x", 124)}} {
 		s := serve(t, agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
-			agent.Callable("add", (*room).add),
-			agent.OnAccept(func(*room, *http.Request) agent.ConnOptions { return agent.ConnOptions{NoProtocol: true} }),
-			agent.OnConnect(func(*room, context.Context, *agent.Conn, *http.Request) error { return e })))
+			&agent.Handlers[room, board]{
+				OnAccept:  func(*room, *http.Request) agent.ConnOptions { return agent.ConnOptions{NoProtocol: true} },
+				OnConnect: func(*room, context.Context, *agent.Conn, *http.Request) error { return e },
+			},
+			agent.Callable("add", (*room).add)))
 		c := s.dial(t, "/r")
 		c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
 		c.closes(agent.CloseFailed, "the agent does not say why")
@@ -87,7 +92,7 @@ func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 
 // Only its parent gives access to a sub-agent.
 func TestSubAgentIsPrivateToItsParent(t *testing.T) {
-	s := forest(t, treeClass())
+	s := forest(t, treeClass(nil))
 	id := dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"}
 	if _, err := s.Invoke(t.Context(), id, "grow", []byte("1")); !errors.Is(err, dohost.ErrPrivate) {
 		t.Error(err)

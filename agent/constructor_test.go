@@ -16,17 +16,19 @@ import (
 func TestFiberNotInterruptedByFailingConstructor(t *testing.T) {
 	runs, fails, broken := 0, 0, false
 	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+		&agent.Handlers[worker, none]{
+			OnStart: func(_ *worker, ctx context.Context) error {
+				if err := sleep(ctx, time.Millisecond); err != nil || !broken {
+					return err
+				}
+				fails++
+				return errNo
+			},
+		},
 		agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 			runs++
 			return sleep(ctx, time.Hour)
-		}, nil),
-		agent.OnStart(func(_ *worker, ctx context.Context) error {
-			if err := sleep(ctx, time.Millisecond); err != nil || !broken {
-				return err
-			}
-			fails++
-			return errNo
-		}))
+		}, nil))
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		s := start(t, h, 0, nil)
 		h.Advance(time.Second)
@@ -59,13 +61,13 @@ func TestScheduleRunsAfterParkedAlarm(t *testing.T) {
 
 func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 	broken := false
-	onStart := agent.OnStart(func(*clerk, context.Context) error {
+	onStart := func(*clerk, context.Context) error {
 		if broken {
 			return errNo
 		}
 		return nil
-	})
-	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+	}
+	withClerkOf(t, dohost.Options{}, &clerkHandlers{OnStart: onStart}, func(t *testing.T, b *bench) {
 		schedule(b, agent.After(time.Minute), note, "done", nil)
 		b.Evict(clerks.Get(b, "a").ID(), dohost.EndFence)
 		broken = true
@@ -82,5 +84,5 @@ func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 		}
 		b.Advance(time.Minute)
 		b.wrote("done")
-	}, onStart)
+	})
 }

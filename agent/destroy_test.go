@@ -47,7 +47,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 }
 
 func TestDestroyClosesConnections(t *testing.T) {
-	s := serve(t, roomClass())
+	s := serve(t, roomClass(nil))
 	c := s.dial(t, "/r")
 	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)

@@ -13,34 +13,35 @@
 //	func Class() dohost.Class {
 //		return agent.Bind(Rooms,
 //			func(_ context.Context, a *agent.Agent[Board]) (*Room, error) { return &Room{a}, nil },
-//			agent.Initial[Room](Board{Title: "untitled"}),
+//			&agent.Handlers[Room, Board]{Initial: &Board{Title: "untitled"}},
 //			agent.Callable("rename", (*Room).Rename))
 //	}
 //
-// [Bind] lists the entry points, as for any object. All rules of objects apply to agents: events run one at a
-// time, no output leaves before it is durable, and an incarnation that has ended can do nothing.
+// [Bind] lists the entry points, as for any object: the handlers that a class has at most once as fields of
+// [Handlers], and the named ones as entries. All rules of objects apply to agents: events run one at a time, no
+// output leaves before it is durable, and an incarnation that has ended can do nothing.
 //
 // # State
 //
 // An agent's state is one JSON value. A client's change is stored exactly as the client sent it, including
 // members that the Go type does not know, and replaces the whole value. SetState also replaces the whole value,
 // so those members are lost. A change is written, broadcast to every client except the one that sent it, and
-// passed to [OnStateChanged], in this order: clients get it once it is durable, and the hook runs as a separate
+// passed to OnStateChanged, in this order: clients get it once it is durable, and the hook runs as a separate
 // event.
 //
 // # Connections
 //
 // A connection is a WebSocket that hibernates ([dohost.Socket]). Its id is chosen by the client and is its
 // first tag, and it has a small state of its own. The agent passes frames that are not part of the wire
-// protocol to [OnMessage] unchanged.
+// protocol to OnMessage unchanged.
 //
 // # Work that survives
 //
 // A fiber is work with a checkpoint that outlives incarnations. [RunFiber] runs a function immediately; if its
-// incarnation ends first, a later one calls [OnInterrupted] with the function's last checkpoint. [StartFiber]
+// incarnation ends first, a later one calls OnInterrupted with the function's last checkpoint. [StartFiber]
 // starts a registered method as a separate task; a later incarnation resumes it from its last checkpoint, up to
-// the retry limit of its kind, unless [OnRecovery] decides about interrupted fibers. When the fiber ends, the
-// agent calls [OnFiberEnded]; [Fibers.Get] returns its result afterwards.
+// the retry limit of its kind, unless OnRecovery decides about interrupted fibers. When the fiber ends, the
+// agent calls OnFiberEnded; [Fibers.Get] returns its result afterwards.
 //
 // # Guarantees of fibers
 //
@@ -50,11 +51,11 @@
 //     set in memory that could be wrong, or that a crash could lose.
 //   - Row and alarm change in one batch. Every open row has an alarm, which is also delivered when the host
 //     starts.
-//   - Recovery begins in the constructor, before [OnStart] and before any event. Fibers that resume without a
+//   - Recovery begins in the constructor, before OnStart and before any event. Fibers that resume without a
 //     hook do so after OnStart, so that a failing OnStart does not count as an interruption. The alarm
 //     continues recovery that the constructor could not finish. Within an incarnation a row is passed to at
 //     most one hook call at a time.
-//   - If the process that ran a fiber has ended, or if [OnRecovery] resumes it, the interruption is counted
+//   - If the process that ran a fiber has ended, or if OnRecovery resumes it, the interruption is counted
 //     durably before the fiber resumes. So a fiber that kills its process cannot do so forever, and a resume
 //     that a Transaction rolls back never starts. If only the incarnation ended, and the process is still
 //     alive, the batch before the resume counts the interruption.
@@ -64,10 +65,10 @@
 //     cannot write, so it cannot end anything.
 //   - The end of a hook call commits in one batch with the hook's writes, including the hand-over to a
 //     successor.
-//   - The batch that ends a fiber marks it as notify pending; the last batch of [OnFiberEnded] clears it.
+//   - The batch that ends a fiber marks it as notify pending; the last batch of OnFiberEnded clears it.
 //     The hook runs once the first batch is durable. Until the mark is cleared, the row has an alarm and is
 //     neither expired nor deleted.
-//   - One call of [OnRecovery] gets all fibers that may resume and are due, and decides about each. If it
+//   - One call of OnRecovery gets all fibers that may resume and are due, and decides about each. If it
 //     returns nil, fibers without a decision fail in that batch. If it returns an error, they stay
 //     interrupted, and its decisions stand. Fibers over their limit have failed before the call and are not
 //     passed to it.

@@ -24,7 +24,7 @@ const (
 )
 
 func scenarioClass(o *office) dohost.Class {
-	return clerkClass(o, agent.OnSchedule(once, (*clerk).note), agent.OnSchedule(recur, (*clerk).recur),
+	return clerkClass(o, nil, agent.OnSchedule(once, (*clerk).note), agent.OnSchedule(recur, (*clerk).recur),
 		agent.OnSchedule(slowly, func(c *clerk, ctx context.Context, text string) error {
 			if err := dohost.Sleep(ctx, time.Second); err != nil {
 				return err

@@ -30,7 +30,7 @@ type User struct {
 func notebook(authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)) dohost.Class {
 	return agent.Bind(Notebooks,
 		func(_ context.Context, a *agent.Agent[[]string]) (*Notebook, error) { return &Notebook{a}, nil },
-		agent.Authorize[Notebook](authorize),
+		&agent.Handlers[Notebook, []string]{Authorize: authorize},
 		agent.Callable("write", (*Notebook).Write))
 }
 
@@ -132,7 +132,7 @@ func withNotebooks(class dohost.Class, f func(h *dohost.Host, url string)) {
 }
 
 // The session of a cookie names the caller. Each user has a notebook, and may read those of friends.
-func ExampleAuthorize_cookie() {
+func ExampleHandlers_cookie() {
 	class := notebook(bySession(map[string]User{"s3ss10n": {Name: "ada", Friends: []string{"bob"}}}))
 	withNotebooks(class, func(_ *dohost.Host, url string) {
 		request(url+"/ada", "Cookie", "session=s3ss10n")
@@ -148,7 +148,7 @@ func ExampleAuthorize_cookie() {
 }
 
 // A bearer token lets a service change the notebooks that exist, and create none.
-func ExampleAuthorize_bearer() {
+func ExampleHandlers_bearer() {
 	withNotebooks(notebook(byToken("t0ken")), func(h *dohost.Host, url string) {
 		err := Notebooks.Get(h, "ada").Do(context.Background(), func(ctx context.Context, n *Notebook) error {
 			return n.SetState(ctx, nil) // the program's own calls need no access

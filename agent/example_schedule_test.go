@@ -52,7 +52,7 @@ func withKitchen(
 	defer os.RemoveAll(dir)
 	heard := make(chan string)
 	h, err := dohost.Open(dir, nil, agent.Bind(Kitchens,
-		func(_ context.Context, a *agent.Agent[struct{}]) (*Kitchen, error) { return &Kitchen{a, heard}, nil },
+		func(_ context.Context, a *agent.Agent[struct{}]) (*Kitchen, error) { return &Kitchen{a, heard}, nil }, nil,
 		agent.OnSchedule(remind, (*Kitchen).Remind),
 		agent.OnSchedule(send, (*Kitchen).Send)))
 	if err != nil {

@@ -36,13 +36,15 @@ const reading agent.FiberKind[bookmark] = "reading"
 func librarian(read func(context.Context, string, int) (int, error)) dohost.Class {
 	return agent.Bind(Librarians,
 		func(_ context.Context, a *agent.Agent[Shelf]) (*Librarian, error) { return &Librarian{a, read}, nil },
-		agent.Initial[Librarian](Shelf{Words: map[string]int{}}),
-		agent.Validate(func(_ *Librarian, _ context.Context, s Shelf, _ *agent.Conn) error {
-			if s.Words == nil || len(s.Words) > 100 {
-				return errors.New("want the words of at most 100 books")
-			}
-			return nil
-		}),
+		&agent.Handlers[Librarian, Shelf]{
+			Initial: &Shelf{Words: map[string]int{}},
+			Validate: func(_ *Librarian, _ context.Context, s Shelf, _ *agent.Conn) error {
+				if s.Words == nil || len(s.Words) > 100 {
+					return errors.New("want the words of at most 100 books")
+				}
+				return nil
+			},
+		},
 		agent.Callable("start", (*Librarian).Start),
 		agent.OnFiber(reading, (*Librarian).readBook, &agent.KindOptions{KeepCompleted: -1}))
 }

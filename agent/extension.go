@@ -11,7 +11,7 @@ import (
 // Extension adds hooks to a class, for a package that builds on agents, such as package chat. Its hooks run
 // before the class's own. Nil fields are skipped.
 type Extension[O any] struct {
-	// Protocol is the name of the extension's frames: see [dohost.Protocols]. Empty if it has none.
+	// Protocol is the name of the extension's frames: see Protocols in [dohost.Handlers]. Empty if it has none.
 	Protocol string
 	// Connect is called for a new connection before the agent sends the frames of the protocol to it.
 	Connect func(*O, context.Context, *Conn) error
@@ -24,7 +24,8 @@ type Extension[O any] struct {
 	// Cancelled is called for a fiber of [StartFiber] that [Fibers.Cancel] ends, in the same batch. The fiber's
 	// method may still be running, or may never have begun. If Cancelled fails, the fiber is not cancelled.
 	Cancelled func(*O, context.Context, FiberInfo) error
-	// Inspect lists the extension's items in an agent for operators, after the agent's own: see [dohost.OnInspect].
+	// Inspect lists the extension's items in an agent for operators, after the agent's own: see OnInspect in
+	// [dohost.Handlers].
 	Inspect func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error]
 }
 
@@ -143,9 +144,4 @@ func (c *class) protocols() []string {
 		}
 	}
 	return all
-}
-
-// Mistake makes [dohost.Open] fail with err, for mistakes found by a package that builds on agents.
-func Mistake[O any](err error) Entry[O] {
-	return func(c *class) { c.errs = append(c.errs, err) }
 }

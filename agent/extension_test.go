@@ -39,7 +39,7 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 			Close: func(_ *room, _ context.Context, c *agent.Conn) { closed <- name + " " + c.ID() },
 		})
 	}
-	s := serve(t, roomClass(extension("one"), extension("two"), agent.Extend(agent.Extension[room]{})))
+	s := serve(t, roomClass(nil, extension("one"), extension("two"), agent.Extend(agent.Extension[room]{})))
 	c := s.dial(t, "/r?_pk=me")
 	c.want(append([]string{`"one greets"`, `"two greets"`}, greeting("r", `{"title":"untitled","count":0}`)...)...)
 	other := s.dial(t, "/r?_pk=you")
@@ -70,15 +70,6 @@ func TestExtensionHooksRunBeforeTheClass(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("nobody is told of the end")
 		}
-	}
-}
-
-// Open returns the error of an extension.
-func TestExtensionErrorIsReturnedByOpen(t *testing.T) {
-	wrong := errors.New("a chat without a model")
-	_, err := dohost.Open(t.TempDir(), nil, roomClass(agent.Mistake[room](wrong)))
-	if !errors.Is(err, wrong) {
-		t.Error(err)
 	}
 }
 
@@ -116,7 +107,7 @@ func TestExtensionHookCommitsWithFiberCancellation(t *testing.T) {
 	refused := errors.New("not this one")
 	var told []string
 	refuse := false
-	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil }, nil,
 		agent.Extend(agent.Extension[worker]{Cancelled: func(_ *worker, _ context.Context, f agent.FiberInfo) error {
 			told = append(told, f.Name+" "+string(f.Status))
 			if refuse {

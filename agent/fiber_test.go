@@ -43,31 +43,34 @@ const (
 	job     agent.FiberKind[int]     = "job"
 )
 
+// handlers returns the handlers that the shift has. Tests replace them later, so they are looked up at each call.
+func (w *shift) handlers() *agent.Handlers[worker, none] {
+	h := &agent.Handlers[worker, none]{}
+	if w.hook != nil {
+		h.OnInterrupted = func(wr *worker, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }
+	}
+	if w.recovery != nil {
+		h.OnRecovery = func(wr *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+			return w.recovery(wr, ctx, fs)
+		}
+	}
+	if w.ended != nil {
+		h.OnFiberEnded = func(wr *worker, ctx context.Context, i agent.FiberInfo) error { return w.ended(wr, ctx, i) }
+	}
+	return h
+}
+
 func (w *shift) class(o *agent.KindOptions) dohost.Class {
 	entries := []agent.Entry[worker]{
 		agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, o),
-	}
-	if w.hook != nil {
-		entries = append(entries, agent.OnInterrupted(func(wr *worker, ctx context.Context, i *agent.Interrupted) error {
-			return w.hook(wr, ctx, i)
-		}))
-	}
-	if w.recovery != nil {
-		entries = append(entries, agent.OnRecovery(func(wr *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
-			return w.recovery(wr, ctx, fs)
-		}))
-	}
-	if w.ended != nil {
-		entries = append(entries, agent.OnFiberEnded(func(wr *worker, ctx context.Context, i agent.FiberInfo) error {
-			return w.ended(wr, ctx, i)
-		}))
 	}
 	if w.errand != nil {
 		entries = append(entries, agent.OnSchedule(errand, func(wr *worker, ctx context.Context, text string) error {
 			return w.errand(wr, ctx, text)
 		}))
 	}
-	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, entries...)
+	return agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil },
+		w.handlers(), entries...)
 }
 
 // atWork opens a host of workers in a bubble.
@@ -577,7 +580,7 @@ func TestFiberOfUnknownKindIsKept(t *testing.T) {
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		s := start(t, h, 7, nil)
 		h.Advance(time.Second)
-		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil })
+		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, nil)
 		h.Kill()
 		if err := h.Restart(newer); err != nil {
 			t.Fatal(err)

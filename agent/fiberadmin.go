@@ -199,7 +199,7 @@ func (f Fibers) Cancel(ctx context.Context, id string) (bool, error) {
 
 // Restart restarts a fiber of [StartFiber] that failed, was cancelled, is interrupted or is dead, from its
 // last checkpoint, with all counts at zero. The fiber runs as a separate task, once the restart is durable and
-// a cancelled call of its method has returned. [OnFiberEnded] is no longer called for the previous end.
+// a cancelled call of its method has returned. OnFiberEnded is no longer called for the previous end.
 // Restart reports whether it restarted the fiber: it does not restart a completed one, since finished work
 // does not run again.
 //
@@ -264,7 +264,7 @@ func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (b
 }
 
 // Delete deletes the ended fibers that q selects and returns their number. It deletes interrupted fibers
-// only if q lists that status, and none with a pending call of [OnFiberEnded]. It deletes at most q.Limit
+// only if q lists that status, and none with a pending call of OnFiberEnded. It deletes at most q.Limit
 // fibers: zero means 100, the maximum is 500.
 //
 // Errors: one for a Limit that is out of range.
@@ -300,7 +300,7 @@ func (f Fibers) Delete(ctx context.Context, q *FiberQuery) (deleted int, err err
 	return len(rows), nil
 }
 
-// ListDead returns the fibers with too many failed calls of [OnInterrupted] or [OnRecovery], the oldest
+// ListDead returns the fibers with too many failed calls of OnInterrupted or OnRecovery, the oldest
 // first, at most limit; zero means 50.
 //
 // Errors: one for a limit that is not 0 to 100.
@@ -313,7 +313,7 @@ func (f Fibers) ListDead(ctx context.Context, limit int) ([]FiberInfo, error) {
 	return infosOf(rows), err
 }
 
-// RetryDead passes a dead fiber to [OnInterrupted] or [OnRecovery] again, with its count of hook calls at
+// RetryDead passes a dead fiber to OnInterrupted or OnRecovery again, with its count of hook calls at
 // zero. It reports whether there was one.
 func (f Fibers) RetryDead(ctx context.Context, id string) (bool, error) {
 	c := f.c

@@ -457,22 +457,25 @@ func TestFiberRecoveryHookDecidesAllLargeFibers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runs, calls := 0, 0
 			class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+				&agent.Handlers[worker, none]{
+					OnRecovery: func(_ *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
+						calls++
+						same(t, "handed over", len(fs), 20)
+						for _, f := range fs {
+							if err := f.Resume(ctx); resumes && err != nil {
+								return err
+							}
+							if !resumes {
+								break
+							}
+						}
+						return nil
+					},
+				},
 				agent.OnFiber(kind, func(_ *worker, ctx context.Context, f *agent.Fiber[string]) error {
 					runs++
 					return sleep(ctx, time.Hour)
-				}, nil), agent.OnRecovery(func(_ *worker, ctx context.Context, fs []*agent.InterruptedFiber) error {
-					calls++
-					same(t, "handed over", len(fs), 20)
-					for _, f := range fs {
-						if err := f.Resume(ctx); resumes && err != nil {
-							return err
-						}
-						if !resumes {
-							break
-						}
-					}
-					return nil
-				}))
+				}, nil))
 			dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 				for range 20 {
 					do(t, h, func(ctx context.Context, a *worker) error {
@@ -614,7 +617,7 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 			return errors.Join(err, err2, err3, err4, err5)
 		})
 		h.Advance(time.Second)
-		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil })
+		newer := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, nil)
 		if h.Kill(); h.Restart(newer) != nil {
 			t.Fatal("no restart")
 		}
@@ -674,7 +677,7 @@ func TestFiberReservedNames(t *testing.T) {
 			return nil
 		})
 	})
-	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil },
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, w}, nil }, nil,
 		agent.OnFiber(agent.FiberKind[int]("dohost.chat"), func(*worker, context.Context, *agent.Fiber[int]) error { return nil }, nil))
 	if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), `names that begin with "dohost."`) {
 		t.Error(err)

@@ -51,13 +51,13 @@ func outcome(i agent.FiberInfo) string { return words(i.Status, i.Attempt, strin
 
 func (w *ward) class() dohost.Class {
 	return agent.Bind(nurses, func(_ context.Context, a *agent.Agent[none]) (*nurse, error) { return &nurse{a, w}, nil },
+		&agent.Handlers[nurse, none]{OnRecovery: (*nurse).recover, OnFiberEnded: (*nurse).ended},
 		agent.OnFiber(shifts, func(n *nurse, ctx context.Context, f *agent.Fiber[int]) error {
 			if err := dohost.Sleep(ctx, 2*time.Second); err != nil {
 				return err
 			}
 			return errors.Join(f.SetResult(f.Attempt), dohost.Add(ctx, n.Storage(), "ended/"+f.ID, 1))
-		}, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1, KeepFailed: -1}),
-		agent.OnRecovery((*nurse).recover), agent.OnFiberEnded((*nurse).ended))
+		}, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1, KeepFailed: -1}))
 }
 
 // recover resumes all but one, one after the other, and records the skipped one in its last batch.

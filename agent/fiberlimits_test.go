@@ -35,7 +35,7 @@ func interrupted(t *testing.T, h *dohosttest.Host) {
 func TestFiberRecoveryOfManyLargeCheckpoints(t *testing.T) {
 	const kind agent.FiberKind[string] = "large"
 	runs := 0
-	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil },
+	class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) { return &worker{a, nil}, nil }, nil,
 		agent.OnFiber(kind, func(_ *worker, ctx context.Context, f *agent.Fiber[string]) error {
 			runs++
 			return sleep(ctx, time.Hour)
@@ -536,8 +536,9 @@ func TestFiberInterruptedHookIsOnTimeAfterOverload(t *testing.T) {
 			return &worker{a, w}, a.Object().Go(ctx, "pause", func(ctx context.Context) error { return sleep(ctx, time.Second/2) })
 		}
 		return &worker{a, w}, nil
-	}, agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, nil),
-		agent.OnInterrupted(func(wr *worker, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) }))
+	}, &agent.Handlers[worker, none]{
+		OnInterrupted: func(wr *worker, ctx context.Context, i *agent.Interrupted) error { return w.hook(wr, ctx, i) },
+	}, agent.OnFiber(job, func(wr *worker, ctx context.Context, f *agent.Fiber[int]) error { return w.run(wr, ctx, f) }, nil))
 	o := &dohosttest.Options{Classes: []dohost.Class{class}, Options: dohost.Options{MaxEvents: 2}}
 	dohosttest.Run(t, o, func(t *testing.T, h *dohosttest.Host) {
 		w.begun = time.Now()

@@ -27,7 +27,7 @@ func TestFiberWaitsForDurableInterruptionAfterProcessEnd(t *testing.T) {
 				class := agent.Bind(workers, func(_ context.Context, a *agent.Agent[none]) (*worker, error) {
 					constructing()
 					return &worker{a, nil}, nil
-				}, agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
+				}, nil, agent.OnFiber(job, func(_ *worker, ctx context.Context, f *agent.Fiber[int]) error {
 					if runs++; f.Attempt != runs-1 {
 						t.Errorf("run %d is attempt %d", runs, f.Attempt)
 					}

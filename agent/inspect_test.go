@@ -195,7 +195,7 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 
 // A sub-agent's detail names its object, so that operators can inspect it.
 func TestDetailsOfSubAgentsNameTheirObjects(t *testing.T) {
-	s := forest(t, treeClass())
+	s := forest(t, treeClass(nil))
 	err := trees.Get(s, "oak/1").Do(t.Context(), func(ctx context.Context, oak *tree) error {
 		branch, err := agent.SubAgent(ctx, oak, trees, "branch")
 		if err != nil {

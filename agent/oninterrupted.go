@@ -66,19 +66,6 @@ func (i *Interrupted) Resume(ctx context.Context, fn func(context.Context) error
 	return next.ID, err
 }
 
-// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
-// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
-// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
-// and for at most a day; then the fiber is dead: see [Fibers.ListDead]. The first call runs in the constructor,
-// where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
-// OnInterrupted such fibers are reported and deleted.
-func OnInterrupted[O any](m func(*O, context.Context, *Interrupted) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnInterrupted", m == nil, c.interrupted != nil)
-		c.interrupted = func(self any, ctx context.Context, i *Interrupted) error { return m(self.(*O), ctx, i) }
-	}
-}
-
 // askHook calls OnInterrupted for a row. In the constructor the hook has until then; otherwise it has no time
 // limit.
 func (c *core) askHook(ctx context.Context, row *fiberRow, until time.Time) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // InterruptedFiber is a fiber that [StartFiber] started in an incarnation that ended before the fiber did, for
-// [OnRecovery]. Until the hook returns, one of Resume, Complete and Fail decides about the fiber, with a ctx
+// OnRecovery. Until the hook returns, one of Resume, Complete and Fail decides about the fiber, with a ctx
 // that holds the turn. The decision takes effect immediately, even if the hook fails afterwards.
 type InterruptedFiber struct {
 	ID      string
@@ -108,25 +108,6 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 
 // errLeft is the error of a fiber about which OnRecovery has not decided.
 var errLeft = errors.New("agent: OnRecovery has left it")
-
-// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
-// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
-// ([InterruptedFiber.Resume]) or ends them. A fiber about which it has not decided when it returns nil has
-// failed, in the batch of the hook's last writes (or in later ones, if the checkpoints are too large for
-// one). Without an OnRecovery each fiber is resumed, the oldest first.
-//
-// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
-// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [Fibers.ListDead].
-// Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
-// before other events and after [OnInterrupted], with 10 s for both hooks (their ctx ends then). Later calls
-// are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not
-// begun.
-func OnRecovery[O any](m func(*O, context.Context, []*InterruptedFiber) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnRecovery", m == nil, c.recovery != nil)
-		c.recovery = func(self any, ctx context.Context, fs []*InterruptedFiber) error { return m(self.(*O), ctx, fs) }
-	}
-}
 
 // handed returns the rows about which OnRecovery has to decide now, the oldest first.
 func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {

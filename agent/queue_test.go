@@ -245,7 +245,7 @@ func TestDequeue(t *testing.T) {
 }
 
 func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
-	withClerk(t, dohost.Options{}, func(t *testing.T, b *bench) {
+	withClerkOf(t, dohost.Options{}, &clerkHandlers{Options: agent.Options{MaxInterruptions: 1}}, func(t *testing.T, b *bench) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute}, called("a"))
 		b.Advance(time.Second)
 		b.do(func(ctx context.Context, c *clerk) error {
@@ -255,7 +255,7 @@ func TestDequeuedItemIsNoDeadLetter(t *testing.T) {
 		b.Crash()
 		b.rest()
 		b.do(func(ctx context.Context, c *clerk) error { return c.empty(ctx) })
-	}, agent.Tune[clerk](agent.Options{MaxInterruptions: 1}))
+	})
 }
 
 // TestQueueIsDrainedAfterACrash sends the agent no request during recovery.
@@ -309,7 +309,7 @@ func TestQueueItemWithoutCallbackIsADeadLetter(t *testing.T) {
 		enqueue(b, work, task{Name: "a", Takes: time.Minute, Only: true}, nil)
 		enqueue(b, gone, "gone", called("gone"))
 		enqueue(b, note, "good", nil)
-		if err := b.Restart(clerkClass(b.o)); err != nil {
+		if err := b.Restart(clerkClass(b.o, nil)); err != nil {
 			t.Fatal(err)
 		}
 		b.rest()

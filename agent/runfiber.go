@@ -15,7 +15,7 @@ import (
 
 // RunFiber runs fn as a fiber, and returns when fn has ended. The fiber's row is durable before fn begins; RunFiber
 // gives up the turn for that, as in an Await. The batch of fn's last step deletes the row. If the incarnation
-// ends first, a later one calls [OnInterrupted], and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
+// ends first, a later one calls OnInterrupted, and the caller of RunFiber gets [dohost.ErrFenced]. fn is not
 // repeated. Its ctx holds the turn, and [Fibers.Cancel] cancels it.
 //
 // Errors: fn's; one for a name that is empty, longer than 256 bytes, or begins with "dohost.";

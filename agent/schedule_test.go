@@ -130,22 +130,42 @@ func TestPayloadMustBeJSON(t *testing.T) {
 	}, register)
 }
 
-func TestCallbackMistakesAreErrorsOfOpen(t *testing.T) {
+// odd is an agent with a state that is not JSON.
+type odd struct{ *agent.Agent[chan int] }
+
+func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
+	const bad agent.FiberKind[int] = "dohost.bad"
+	run := func(*clerk, context.Context, *agent.Fiber[int]) error { return nil }
+	act := func(*clerk, context.Context, string) (string, error) { return "", nil }
+	with := func(h clerkHandlers) dohost.Class { return clerkClass(&office{}, &h) }
+	of := func(entries ...agent.Entry[clerk]) dohost.Class { return clerkClass(&office{}, nil, entries...) }
 	for _, tt := range []struct {
-		entry agent.Entry[clerk]
-		want  string
+		class dohost.Class
+		want  []string
 	}{
-		{agent.OnSchedule(note, (*clerk).note), `a second OnSchedule of "note"`},
-		{agent.OnSchedule[clerk](gone, nil), `OnSchedule of "gone" without a method`},
-		{agent.OnSchedule(agent.Callback[string](""), (*clerk).note), "want a name of 1 to 256 bytes"},
-		{agent.Tune[clerk](agent.Options{StuckAfter: -1}), "Options.StuckAfter is -1ns"},
+		{of(agent.OnSchedule(note, (*clerk).note)), []string{`a second OnSchedule of "note"`}},
+		{of(agent.OnSchedule[clerk](gone, nil)), []string{`OnSchedule of "gone" without a method`}},
+		{of(agent.OnSchedule(agent.Callback[string](""), (*clerk).note)), []string{"want a name of 1 to 256 bytes"}},
+		{of(agent.OnFiber(bad, run, nil), nil), []string{`OnFiber of "dohost.bad"`, "entry 5 is nil"}},
+		{of(agent.Sub[clerk](clerks), agent.Sub[clerk](clerks)), []string{`a second Sub of "clerk"`}},
+		{
+			of(agent.Callable("act", act), agent.Callable("act", act), agent.Callable[clerk, int, int]("none", nil)),
+			[]string{`a second Callable of "act"`, `Callable of "none" without a method`},
+		},
+		{
+			with(clerkHandlers{Options: agent.Options{KeepAlive: -1, StuckAfter: -1}}),
+			[]string{"Options.KeepAlive is -1ns", "Options.StuckAfter is -1ns"},
+		},
+		{
+			agent.Bind("odd", (func(context.Context, *agent.Agent[chan int]) (*odd, error))(nil), &agent.Handlers[odd, chan int]{Initial: new(make(chan int))}),
+			[]string{"Bind without a constructor", "Handlers.Initial: json: unsupported type"},
+		},
 	} {
-		h, err := dohost.Open(t.TempDir(), nil, clerkClass(&office{}, tt.entry))
-		if err == nil {
-			err = h.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%v, want %q", err, tt.want)
+		_, err := dohost.Open(t.TempDir(), nil, tt.class)
+		for _, want := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `class "`) {
+				t.Errorf("%v, want %q", err, want)
+			}
 		}
 	}
 }
@@ -372,7 +392,7 @@ func TestScheduleHungIntervalStartsAgain(t *testing.T) {
 			}
 			return nil
 		})
-	}, agent.Tune[clerk](agent.Options{}))
+	})
 }
 
 func TestSchedulePoisonDoesNotStopOthers(t *testing.T) {
@@ -387,7 +407,7 @@ func TestSchedulePoisonDoesNotStopOthers(t *testing.T) {
 		schedule(b, agent.After(time.Minute), boom, "boom", nil)
 		every := schedule(b, agent.Every(time.Minute), boom, "boom every", nil)
 		schedule(b, agent.After(time.Minute), note, "good", nil)
-		if err := b.Restart(clerkClass(b.o, older)); err != nil {
+		if err := b.Restart(clerkClass(b.o, nil, older)); err != nil {
 			t.Fatal(err)
 		}
 		b.Advance(3*time.Minute + 15*time.Second)

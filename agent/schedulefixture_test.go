@@ -187,10 +187,12 @@ func (c *clerk) armed(ctx context.Context) error {
 	return nil
 }
 
-func clerkClass(o *office, more ...agent.Entry[clerk]) dohost.Class {
+type clerkHandlers = agent.Handlers[clerk, struct{}]
+
+func clerkClass(o *office, h *clerkHandlers, more ...agent.Entry[clerk]) dohost.Class {
 	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) {
 		return &clerk{a, o}, nil
-	}, append([]agent.Entry[clerk]{
+	}, h, append([]agent.Entry[clerk]{
 		agent.OnSchedule(note, (*clerk).note),
 		agent.OnSchedule(work, (*clerk).work),
 		agent.OnSchedule(boom, (*clerk).boom),
@@ -208,9 +210,14 @@ type bench struct {
 
 func withClerk(t *testing.T, options dohost.Options, f func(t *testing.T, b *bench), more ...agent.Entry[clerk]) {
 	t.Helper()
+	withClerkOf(t, options, nil, f, more...)
+}
+
+func withClerkOf(t *testing.T, options dohost.Options, h *clerkHandlers, f func(t *testing.T, b *bench), more ...agent.Entry[clerk]) {
+	t.Helper()
 	o := &office{}
 	options.Listener = o.listener()
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clerkClass(o, more...)}, Options: options},
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{clerkClass(o, h, more...)}, Options: options},
 		func(t *testing.T, h *dohosttest.Host) { f(t, &bench{h, t, o, time.Now()}) })
 }
 

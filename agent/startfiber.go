@@ -29,11 +29,11 @@ type KindOptions struct {
 	// makes progress survives any number of restarts, up to 10,000. Zero means 3; negative, no retry.
 	MaxRetries int
 	// KeepCompleted is the retention period of completed and cancelled fibers. It begins with the end, or with
-	// the return of [OnFiberEnded]. Zero means 24 h; negative, no expiry.
+	// the return of OnFiberEnded. Zero means 24 h; negative, no expiry.
 	KeepCompleted time.Duration
 	// KeepFailed is the same for failed fibers. Zero means 7 days; negative, no expiry.
 	KeepFailed time.Duration
-	// Quiet excludes the kind from [OnRecovery] and [OnFiberEnded]: interrupted fibers simply resume. It is for
+	// Quiet excludes the kind from OnRecovery and OnFiberEnded: interrupted fibers simply resume. It is for
 	// packages that build on agents.
 	Quiet bool
 }

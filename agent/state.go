@@ -39,54 +39,16 @@ var states = dohost.Collection[stateRow]{
 	Key:  func(stateRow) string { return "state" },
 }
 
-// Initial sets the first state of an agent without one. It is written when it is first read.
-func Initial[O, S any](s S) Entry[O] {
-	return func(c *class) {
-		raw, err := marshal(s)
-		if err != nil {
-			c.mistake("Initial: %w", err)
-		}
-		c.once("Initial", false, c.initial != nil)
-		c.ofState("Initial", reflect.TypeFor[S]())
-		c.initial = raw
-	}
-}
-
-// Validate refuses changes of the state: if it returns an error, the state does not change. It must not change
-// anything itself. from is the connection that sent the change, or nil for a change by the agent. The client
-// gets an error without the reason.
-func Validate[O, S any](m func(o *O, ctx context.Context, next S, from *Conn) error) Entry[O] {
-	return func(c *class) {
-		c.once("Validate", m == nil, c.validate != nil)
-		c.ofState("Validate", reflect.TypeFor[S]())
-		c.validate = stateHook(m)
-	}
-}
-
-// OnStateChanged is called for each change of the state, as a separate event, once the change is durable. By
-// then the state may have changed again. from is as in [Validate]. The agent reports the hook's error to the
-// log.
-func OnStateChanged[O, S any](m func(o *O, ctx context.Context, s S, from *Conn) error) Entry[O] {
-	return func(c *class) {
-		c.once("OnStateChanged", m == nil, c.changed != nil)
-		c.ofState("OnStateChanged", reflect.TypeFor[S]())
-		c.changed = stateHook(m)
-	}
-}
-
 func stateHook[O, S any](m func(*O, context.Context, S, *Conn) error) func(any, context.Context, json.RawMessage, *Conn) error {
+	if m == nil {
+		return nil
+	}
 	return func(self any, ctx context.Context, raw json.RawMessage, from *Conn) error {
 		var s S
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
 		}
 		return m(self.(*O), ctx, s, from)
-	}
-}
-
-func (c *class) ofState(entry string, t reflect.Type) {
-	if t != c.state {
-		c.mistake("%s is for a state of type %v, the agent's is %v", entry, t, c.state)
 	}
 }
 
@@ -104,12 +66,12 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 	return s, nil
 }
 
-// SetState replaces the agent's state, broadcasts it to all clients, and starts [OnStateChanged]. A client that
+// SetState replaces the agent's state, broadcasts it to all clients, and starts OnStateChanged. A client that
 // called the method gets the new state too, before the answer to its call: the client did not make the change
 // itself.
 //
 // Errors: [ErrReadonly] in an event of a client that may only read, over a connection or over HTTP;
-// that of [Validate]; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
+// that of Validate; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
 func (a *Agent[S]) SetState(ctx context.Context, s S) error {
 	if mayOnlyRead(ctx) {
 		return ErrReadonly

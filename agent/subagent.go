@@ -47,8 +47,9 @@ func Sub[O, C any, P interface {
 		if k == "sub" {
 			c.mistake("Sub of %q: the name is taken", ns)
 		}
-		_, taken := c.subs[k]
-		c.once(fmt.Sprintf("Sub of %q", ns), false, taken)
+		if _, taken := c.subs[k]; taken {
+			c.mistake("a second Sub of %q", ns)
+		}
 		c.subs[k] = sub{string(ns), func(ctx context.Context, l dohost.Locator, object string) error {
 			err := ns.Get(l, object).Do(ctx, func(ctx context.Context, o *C) error { return P(o).base().Destroy(ctx) })
 			if errors.Is(err, ErrDestroyed) {
@@ -240,17 +241,6 @@ func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool
 
 // SubRequest is a request for a sub-agent.
 type SubRequest struct{ Class, Name string }
-
-// OnSub is called for each request for a sub-agent, before the sub-agent gets it. It may change the request. If
-// it returns false it has answered, and the sub-agent gets nothing.
-func OnSub[O any](m func(*O, http.ResponseWriter, *http.Request, SubRequest) bool) Entry[O] {
-	return func(c *class) {
-		c.once("OnSub", m == nil, c.beforeSub != nil)
-		c.beforeSub = func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool {
-			return m(self.(*O), w, r, s)
-		}
-	}
-}
 
 // subRoute is a request for a sub-agent.
 type subRoute struct {

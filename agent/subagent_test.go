@@ -21,16 +21,18 @@ type tree struct{ *agent.Agent[int] }
 
 const trees dohost.Namespace[tree] = "BigTree"
 
-func treeClass(more ...agent.Entry[tree]) dohost.Class {
+func treeClass(onSub func(*tree, http.ResponseWriter, *http.Request, agent.SubRequest) bool) dohost.Class {
 	return agent.Bind(trees, func(_ context.Context, a *agent.Agent[int]) (*tree, error) { return &tree{a}, nil },
-		append([]agent.Entry[tree]{
-			agent.Initial[tree](0), agent.Sub[tree](trees),
-			agent.Callable("grow", (*tree).grow),
-			agent.OnRequest(func(tr *tree, w http.ResponseWriter, r *http.Request) {
+		&agent.Handlers[tree, int]{
+			Initial: new(0),
+			OnSub:   onSub,
+			OnRequest: func(tr *tree, w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
 				fmt.Fprintf(w, "%v %s %s", tr.Path(), r.URL.EscapedPath(), body)
-			}),
-		}, more...)...)
+			},
+		},
+		agent.Sub[tree](trees),
+		agent.Callable("grow", (*tree).grow))
 }
 
 func (tr *tree) grow(ctx context.Context, n int) (int, error) {
@@ -64,7 +66,7 @@ func forest(t *testing.T, class dohost.Class) *site {
 }
 
 func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
-	s := forest(t, treeClass(agent.OnSub(func(_ *tree, w http.ResponseWriter, r *http.Request, sub agent.SubRequest) bool {
+	s := forest(t, treeClass(func(_ *tree, w http.ResponseWriter, r *http.Request, sub agent.SubRequest) bool {
 		switch sub.Name {
 		case "forbidden":
 			http.Error(w, "not that one", http.StatusForbidden)
@@ -73,7 +75,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 			r.URL.Path, r.URL.RawPath = "/else", "/else"
 		}
 		return true
-	})))
+	}))
 	const sub = "/sub/big-tree/"
 	for _, tt := range []struct {
 		path, want string
@@ -149,7 +151,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 // The destruction of a tree includes all its sub-agents, even if it is interrupted.
 func TestDestroyIncludesSubAgents(t *testing.T) {
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
-		Classes: []dohost.Class{treeClass()},
+		Classes: []dohost.Class{treeClass(nil)},
 		Places:  []string{"start", "alarm", "handed", "durable", "await", "awaited", "resume", "end"},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			err := trees.Get(h, "oak").Do(ctx, func(ctx context.Context, oak *tree) error {
@@ -206,7 +208,7 @@ func TestDestroyIncludesSubAgents(t *testing.T) {
 
 // If a caller asks for a sub-agent during its deletion, it is created again, and its parent lists it.
 func TestSubAgentRequestedDuringDeletionIsListed(t *testing.T) {
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{treeClass()}}, func(t *testing.T, h *dohosttest.Host) {
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{treeClass(nil)}}, func(t *testing.T, h *dohosttest.Host) {
 		oak := trees.Get(h, "oak")
 		grow := func(ctx context.Context) error {
 			return oak.Do(ctx, func(ctx context.Context, oak *tree) error {

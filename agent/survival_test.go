@@ -49,17 +49,20 @@ func (s sightings) class() dohost.Class {
 		return dohost.Sleep(ctx, time.Hour)
 	}
 	return agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{a, "", &s}, nil },
+		&agent.Handlers[hiker, string]{
+			OnInterrupted: func(h *hiker, ctx context.Context, i *agent.Interrupted) error {
+				var at string
+				if ok, err := i.Checkpoint(&at); !ok || at != half {
+					return errors.Join(err, errors.New("no checkpoint"))
+				}
+				s["a fiber that was run: its row and checkpoint, for the hook"] = true
+				return nil
+			},
+			OnAccept: func(*hiker, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: half} },
+		},
 		agent.OnFiber(trek, func(h *hiker, ctx context.Context, f *agent.Fiber[string]) error {
 			return walk(h, ctx, f.Checkpoint(), "a started fiber, from its checkpoint")
 		}, nil),
-		agent.OnInterrupted(func(h *hiker, ctx context.Context, i *agent.Interrupted) error {
-			var at string
-			if ok, err := i.Checkpoint(&at); !ok || at != half {
-				return errors.Join(err, errors.New("no checkpoint"))
-			}
-			s["a fiber that was run: its row and checkpoint, for the hook"] = true
-			return nil
-		}),
 		agent.OnSchedule(jot, func(h *hiker, _ context.Context, what string) error {
 			s[what] = true
 			return nil
@@ -70,8 +73,7 @@ func (s sightings) class() dohost.Class {
 			}
 			s[what] = true
 			return nil
-		}),
-		agent.OnAccept(func(*hiker, *http.Request) agent.ConnOptions { return agent.ConnOptions{State: half} }))
+		}))
 }
 
 // prepare starts one of each.
@@ -281,7 +283,7 @@ func TestExampleLibrarianReadsEachBookOnce(t *testing.T) {
 // The table lists the running work that keeps its agent in memory.
 func TestEvictionSparesAgentsWithRunningWork(t *testing.T) {
 	hour := func(ctx context.Context) error { return dohost.Sleep(ctx, time.Hour) }
-	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil },
+	class := agent.Bind(hikers, func(_ context.Context, a *agent.Agent[string]) (*hiker, error) { return &hiker{Agent: a}, nil }, nil,
 		agent.OnFiber(trek, func(_ *hiker, ctx context.Context, _ *agent.Fiber[string]) error { return hour(ctx) }, nil),
 		agent.OnSchedule(jot, func(_ *hiker, ctx context.Context, _ string) error { return hour(ctx) }))
 	for what, begin := range map[string]func(ctx context.Context, h *hiker) error{

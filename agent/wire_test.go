@@ -31,25 +31,44 @@ type room struct {
 
 const rooms dohost.Namespace[room] = "ChatRoom"
 
-func roomClass(more ...agent.Entry[room]) dohost.Class {
+type roomHandlers = agent.Handlers[room, board]
+
+// roomClass returns the class of rooms. It sets the fields of h that the other tests need; h may be nil.
+func roomClass(h *roomHandlers, more ...agent.Entry[room]) dohost.Class {
+	if h == nil {
+		h = &roomHandlers{}
+	}
+	h.Initial = &board{Title: "untitled"}
+	h.Validate = func(_ *room, _ context.Context, b board, _ *agent.Conn) error {
+		if b.Count < 0 {
+			return errors.New("a count is not negative")
+		}
+		return nil
+	}
+	h.OnStateChanged = func(r *room, _ context.Context, b board, from *agent.Conn) error {
+		by := "itself"
+		if from != nil {
+			by = from.ID()
+		}
+		r.heard = append(r.heard, fmt.Sprintf("%s %d by %s", b.Title, b.Count, by))
+		return nil
+	}
+	h.Authorize = func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+		if r.Request.URL.Query().Get("token") == "wrong" {
+			return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
+		}
+		return dohost.Access{Rights: dohost.ReadWrite}, nil
+	}
+	h.OnAccept = func(_ *room, r *http.Request) agent.ConnOptions {
+		q := r.URL.Query()
+		return agent.ConnOptions{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent") || q.Has("broken"), Tags: q["tag"], State: q.Get("mood")}
+	}
+	h.OnMessage = func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
+		return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
+	}
 	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) {
 		return &room{Agent: a}, nil
-	}, append([]agent.Entry[room]{
-		agent.Initial[room](board{Title: "untitled"}),
-		agent.Validate(func(_ *room, _ context.Context, b board, _ *agent.Conn) error {
-			if b.Count < 0 {
-				return errors.New("a count is not negative")
-			}
-			return nil
-		}),
-		agent.OnStateChanged(func(r *room, _ context.Context, b board, from *agent.Conn) error {
-			by := "itself"
-			if from != nil {
-				by = from.ID()
-			}
-			r.heard = append(r.heard, fmt.Sprintf("%s %d by %s", b.Title, b.Count, by))
-			return nil
-		}),
+	}, h, append([]agent.Entry[room]{
 		agent.Callable("add", (*room).add),
 		agent.Callable("sum", func(_ *room, _ context.Context, ns []int) (sum int, err error) {
 			for _, n := range ns {
@@ -82,19 +101,6 @@ func roomClass(more ...agent.Entry[room]) dohost.Class {
 				return "", &dohost.PublicError{Message: fmt.Sprintf("%d is too far", n), Err: errors.New("secret")}
 			}
 			return "done", nil
-		}),
-		agent.Authorize[room](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-			if r.Request.URL.Query().Get("token") == "wrong" {
-				return dohost.Access{}, &dohost.CloseError{Code: 4001, Reason: "who are you?"}
-			}
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
-		}),
-		agent.OnAccept(func(_ *room, r *http.Request) agent.ConnOptions {
-			q := r.URL.Query()
-			return agent.ConnOptions{Readonly: q.Has("readonly"), NoProtocol: q.Has("silent") || q.Has("broken"), Tags: q["tag"], State: q.Get("mood")}
-		}),
-		agent.OnMessage(func(r *room, ctx context.Context, c *agent.Conn, f dohost.Frame) error {
-			return c.Send(ctx, dohost.Frame{Text: f.Text, Data: append([]byte("heard "), f.Data...)})
 		}),
 	}, more...)...)
 }
@@ -206,7 +212,7 @@ func greeting(name, state string) []string {
 }
 
 func TestStateSyncsBothWays(t *testing.T) {
-	s := serve(t, roomClass())
+	s := serve(t, roomClass(nil))
 	a, b := s.dial(t, "/lobby?_pk=a"), s.dial(t, "/lobby?_pk=b")
 	a.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
 	b.want(greeting("lobby", `{"title":"untitled","count":0}`)...)
@@ -236,7 +242,7 @@ func TestStateSyncsBothWays(t *testing.T) {
 }
 
 func TestCalls(t *testing.T) {
-	s := serve(t, roomClass())
+	s := serve(t, roomClass(nil))
 	c := s.dial(t, "/r")
 	c.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	for _, tt := range []struct {
@@ -271,12 +277,12 @@ func TestCalls(t *testing.T) {
 
 // TestErrorTextsAreHiddenFromClients has errors of a method and of OnConnect that are not public.
 func TestErrorTextsAreHiddenFromClients(t *testing.T) {
-	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+	s := serve(t, roomClass(&roomHandlers{OnConnect: func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
 		if r.URL.Query().Has("broken") {
 			return errors.New("pq: no password for svc:Hunter2")
 		}
 		return nil
-	})))
+	}}))
 	c := s.dial(t, "/r?silent")
 	c.send(`{"type":"rpc","id":"1","method":"leak","args":[]}`)
 	broken := s.dial(t, "/r?broken")
@@ -290,7 +296,7 @@ func TestErrorTextsAreHiddenFromClients(t *testing.T) {
 
 // TestFrameOutsideTheProtocolIsAMessage has frames that resemble frames of the protocol.
 func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
-	s := serve(t, roomClass())
+	s := serve(t, roomClass(nil))
 	c := s.dial(t, "/r?silent")
 	for _, m := range []string{
 		"text", `{"type":"rpc"}`, `{"type":"rpc","id":5,"method":"add","args":[]}`, `{"type":"rpc","id":"5","method":"add"}`,
@@ -308,7 +314,7 @@ func TestFrameOutsideTheProtocolIsAMessage(t *testing.T) {
 }
 
 func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
-	s := serve(t, roomClass())
+	s := serve(t, roomClass(nil))
 	writer, silent, reader := s.dial(t, "/r?_pk=w"), s.dial(t, "/r?silent"), s.dial(t, "/r?readonly&mood=calm&_pk=r")
 	writer.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	reader.want(greeting("r", `{"title":"untitled","count":0}`)...)
@@ -346,7 +352,7 @@ func TestConnectionsMayBeReadonlyOrWithoutProtocol(t *testing.T) {
 }
 
 func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
-	s := serve(t, roomClass(agent.OnConnect(func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
+	s := serve(t, roomClass(&roomHandlers{OnConnect: func(_ *room, _ context.Context, c *agent.Conn, r *http.Request) error {
 		switch q := r.URL.Query(); {
 		case q.Has("broken"):
 			return &dohost.PublicError{Message: "no door"}
@@ -354,7 +360,7 @@ func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
 			return &dohost.PublicError{Message: "too late"}
 		}
 		return nil
-	})))
+	}}))
 	s.dial(t, "/r?token=wrong").closes(4001, "who are you?")
 	broken := s.dial(t, "/r?broken")
 	broken.want(`{"error":"no door"}`)
@@ -410,10 +416,12 @@ func TestMethodResultsHaveJavaScriptNames(t *testing.T) {
 	}
 }
 
-// TestConnectionRequestAmongOtherUpgrades has a request that [dohost.Authorize] functions see as one for a WebSocket: the
+// TestConnectionRequestAmongOtherUpgrades has a request that Authorize functions see as one for a WebSocket: the
 // agent must not answer it over HTTP.
 func TestConnectionRequestAmongOtherUpgrades(t *testing.T) {
-	s := serve(t, roomClass(agent.OnRequest(func(_ *room, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") })))
+	s := serve(t, roomClass(&roomHandlers{
+		OnRequest: func(_ *room, w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "over HTTP") },
+	}))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/r", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ const idlers dohost.Namespace[idler] = "idler"
 
 var idlerClass = agent.Bind(idlers, func(_ context.Context, a *agent.Agent[idlerState]) (*idler, error) {
 	return &idler{Agent: a}, nil
-}, agent.Initial[idler](idlerState{"untitled"}))
+}, &agent.Handlers[idler, idlerState]{Initial: &idlerState{"untitled"}})
 
 // touch reads the state, which the object's first call has written, and counts in memory.
 func (i *idler) touch(ctx context.Context, _ int) (int, error) {

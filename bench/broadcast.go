@@ -41,9 +41,12 @@ func (h *hall) tell(ctx context.Context, text string) (int, error) {
 
 var hallClass = dohost.Bind(halls, func(_ context.Context, st *dohost.State) (*hall, error) {
 	return &hall{st}, nil
-}, dohost.OnHTTP((*hall).enter), dohost.OnSocket(dohost.SocketEvents[hall]{
-	Message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
-}))
+}, &dohost.Handlers[hall]{
+	OnHTTP: (*hall).enter,
+	OnSocket: &dohost.SocketHandlers[hall]{
+		Message: func(*hall, context.Context, *dohost.Socket, dohost.Frame) error { return nil },
+	},
+})
 
 // fanOut is a side that broadcasts the same text repeatedly.
 type fanOut struct {

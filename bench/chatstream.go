@@ -136,7 +136,7 @@ func (r *reciting) open() (err error) {
 	r.fs = objectstore.DiskFS()
 	class := chat.Bind(reciters, func(_ context.Context, a *chat.Agent[struct{}]) (*reciter, error) {
 		return &reciter{a, r}, nil
-	}, chat.Handlers[reciter]{Reply: (*reciter).answer}, &chat.Options{MaxMessages: 2})
+	}, &chat.Handlers[reciter, struct{}]{Reply: (*reciter).answer, Options: chat.Options{MaxMessages: 2}})
 	r.Host, err = dohost.Open(r.dir, &dohost.Options{FS: r.fs, IdleAfter: -1}, class)
 	return err
 }

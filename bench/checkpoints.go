@@ -73,12 +73,14 @@ const source = "an address of what is copied, with a path and a version"
 func copierClass(found chan<- place) dohost.Class {
 	return agent.Bind(copiers, func(_ context.Context, a *agent.Agent[struct{}]) (*copier, error) {
 		return &copier{a, found}, nil
-	}, agent.OnInterrupted(func(c *copier, _ context.Context, i *agent.Interrupted) error {
-		var p place
-		_, err := i.Checkpoint(&p)
-		c.found <- p
-		return err
-	}))
+	}, &agent.Handlers[copier, struct{}]{
+		OnInterrupted: func(c *copier, _ context.Context, i *agent.Interrupted) error {
+			var p place
+			_, err := i.Checkpoint(&p)
+			c.found <- p
+			return err
+		},
+	})
 }
 
 // copyItems takes items until it is stopped. It reports each item that is done, with its start and the number of

@@ -66,7 +66,7 @@ func tenantClass(every time.Duration, bell *witness) dohost.Class {
 	return dohost.Bind(tenants, func(ctx context.Context, st *dohost.State) (*tenant, error) {
 		t := &tenant{st: st, every: every, bell: bell}
 		return t, t.read(ctx)
-	}, dohost.OnAlarm((*tenant).ring))
+	}, &dohost.Handlers[tenant]{OnAlarm: (*tenant).ring})
 }
 
 // read counts the stored contents.

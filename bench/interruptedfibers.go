@@ -26,9 +26,11 @@ const sleepers dohost.Namespace[sleeper] = "sleeper"
 func sleeperClass(r *roll) dohost.Class {
 	return agent.Bind(sleepers, func(_ context.Context, a *agent.Agent[struct{}]) (*sleeper, error) {
 		return &sleeper{a, r}, nil
-	}, agent.OnInterrupted(func(s *sleeper, _ context.Context, i *agent.Interrupted) error {
-		return s.roll.write(hooked, s.Name(), i.ID)
-	}))
+	}, &agent.Handlers[sleeper, struct{}]{
+		OnInterrupted: func(s *sleeper, _ context.Context, i *agent.Interrupted) error {
+			return s.roll.write(hooked, s.Name(), i.ID)
+		},
+	})
 }
 
 // sleep opens the fiber. It never returns: the process is killed.

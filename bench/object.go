@@ -27,7 +27,7 @@ func class(rang func(id dohost.ID, a dohost.AlarmInfo)) dohost.Class {
 			s.rang = func(a dohost.AlarmInfo) { rang(st.ID(), a) }
 		}
 		return s, nil
-	}, dohost.OnAlarm((*subject).ring), dohost.OnHTTP((*subject).show), dohost.Expose("add", (*subject).add))
+	}, &dohost.Handlers[subject]{OnAlarm: (*subject).ring, OnHTTP: (*subject).show}, dohost.Expose("add", (*subject).add))
 }
 
 // add counts one, durably, and returns the sum.

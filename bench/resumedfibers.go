@@ -34,7 +34,7 @@ const (
 func plodderClass(steps chan<- step, over bool) dohost.Class {
 	return agent.Bind(plodders, func(_ context.Context, a *agent.Agent[struct{}]) (*plodder, error) {
 		return &plodder{a, steps, over}, nil
-	}, agent.OnFiber(plodding, (*plodder).plod, &agent.KindOptions{MaxRetries: 1 << 30}))
+	}, nil, agent.OnFiber(plodding, (*plodder).plod, &agent.KindOptions{MaxRetries: 1 << 30}))
 }
 
 // plod is the fiber. Its checkpoint is the number of incarnations that have run it.

@@ -40,22 +40,26 @@ var changing = map[string]func(ctx context.Context, p *parrot) error{
 func guardedParrots(words int) dohost.Class {
 	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
 		return &parrot{a, &cage{words: words}}, nil
-	}, chat.Handlers[parrot]{Reply: (*parrot).reply}, nil,
-		agent.OnAccept(func(_ *parrot, r *http.Request) agent.ConnOptions {
-			return agent.ConnOptions{Readonly: r.URL.Query().Get("_pk") == "guest"}
-		}),
+	}, &chat.Handlers[parrot, struct{}]{
+		Reply: (*parrot).reply,
+		Agent: agent.Handlers[parrot, struct{}]{
+			OnAccept: func(_ *parrot, r *http.Request) agent.ConnOptions {
+				return agent.ConnOptions{Readonly: r.URL.Query().Get("_pk") == "guest"}
+			},
+			Authorize: func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+				switch q := r.Request.URL.Query(); {
+				case q.Has("refused"):
+					return dohost.Access{}, dohost.ErrForbidden
+				case q.Get("_pk") == "viewer":
+					return dohost.Access{Rights: dohost.ReadOnly}, nil
+				}
+				return dohost.Access{Rights: dohost.ReadWrite}, nil
+			},
+		},
+	},
 		agent.Callable("change", dohost.NoResult(func(p *parrot, ctx context.Context, call string) error {
 			return changing[call](ctx, p)
-		})),
-		agent.Authorize[parrot](func(_ context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-			switch q := r.Request.URL.Query(); {
-			case q.Has("refused"):
-				return dohost.Access{}, dohost.ErrForbidden
-			case q.Get("_pk") == "viewer":
-				return dohost.Access{Rights: dohost.ReadOnly}, nil
-			}
-			return dohost.Access{Rights: dohost.ReadWrite}, nil
-		}))
+		})))
 }
 
 func isTranscript(f frame) bool { return f.Type == "cf_agent_chat_messages" }

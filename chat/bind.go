@@ -75,23 +75,28 @@ type class struct {
 	sanitize func(self any, m Message) Message
 }
 
-// Handlers are the callbacks of a class of chat agents.
-type Handlers[O any] struct {
+// Handlers are the functions and the properties of a class of chat agents of type O with a state S. All fields but Reply
+// are optional.
+type Handlers[O, S any] struct {
 	// Reply answers a request. It is called with the turn, and releases the turn while it waits for a model. If the
 	// incarnation ends before Reply has returned, a later incarnation calls it again: see [Reply.Partial]. An error ends
-	// the reply, keeps the chunks sent so far, and is reported to the clients.
+	// the reply, keeps the chunks sent so far, and is reported to the clients. Nil is an error of [dohost.Open].
 	Reply func(*O, context.Context, *Reply) error
-	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes. Optional.
+	// OnRecovery decides whether and how an interrupted reply resumes. If it fails, the reply resumes.
 	OnRecovery func(*O, context.Context, *InterruptedReply) (RecoveryAction, error)
 	// OnResponse is called after a request that was begun has ended, and again if its incarnation ends before it returns.
-	// The next request is answered concurrently. Optional.
+	// The next request is answered concurrently.
 	OnResponse func(*O, context.Context, Response) error
 	// Sanitize transforms a message before it is stored. It runs after the built-in sanitizing: see docs/chat.md.
-	// Optional.
 	Sanitize func(*O, Message) Message
+	// Options tunes the conversations.
+	Options Options
+	// Agent has the handlers of any agent. The agent calls them for the requests and frames that are not those of a
+	// conversation, and for fibers other than replies.
+	Agent agent.Handlers[O, S]
 }
 
-// Options tunes the chat agents of a class. A nil *Options, and the zero Options, mean the defaults.
+// Options tunes the conversations of a class. The zero Options mean the defaults.
 type Options struct {
 	// Recovery bounds how often and how long an interrupted reply resumes.
 	Recovery Recovery
@@ -125,14 +130,18 @@ const nextCallback agent.Callback[struct{}] = "chat.next"
 // cancelledCallback ends the reply of a cancelled fiber, given the fiber's id.
 const cancelledCallback agent.Callback[string] = "chat.cancelled"
 
-// Bind makes a class of chat agents, like [agent.Bind]. entries are the entries of any agent. [dohost.Open] returns
-// the errors in the handlers, options and entries.
+// Bind makes a class of chat agents, like [agent.Bind]. The entries are those of any agent. Bind copies h.
+//
+// [dohost.Open] returns the errors that [agent.Bind] finds and those that the fields of [Handlers] and [Options] document;
+// a nil h is one, since it has no Reply.
 func Bind[O, S any, P interface {
 	*O
 	Ref
-}](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), h Handlers[O], o *Options,
-	entries ...agent.Entry[O]) dohost.Class {
-	c, err := newClass(h, o)
+}](ns dohost.Namespace[O], construct func(context.Context, *Agent[S]) (*O, error), h *Handlers[O, S], entries ...agent.Entry[O]) dohost.Class {
+	if h == nil {
+		h = &Handlers[O, S]{}
+	}
+	c, errs := newClass(*h)
 	wrapped := func(ctx context.Context, a *agent.Agent[S]) (*O, error) {
 		own := &Agent[S]{Agent: a, conversation: conversation{base: a, class: c}}
 		self, err := construct(ctx, own)
@@ -177,32 +186,25 @@ func Bind[O, S any, P interface {
 		}),
 		agent.OnSchedule(nextCallback, func(o *O, ctx context.Context, _ struct{}) error { return of(o).beginDue(ctx) }),
 	}, entries...)
-	if err != nil {
-		all = append(all, agent.Mistake[O](err))
-	}
-	return agent.Bind[O, S, P](ns, wrapped, all...)
+	return dohost.InvalidClass(agent.Bind[O, S, P](ns, wrapped, &h.Agent, all...), errs...)
 }
 
-func newClass[O any](h Handlers[O], o *Options) (*class, error) {
-	c := &class{}
-	if o != nil {
-		c.options = *o
+func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
+	c = &class{options: h.Options}
+	if h.Reply == nil {
+		errs = append(errs, errors.New("chat: Handlers without a Reply"))
+	}
+	if c.options.Stall < 0 {
+		errs = append(errs, errors.New("chat: Options.Stall is negative"))
+	}
+	if c.options.MaxMessages < 0 {
+		errs = append(errs, errors.New("chat: Options.MaxMessages is negative"))
+	}
+	if p := c.options.Policy; !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p) {
+		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q", p))
 	}
 	c.options.Recovery = c.options.Recovery.withDefaults()
-	if h.Reply == nil {
-		return c, errors.New("chat: Handlers without a Reply")
-	}
-	switch p := c.options.Policy; {
-	case c.options.Stall < 0:
-		return c, errors.New("chat: Options.Stall is negative")
-	case c.options.MaxMessages < 0:
-		return c, errors.New("chat: Options.MaxMessages is negative")
-	case !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p):
-		return c, fmt.Errorf("chat: Options.Policy is %q", p)
-	case c.options.Debounce == 0:
-		c.options.Debounce = 750 * time.Millisecond
-	}
-	c.options.Debounce = max(0, c.options.Debounce)
+	c.options.Debounce = max(0, cmp.Or(c.options.Debounce, 750*time.Millisecond))
 	c.options.MaxBytes = cmp.Or(c.options.MaxBytes, maxConversation)
 	c.reply = func(self any, ctx context.Context, r *Reply) error { return h.Reply(self.(*O), ctx, r) }
 	if h.OnRecovery != nil {
@@ -216,5 +218,5 @@ func newClass[O any](h Handlers[O], o *Options) (*class, error) {
 	if h.Sanitize != nil {
 		c.sanitize = func(self any, m Message) Message { return h.Sanitize(self.(*O), m) }
 	}
-	return c, nil
+	return c, errs
 }

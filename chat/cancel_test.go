@@ -17,7 +17,7 @@ import (
 
 // A request that would leave no space for its result is refused, and concurrent requests are answered.
 func TestRequestWithoutSpaceForResultIsRefused(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		for i, size := range []int{1 << 20, 2<<20 - 400, 2<<20 - 200, 3 << 20} {
@@ -38,7 +38,7 @@ func TestRequestWithoutSpaceForResultIsRefused(t *testing.T) {
 func TestStopDuringToolCall(t *testing.T) {
 	ran := 0
 	m := &clerk{cage: &cage{words: 1}, tool: "stamp", runs: map[string]int{}}
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := parrotClassOf(m.cage, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"},
 			Run: func(ctx context.Context, _ json.RawMessage) (any, error) {
@@ -46,7 +46,7 @@ func TestStopDuringToolCall(t *testing.T) {
 				return nil, dohost.Sleep(ctx, time.Minute)
 			},
 		}}})
-	}}, nil)
+	}})
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
@@ -66,7 +66,7 @@ func TestStopDuringToolCall(t *testing.T) {
 
 // Operations that cannot be rolled back fail in a Transaction.
 func TestStopInTransactionIsRefused(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.begins(t, "one")
@@ -93,7 +93,7 @@ func TestStopInTransactionIsRefused(t *testing.T) {
 
 // Cancelling the fiber of a reply stops the reply, and the next request is answered.
 func TestReplyStopsWhenItsFiberIsCancelled(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.ask(ctx, "two", "count", nil)
@@ -127,7 +127,7 @@ func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 		for _, begins := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s %t", name, begins), func(t *testing.T) {
 				var told []string
-				class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+				class := parrotClassOf(&cage{}, &handlers{
 					Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 						if r.ID == "one" && begins {
 							return dohost.Sleep(context.WithoutCancel(ctx), 30*time.Second)
@@ -138,7 +138,7 @@ func TestReplyStopsWhenFiberIsCancelledBeforeStart(t *testing.T) {
 						told = append(told, fmt.Sprintf("%s %s %s", r.ID, r.Status, r.Error))
 						return nil
 					},
-				}, nil)
+				})
 				talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 					do := func(f func(ctx context.Context, p *parrot) error) {
 						t.Helper()
@@ -191,7 +191,7 @@ func TestMessageIDsOfClientsAreBounded(t *testing.T) {
 		"a\x1b]0;b":              `messages of request "one": chat: id of a message: "a\x1b]0;b" contains a control character`,
 		strings.Repeat("a", 513): `messages of request "one": chat: id of a message: it has 513 bytes, the limit is 512`,
 	} {
-		talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+		talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 			r := come(t, h, "r")
 			list := []any{map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": "hi"}}}}
 			r.say(ctx, map[string]any{"type": "cf_agent_chat_messages", "messages": list})
@@ -212,7 +212,7 @@ func TestMessageIDsOfClientsAreBounded(t *testing.T) {
 }
 
 func TestMessagesThatAreInvalidAreNotStored(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		bad := chat.Text("x", chat.RoleUser, "x")
 		bad.Metadata = json.RawMessage("{")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {

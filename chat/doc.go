@@ -8,9 +8,9 @@
 //	func Class() dohost.Class {
 //		return chat.Bind(Helpers,
 //			func(_ context.Context, a *chat.Agent[struct{}]) (*Helper, error) { return &Helper{a}, nil },
-//			chat.Handlers[Helper]{Reply: func(h *Helper, ctx context.Context, r *chat.Reply) error {
+//			&chat.Handlers[Helper, struct{}]{Reply: func(h *Helper, ctx context.Context, r *chat.Reply) error {
 //				return r.Say(ctx, "Hello.")
-//			}}, nil)
+//			}})
 //	}
 //
 // A [Message] and a [Chunk] are those of the AI SDK, as its hooks and models use them. Members that this package does

@@ -18,7 +18,7 @@ import (
 // forgetting is a class of parrots that run a tool and count. They are interrupted at least once, and drop the
 // interrupted chunks.
 func forgetting(c *cage, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class {
-	return parrotClassOf(c, chat.Handlers[parrot]{
+	return parrotClassOf(c, &handlers{
 		Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 			if call := c.calls.Load() + 1; !done(r.Partial()) {
 				members := map[string]any{"toolCallId": fmt.Sprintf("call-%d", call), "toolName": "stamp", "input": 1}
@@ -43,7 +43,7 @@ func forgetting(c *cage, cuts *atomic.Int64, d chat.RecoveryAction) dohost.Class
 			cuts.Add(1)
 			return d, nil
 		},
-	}, nil)
+	})
 }
 
 // dropping is a scenario with the decision d after an interruption, and two connected clients.

@@ -121,7 +121,7 @@ func TestReplyAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 3}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		late := all.join(h, "late")
 		late.slow = 250 * time.Millisecond
@@ -140,7 +140,7 @@ func TestQueueOfThreeAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 2}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		return all.join(h, "asker").asks(ctx, "one", "two", "three")
 	}
@@ -154,7 +154,7 @@ func TestCancelAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 4}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		r := all.join(h, "asker")
 		defer r.leave()
@@ -205,7 +205,7 @@ func TestRegenerateAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	c := &cage{words: 2}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		r := all.join(h, "asker")
 		defer r.leave()
@@ -237,7 +237,7 @@ func TestSecondRunAtEveryPoint(t *testing.T) {
 		return nil
 	}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error { return all.join(h, "asker").asks(ctx, "one") }
 	s.Check = func(ctx context.Context, h *dohosttest.Host) error { return all.rest(ctx, h, 1, 3) }
 	dohosttest.EveryPoint(t, s)
@@ -254,7 +254,7 @@ func TestFailureAtEveryPoint(t *testing.T) {
 		return nil
 	}
 	all := &crowd{cage: c}
-	s := scenario(c, all, parrotClass(c, nil))
+	s := scenario(c, all, parrotClass(c, chat.Options{}))
 	s.Run = func(ctx context.Context, h *dohosttest.Host) error {
 		watcher := all.join(h, "watcher")
 		other := h.Client(func(ctx context.Context) error {

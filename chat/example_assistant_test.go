@@ -44,14 +44,14 @@ func forecast(_ context.Context, input json.RawMessage) (any, error) {
 func assistant(m chat.Model) dohost.Class {
 	return chat.Bind(Assistants,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Assistant, error) { return &Assistant{a}, nil },
-		chat.Handlers[Assistant]{
+		&chat.Handlers[Assistant, struct{}]{
 			Reply: func(_ *Assistant, ctx context.Context, r *chat.Reply) error {
 				return chat.Answer(ctx, r, m, &chat.AnswerOptions{
 					System: "You are brief.",
 					Tools:  []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "weather"}, Run: forecast}},
 				})
 			},
-		}, nil)
+		})
 }
 
 // A class of conversational agents, and a question from the program. Browsers ask over a WebSocket.

@@ -39,10 +39,10 @@ func ExampleHandlers_sanitize() {
 		func(_ context.Context, a *chat.Agent[struct{}]) (*clerkOfNumbers, error) {
 			return &clerkOfNumbers{a}, nil
 		},
-		chat.Handlers[clerkOfNumbers]{
+		&chat.Handlers[clerkOfNumbers, struct{}]{
 			Reply:    func(_ *clerkOfNumbers, ctx context.Context, r *chat.Reply) error { return r.Say(ctx, "Noted.") },
 			Sanitize: withoutNumbers,
-		}, nil)
+		})
 	_ = class // for dohost.Open
 
 	fmt.Println(withoutNumbers(nil, chat.Text("m", chat.RoleUser, "My card is 1234.")).PlainText())

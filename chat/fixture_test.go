@@ -51,14 +51,16 @@ func (p *parrot) reply(ctx context.Context, r *chat.Reply) error {
 	return nil
 }
 
-func parrotClass(c *cage, o *chat.Options) dohost.Class {
-	return parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply}, o)
+func parrotClass(c *cage, o chat.Options) dohost.Class {
+	return parrotClassOf(c, &handlers{Reply: (*parrot).reply, Options: o})
 }
 
-func parrotClassOf(c *cage, h chat.Handlers[parrot], o *chat.Options) dohost.Class {
+type handlers = chat.Handlers[parrot, struct{}]
+
+func parrotClassOf(c *cage, h *handlers) dohost.Class {
 	return chat.Bind(parrots, func(_ context.Context, a *chat.Agent[struct{}]) (*parrot, error) {
 		return &parrot{a, c}, nil
-	}, h, o)
+	}, h)
 }
 
 var polly = dohost.ID{Class: "Parrot", Name: "polly"}
@@ -83,7 +85,7 @@ func counted(text string, words int) error {
 
 func TestReply(t *testing.T) {
 	c := &cage{words: 3}
-	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{parrotClass(c, nil)}}, func(t *testing.T, h *dohosttest.Host) {
+	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{parrotClass(c, chat.Options{})}}, func(t *testing.T, h *dohosttest.Host) {
 		r := newReader(h, polly, "r")
 		if err := r.connect(t.Context()); err != nil {
 			t.Fatal(err)

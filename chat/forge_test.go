@@ -203,7 +203,7 @@ func TestMergeKeepsMessagesOfOtherRoles(t *testing.T) {
 		"in the last one":     {fmt.Sprintf(text, "u2", "more"), fmt.Sprintf(text, "u3", "much") + "," + fmt.Sprintf(text, "rules", "x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			class := parrotClass(&cage{words: 20}, &chat.Options{Policy: chat.PolicyMerge})
+			class := parrotClass(&cage{words: 20}, chat.Options{Policy: chat.PolicyMerge})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				stores := func(list ...chat.Message) {
 					err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error { return chat.SetMessages(ctx, p, list) })
@@ -298,7 +298,7 @@ func TestSystemMessagesOfClients(t *testing.T) {
 	const system = `{"id":"s","role":"system","parts":[{"type":"text","text":%q}]}`
 	for _, allowed := range []bool{false, true} {
 		t.Run(fmt.Sprint(allowed), func(t *testing.T) {
-			class := parrotClass(&cage{words: 1}, &chat.Options{SystemFromClients: allowed})
+			class := parrotClass(&cage{words: 1}, chat.Options{SystemFromClients: allowed})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")
 				c := forger{reader: r, t: t, h: h}
@@ -330,7 +330,7 @@ func TestSystemMessagesOfClients(t *testing.T) {
 
 // A list that changes nothing is not sent to clients.
 func TestMessagesUnchangedAreNotBroadcast(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		other.end(t, "one")

@@ -84,7 +84,7 @@ func (fs frames) play(t *testing.T) {
 	steps := 0
 	chat.CountSteps(t, func(n int) { steps += n })
 	m := &clerk{cage: &cage{words: 1}, tool: "ask", runs: map[string]int{}}
-	talk(t, clerkClassOf(m, true, &chat.Options{Policy: chat.PolicyMerge}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, clerkClassOf(m, true, chat.Options{Policy: chat.PolicyMerge}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ws.SetReadLimit(-1)
 		ended := false

@@ -49,7 +49,7 @@ func TestDetailsOfRequests(t *testing.T) {
 		}
 		return nil
 	}
-	talk(t, parrotClass(c, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := interrupts(t, h, 1, 2)
 		r.ask(ctx, "two", "again", nil)
 		r.hears(t, func(f frame) bool { return f.ID == "one" && !f.Replay && strings.Contains(f.Body, "text-delta") })
@@ -78,7 +78,7 @@ func TestDetailsOfRequests(t *testing.T) {
 func TestDetailsOfRunsWithoutChunks(t *testing.T) {
 	c := &cage{words: 1}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
-	talk(t, parrotClass(c, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		if err := r.until(ctx, func() bool { return r.ended["one"].Done }, nil); err != nil {
@@ -93,7 +93,7 @@ func TestDetailsOfRunsWithoutChunks(t *testing.T) {
 // Operators see the newest messages, the last one first, and no deleted ones.
 func TestDetailsOfNewestMessages(t *testing.T) {
 	const stored, most = 2500, 20
-	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 			var list []chat.Message
 			for i := range stored {

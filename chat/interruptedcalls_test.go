@@ -18,7 +18,7 @@ import (
 func TestDropIncludesTheCheckpoint(t *testing.T) {
 	c := &cage{words: 2}
 	var found []string
-	class := parrotClassOf(c, chat.Handlers[parrot]{
+	class := parrotClassOf(c, &handlers{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 			var s string
 			ok, err := r.Checkpoint(&s)
@@ -37,7 +37,7 @@ func TestDropIncludesTheCheckpoint(t *testing.T) {
 		OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			return chat.RecoveryRestart, nil
 		},
-	}, nil)
+	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		r := newReader(h, polly, "asker")
 		r.drops = true
@@ -91,9 +91,9 @@ func (m searcher) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chu
 
 func TestToolCallOfProviderIsInterrupted(t *testing.T) {
 	m := searcher{&cage{words: 1}}
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
+	class := parrotClassOf(m.cage, &handlers{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, m, nil) },
-	}, nil)
+	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		r := newReader(h, polly, "asker")
 		asked := h.Client(func(ctx context.Context) error { return r.asks(ctx, "one") })
@@ -135,12 +135,12 @@ func threefoldClass(m threefold, ran *[]string) dohost.Class {
 			return "stamped", dohost.Sleep(ctx, 200*time.Millisecond)
 		}
 	}
-	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	return parrotClassOf(m.cage, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{
 			{ToolSpec: chat.ToolSpec{Name: "ask"}, Approve: true, Run: run("ask")},
 			{ToolSpec: chat.ToolSpec{Name: "stamp"}, Run: run("stamp")},
 		}})
-	}}, nil)
+	}})
 }
 
 func TestToolCallRunsWhileAnotherAwaitsApproval(t *testing.T) {
@@ -212,7 +212,7 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"while it runs": 20 * time.Millisecond, "after its outcome": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			m := &clerk{cage: &cage{words: 5}, tool: "stamp", runs: map[string]int{}}
-			class := parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+			class := parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 				return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 					ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
 					Run: func(ctx context.Context, in json.RawMessage) (any, error) {
@@ -222,7 +222,7 @@ func TestApprovedToolCallRunsOnceDespiteDrop(t *testing.T) {
 				}}})
 			}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				return chat.RecoveryRestart, nil
-			}}, nil)
+			}})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")
 				r.ask(ctx, "one", "count", nil)

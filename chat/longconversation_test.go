@@ -68,7 +68,7 @@ func none(chunks, rows int) bool { return chunks+rows == 0 }
 // A reply ends immediately, even with many chunks, and the next incarnation completes the sweep.
 func TestReplyOfManyChunks(t *testing.T) {
 	const words = 10_000
-	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		for i := range words {
 			if i%1000 == 0 {
 				if err := dohost.Sleep(ctx, 0); err != nil {
@@ -80,7 +80,7 @@ func TestReplyOfManyChunks(t *testing.T) {
 			}
 		}
 		return nil
-	}}, nil)
+	}})
 	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
 		polled(t, h, func(ctx context.Context, p *parrot) error {
 			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "a book")}, nil)
@@ -157,13 +157,13 @@ func TestClearOfManyMessages(t *testing.T) {
 			return errors.Join(has(ctx, t, p, 7, 10), chat.Clear(ctx, p), has(ctx, t, p, 0, 0))
 		})
 		left(t, h, "in the end", none)
-	}, parrotClass(&cage{}, nil))
+	}, parrotClass(&cage{}, chat.Options{}))
 }
 
 // If the class lowers MaxMessages, a longer conversation is trimmed immediately.
 func TestTrimOfManyMessages(t *testing.T) {
 	const many, most = 5000, 10
-	var first, then = parrotClass(&cage{}, nil), parrotClass(&cage{}, &chat.Options{MaxMessages: most})
+	var first, then = parrotClass(&cage{}, chat.Options{}), parrotClass(&cage{}, chat.Options{MaxMessages: most})
 	opened := 0
 	long(t, func(t *testing.T, h *dohost.Host, _ *objectstore.FS) {
 		if opened++; opened == 1 {
@@ -206,7 +206,7 @@ func sends(ctx context.Context, r *chat.Reply, list ...map[string]any) error {
 func TestDropOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	calls, cuts := 0, 0
-	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+	class := parrotClassOf(&cage{}, &handlers{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 			if calls++; calls > 1 {
 				return r.Say(ctx, "that was all")
@@ -222,7 +222,7 @@ func TestDropOnAFullDisk(t *testing.T) {
 			}
 			return chat.RecoveryRestart, dohost.Sleep(ctx, time.Second)
 		},
-	}, nil)
+	})
 	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		disk = fs
 		polled(t, h, func(ctx context.Context, p *parrot) error {
@@ -252,7 +252,7 @@ func TestDropOnAFullDisk(t *testing.T) {
 func TestStallOnAFullDisk(t *testing.T) {
 	var disk *objectstore.FS
 	var calls []int
-	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{
+	class := parrotClassOf(&cage{}, &handlers{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 			calls = append(calls, r.Attempt)
 			if r.Attempt > 0 {
@@ -264,7 +264,8 @@ func TestStallOnAFullDisk(t *testing.T) {
 			err = errors.Join(err, r.Say(ctx, "b"))                   // waits
 			return errors.Join(err, dohost.Sleep(ctx, time.Hour))
 		},
-	}, &chat.Options{Stall: time.Minute})
+		Options: chat.Options{Stall: time.Minute},
+	})
 	long(t, func(t *testing.T, h *dohost.Host, fs *objectstore.FS) {
 		disk = fs
 		begun := time.Now()
@@ -305,5 +306,5 @@ func TestConversationIsNotReadOnWakeOrStore(t *testing.T) {
 				t.Errorf("%s: %d entries are read", what, n)
 			}
 		}
-	}, parrotClass(&cage{}, &chat.Options{MaxMessages: most}))
+	}, parrotClass(&cage{}, chat.Options{MaxMessages: most}))
 }

@@ -39,10 +39,10 @@ func TestModelThatDoesNotReturnFailsItsReplyAlone(t *testing.T) {
 			t.Run(name+" "+when, func(t *testing.T) {
 				var got error
 				m := &brokenModel{late: late, end: end}
-				class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+				class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 					got = chat.Answer(ctx, r, m, nil)
 					return got
-				}}, nil)
+				}})
 				dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 					r := newReader(h, polly, "r")
 					if err := r.connect(t.Context()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
 )
@@ -54,7 +55,7 @@ func TestRecoveryRules(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			talk(t, parrotClass(&cage{words: 10}, &chat.Options{Recovery: c.rules}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			talk(t, parrotClass(&cage{words: 10}, chat.Options{Recovery: c.rules}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := newReader(h, polly, "r")
 				if err := r.connect(ctx); err != nil {
 					t.Fatal(err)
@@ -99,7 +100,7 @@ func TestRecoveryRules(t *testing.T) {
 func TestReplyWithoutChunksIsTriedSixTimes(t *testing.T) {
 	c := &cage{words: 1}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { panic("out of memory") }
-	talk(t, parrotClass(c, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(c, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := newReader(h, polly, "r")
 		if err := r.connect(ctx); err != nil {
 			t.Fatal(err)
@@ -135,13 +136,13 @@ func TestRecoveryHookDecisions(t *testing.T) {
 			var cuts []string
 			c := &cage{words: 4}
 			c.more = func(_ *parrot, ctx context.Context, r *chat.Reply, i int) error { return r.SaveCheckpoint(ctx, i) }
-			class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+			class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
 				OnRecovery: func(_ *parrot, _ context.Context, cut *chat.InterruptedReply) (chat.RecoveryAction, error) {
 					var n int
 					_, err := cut.Checkpoint(&n)
 					cuts = append(cuts, fmt.Sprintf("%s %d %q %d", cut.ID, cut.Attempt, cut.Partial.PlainText(), n))
 					return d.d, errors.Join(err, d.err)
-				}}, nil)
+				}})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := interrupts(t, h, 1, 2)
 				r.seen = map[string]*view{} // dropped text disappears
@@ -174,7 +175,7 @@ func TestStall(t *testing.T) {
 		}
 		return nil
 	}
-	talk(t, parrotClass(c, &chat.Options{Stall: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(c, chat.Options{Stall: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		begun := time.Now()
 		r.ask(ctx, "one", "count", nil)
@@ -192,7 +193,7 @@ func TestStall(t *testing.T) {
 
 // A program sends a request, waits for the answer, and requests a continuation.
 func TestAskWaitAndContinue(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 			id, err := chat.Ask(ctx, p, []chat.Message{chat.Text("u", chat.RoleUser, "count")}, &chat.AskOptions{ID: "mine", Body: 7})
@@ -251,7 +252,7 @@ func TestPolicies(t *testing.T) {
 	}
 	for p, want := range cases {
 		t.Run(string(p), func(t *testing.T) {
-			talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: p}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+			talk(t, parrotClass(&cage{words: 1}, chat.Options{Policy: p}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")
 				for _, id := range []string{"a", "b", "c"} {
 					r.ask(ctx, id, id, nil)
@@ -268,7 +269,7 @@ func TestPolicies(t *testing.T) {
 
 // A client that waits for a queued reply is notified when the reply is stopped before it begins.
 func TestQueuedReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, &chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{Policy: chat.PolicyDebounce, Debounce: time.Minute}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.say(ctx, map[string]any{"type": "cf_agent_stream_resume_request", "probeId": "again"})
@@ -285,7 +286,7 @@ func TestQueuedReplyStoppedBeforeStartNotifiesClient(t *testing.T) {
 }
 
 func TestMaxMessages(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, &chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{MaxMessages: 3}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		for _, id := range []string{"a", "b", "c"} {
 			r.ask(ctx, id, id, nil)
@@ -300,11 +301,13 @@ func TestMaxMessages(t *testing.T) {
 func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 	reply := (*parrot).reply
 	for want, class := range map[string]dohost.Class{
-		"without a Reply":         parrotClassOf(&cage{}, chat.Handlers[parrot]{}, nil),
-		"Stall is negative":       parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{Stall: -1}),
-		"MaxMessages is negative": parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{MaxMessages: -1}),
-		`Policy is "newest"`:      parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: reply}, &chat.Options{Policy: "newest"}),
-		"without a constructor":   chat.Bind(parrots, (func(context.Context, *chat.Agent[struct{}]) (*parrot, error))(nil), chat.Handlers[parrot]{Reply: reply}, nil),
+		"Handlers without a Reply":  parrotClassOf(&cage{}, nil),
+		"Stall is negative":         parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Stall: -1}}),
+		"MaxMessages is negative":   parrotClassOf(&cage{}, &handlers{Options: chat.Options{MaxMessages: -1}}),
+		`Policy is "newest"`:        parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Policy: "newest"}}),
+		"Options.KeepAlive is -1ns": parrotClassOf(&cage{}, &handlers{Agent: agent.Handlers[parrot, struct{}]{Options: agent.Options{KeepAlive: -1}}}),
+		"Bind without a constructor": chat.Bind(parrots, (func(context.Context, *chat.Agent[struct{}]) (*parrot, error))(nil),
+			&handlers{Reply: reply}),
 	} {
 		if _, err := dohost.Open(t.TempDir(), nil, class); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

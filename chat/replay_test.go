@@ -15,7 +15,7 @@ import (
 
 // A replay includes the provider's signatures: the client sends them back.
 func TestReplayIncludesSignatures(t *testing.T) {
-	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		signed := json.RawMessage(`{"p":{"signature":"s"}}`)
 		for _, c := range []chat.Chunk{
 			chat.ReasoningDelta("1", "h", nil), chat.ReasoningDelta("1", "m", nil), chat.ReasoningDelta("1", "", signed),
@@ -26,7 +26,7 @@ func TestReplayIncludesSignatures(t *testing.T) {
 			}
 		}
 		return dohost.Sleep(ctx, time.Minute)
-	}}, nil)
+	}})
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "think", nil)
@@ -72,9 +72,9 @@ func TestServerToolWinsOverClientToolOfSameName(t *testing.T) {
 			return nil, nil
 		},
 	}
-	class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{ask}})
-	}}, nil)
+	}})
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", map[string]any{"clientTools": []any{

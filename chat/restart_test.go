@@ -22,7 +22,7 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			class := parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+			class := parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 				got = append(got, fmt.Sprintf("%s %s", r.Body(), r.Tools()))
 				m := r.Partial()
 				switch {
@@ -35,7 +35,7 @@ func TestRequestBodyAndToolsSurviveTheProcess(t *testing.T) {
 					return r.Say(ctx, "done")
 				}
 				return r.Send(ctx, chunk("tool-input-available", map[string]any{"toolCallId": "call", "toolName": "ask", "input": 1}))
-			}}, nil)
+			}})
 			talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 				r := come(t, h, "r")
 				over := func() {

@@ -125,7 +125,7 @@ func (m *author) stamp(ctx context.Context, p *parrot, input json.RawMessage) (a
 
 // class is a class of parrots that answer with a model.
 func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
-	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+	return parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 		var mine chat.AnswerOptions
 		if o != nil {
 			mine = *o
@@ -138,7 +138,7 @@ func (m *author) class(model chat.Model, o *chat.AnswerOptions) dohost.Class {
 	}, OnRecovery: func(*parrot, context.Context, *chat.InterruptedReply) (chat.RecoveryAction, error) {
 		m.cuts++
 		return chat.RecoveryResume, nil
-	}}, nil)
+	}})
 }
 
 // atEveryPoint interrupts replies of a model everywhere.
@@ -244,7 +244,7 @@ func TestAnswerDroppedIsNotResumed(t *testing.T) {
 func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 	t.Helper()
 	drops := 0
-	class := parrotClassOf(m.cage, chat.Handlers[parrot]{
+	class := parrotClassOf(m.cage, &handlers{
 		Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error { return chat.Answer(ctx, r, model, nil) },
 		OnRecovery: func(_ *parrot, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 			if c.Partial.PlainText() == "" {
@@ -253,7 +253,7 @@ func (m *author) isDropped(t *testing.T, model chat.Model, cuts int) {
 			drops++
 			return chat.RecoveryRestart, nil
 		},
-	}, nil)
+	})
 	dohosttest.Run(t, &dohosttest.Options{Classes: []dohost.Class{class}}, func(t *testing.T, h *dohosttest.Host) {
 		r := newReader(h, polly, "asker")
 		r.drops = true

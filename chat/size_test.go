@@ -28,7 +28,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 // A conversation larger than the maximum of unflushed bytes is read in pieces.
 func TestGetMessagesOfLongConversation(t *testing.T) {
 	t.Parallel()
-	talk(t, parrotClass(&cage{}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		const n, size = 2_000, 10_000
 		for from := 0; from < n; from += 500 { // as many as one event can write
 			err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
@@ -62,7 +62,7 @@ func TestGetMessagesOfLongConversation(t *testing.T) {
 // A client cannot enlarge a conversation beyond its limit; it can shrink and clear it.
 func TestConversationSize(t *testing.T) {
 	c := &cage{words: 1}
-	talk(t, parrotClass(c, &chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(c, chat.Options{MaxBytes: 5_000}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		large := func(id string, n int) map[string]any {
 			return map[string]any{"id": id, "role": "user", "parts": []any{map[string]any{"type": "text", "text": strings.Repeat("x", n)}}}

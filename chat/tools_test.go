@@ -66,10 +66,10 @@ func outputs(m chat.Message) (n int) {
 }
 
 // clerkClass is a class of parrots that answer with a clerk, and a tool of the server that counts its runs.
-func clerkClass(m *clerk, approve bool) dohost.Class { return clerkClassOf(m, approve, nil) }
+func clerkClass(m *clerk, approve bool) dohost.Class { return clerkClassOf(m, approve, chat.Options{}) }
 
-func clerkClassOf(m *clerk, approve bool, o *chat.Options) dohost.Class {
-	return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
+func clerkClassOf(m *clerk, approve bool, o chat.Options) dohost.Class {
+	return parrotClassOf(m.cage, &handlers{Reply: func(p *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{
 			ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: approve,
 			Run: func(ctx context.Context, in json.RawMessage) (any, error) {
@@ -80,7 +80,7 @@ func clerkClassOf(m *clerk, approve bool, o *chat.Options) dohost.Class {
 				return "stamped", dohost.Add(ctx, p.Storage(), "stamps", 1)
 			},
 		}}})
-	}}, o)
+	}, Options: o})
 }
 
 // once checks that no call has run twice.
@@ -180,9 +180,9 @@ func TestClientToolAtEveryPoint(t *testing.T) {
 // A client's tool that needs an approval is sent to the client like any other once it is approved, and only once.
 func TestApprovalOfClientTool(t *testing.T) {
 	class := func(m *clerk) dohost.Class {
-		return parrotClassOf(m.cage, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+		return parrotClassOf(m.cage, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 			return chat.Answer(ctx, r, m, &chat.AnswerOptions{Tools: []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "sign"}, Approve: true}}})
-		}}, nil)
+		}})
 	}
 	for name, approve := range map[string]bool{"approved": true, "denied": false} {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func wants(t *testing.T, what string, got []string, want ...string) {
 }
 
 func TestCancel(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 5}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		r.ask(ctx, "two", "count", nil)
@@ -109,7 +109,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestClear(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 5}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 5}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		r.ask(ctx, "two", "count", nil)
@@ -131,7 +131,7 @@ func TestClear(t *testing.T) {
 }
 
 func TestRegenerate(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 2}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 2}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		other.end(t, "one")
@@ -150,7 +150,7 @@ func TestRegenerate(t *testing.T) {
 
 // The sender of an invalid request receives the error.
 func TestRequestErrorIsSentToItsSender(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		for id, bad := range map[string]map[string]any{
 			"get":     {"method": "GET", "body": "{}"},
@@ -190,7 +190,7 @@ func TestRequestErrorIsSentToItsSender(t *testing.T) {
 
 // A client that was disconnected at the end of a reply sees the end when it reconnects.
 func TestReconnectAfterTheEndOfReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.begins(t, "one")
@@ -213,7 +213,7 @@ func TestReconnectAfterTheEndOfReply(t *testing.T) {
 // A client that connects during a reply receives the replay, then the live chunks. Before it asks for the replay it
 // receives no chunks.
 func TestReplayToClientThatConnectsDuringReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 4}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 4}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)
 		r.begins(t, "one")
@@ -239,7 +239,7 @@ func TestReplayToClientThatConnectsDuringReply(t *testing.T) {
 
 // A client's copy of the running reply is shorter than the server's.
 func TestRequestWithShorterCopyOfRunningReply(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 3}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 3}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r, other := come(t, h, "r"), come(t, h, "other")
 		r.ask(ctx, "one", "count", nil)
 		r.begins(t, "one")
@@ -261,7 +261,7 @@ func TestRequestWithShorterCopyOfRunningReply(t *testing.T) {
 // A reply is replayed once per connection, however often the client asks, and the answer about an ended reply does not
 // affect the running one.
 func TestReplayIsSentOncePerConnection(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 6}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 6}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "zero", "count", nil)
 		r.end(t, "zero")
@@ -291,7 +291,7 @@ func TestReplayIsSentOncePerConnection(t *testing.T) {
 }
 
 func TestGetMessages(t *testing.T) {
-	talk(t, parrotClass(&cage{words: 1}, nil), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
+	talk(t, parrotClass(&cage{words: 1}, chat.Options{}), func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		get := func() string {
 			w := httptest.NewRecorder()
 			h.Host().ServeObject(w, httptest.NewRequest(http.MethodGet, "/get-messages", nil), polly)
@@ -319,11 +319,11 @@ func TestFailureTextsAreHiddenFromClients(t *testing.T) {
 	c := &cage{words: 3}
 	c.more = func(*parrot, context.Context, *chat.Reply, int) error { return failures[c.calls.Load()-1] }
 	var program []string
-	class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+	class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
 		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
 			program = append(program, r.Error)
 			return nil
-		}}, nil)
+		}})
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		defer r.leave()
@@ -355,11 +355,11 @@ func TestReplyThatFailsIsReportedToLaterClients(t *testing.T) {
 		return nil
 	}
 	var told []chat.Response
-	class := parrotClassOf(c, chat.Handlers[parrot]{Reply: (*parrot).reply,
+	class := parrotClassOf(c, &handlers{Reply: (*parrot).reply,
 		OnResponse: func(_ *parrot, _ context.Context, r chat.Response) error {
 			told = append(told, r)
 			return nil
-		}}, nil)
+		}})
 	talk(t, class, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		r := come(t, h, "r")
 		r.ask(ctx, "one", "count", nil)

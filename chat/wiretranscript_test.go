@@ -78,14 +78,14 @@ func (p *prompter) Stream(ctx context.Context, _ *chat.Prompt) iter.Seq2[chat.Ch
 	}
 }
 
-func (p *prompter) class(o *chat.Options) dohost.Class {
+func (p *prompter) class(o chat.Options) dohost.Class {
 	tools := []chat.Tool{{ToolSpec: chat.ToolSpec{Name: "ask"}}, {
 		ToolSpec: chat.ToolSpec{Name: "stamp"}, Approve: true,
 		Run: func(context.Context, json.RawMessage) (any, error) { return "stamped", nil },
 	}}
-	return parrotClassOf(&cage{}, chat.Handlers[parrot]{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
+	return parrotClassOf(&cage{}, &handlers{Reply: func(_ *parrot, ctx context.Context, r *chat.Reply) error {
 		return chat.Answer(ctx, r, p, &chat.AnswerOptions{Tools: tools})
-	}}, o)
+	}, Options: o})
 }
 
 // stage is the test environment of a conversation.
@@ -227,7 +227,7 @@ func scenes(t *testing.T) map[string][]string {
 func TestTranscripts(t *testing.T) {
 	for file, want := range scenes(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			model, o := &prompter{}, &chat.Options{}
+			model, o := &prompter{}, chat.Options{}
 			if slices.Contains(want, "debounce") {
 				o.Policy, o.Debounce = chat.PolicyDebounce, 5*time.Second
 			}

@@ -25,7 +25,7 @@ func (c *Counter) Add(ctx context.Context, n int) (int, error) {
 // A program that serves a class over HTTP, and has the commands of dohost for its objects.
 func Example() {
 	main := func() {
-		cli.Main(dohost.Bind(Counters, func(_ context.Context, st *dohost.State) (*Counter, error) { return &Counter{st}, nil },
+		cli.Main(dohost.Bind(Counters, func(_ context.Context, st *dohost.State) (*Counter, error) { return &Counter{st}, nil }, nil,
 			dohost.Expose("Add", (*Counter).Add)))
 	}
 	_ = main

@@ -26,7 +26,7 @@ const (
 
 // newClerk is a class with letters that are lost, and fibers that end with their incarnations.
 func newClerk() dohost.Class {
-	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil },
+	return agent.Bind(clerks, func(_ context.Context, a *agent.Agent[struct{}]) (*clerk, error) { return &clerk{a}, nil }, nil,
 		agent.OnSchedule(letter, func(*clerk, context.Context, string) error { return errors.New("no such address") }),
 		agent.OnFiber(watch, func(_ *clerk, ctx context.Context, _ *agent.Fiber[int]) error {
 			_, _, err := dohost.Recv(ctx, make(chan int))

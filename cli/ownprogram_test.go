@@ -48,7 +48,7 @@ func (g *Greeter) Greet(ctx context.Context, name string) (string, error) {
 }
 
 func Class() dohost.Class {
-	return dohost.Bind(Greeters, New, dohost.Expose("greet", (*Greeter).Greet))
+	return dohost.Bind(Greeters, New, nil, dohost.Expose("greet", (*Greeter).Greet))
 }
 `
 )

@@ -31,7 +31,7 @@ func (a *adder) Add(ctx context.Context, delta int) (int, error) {
 }
 
 func adderClass() dohost.Class {
-	return dohost.Bind(adders, func(_ context.Context, st *dohost.State) (*adder, error) { return &adder{st.Storage()}, nil },
+	return dohost.Bind(adders, func(_ context.Context, st *dohost.State) (*adder, error) { return &adder{st.Storage()}, nil }, nil,
 		dohost.Expose("add", (*adder).Add))
 }
 

@@ -20,7 +20,7 @@ var orders dohost.Namespace[order] = "order"
 func orderClass(bank *dohosttest.FakeService) dohost.Class {
 	return dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 		return &order{st, bank}, nil
-	})
+	}, nil)
 }
 
 func (o *order) Place(ctx context.Context, amount int) (int, error) {

@@ -37,7 +37,7 @@ func payOnce(t *testing.T) {
 	dohosttest.EveryPoint(t, dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(Accounts, func(_ context.Context, st *dohost.State) (*Account, error) {
 			return &Account{st, bank}, nil
-		})},
+		}, nil)},
 		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error {

@@ -93,7 +93,7 @@ func counting(m manner) *Workload[int, add, int] {
 		Patience: 10 * time.Minute, // a slow machine must not stop a search early
 		Classes: []dohost.Class{dohost.Bind(sums, func(_ context.Context, st *dohost.State) (*sum, error) {
 			return &sum{st, m, cache}, nil
-		})},
+		}, nil)},
 		Reset:  func() { clear(cache) },
 		Model:  Model[int, add, int]{Init: func() int { return 0 }, Step: func(s int, in add) (int, int) { return s + in.n, s + in.n }},
 		Object: func(in add) string { return in.name },
@@ -229,7 +229,7 @@ func never(context.Context, *Host, add) (int, error) {
 func noSums() []dohost.Class {
 	return []dohost.Class{dohost.Bind(sums, func(context.Context, *dohost.State) (*sum, error) {
 		return nil, errors.New("no sum today")
-	})}
+	}, nil)}
 }
 
 // A history without a valid order is reported unshortened if it cannot be repeated.

@@ -43,7 +43,7 @@ func (p *purse) Sum(ctx context.Context, _ int) (int, error) {
 
 func tornPurse() dohosttest.Scenario {
 	return dohosttest.Scenario{
-		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) { return &purse{st}, nil })},
+		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) { return &purse{st}, nil }, nil)},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := dohost.Call(ctx, purses.Get(h, "a"), (*purse).Move, 30)
 			return err

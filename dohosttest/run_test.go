@@ -23,10 +23,12 @@ func clockClass(step int) dohost.Class {
 	return dohost.Bind(clocks, func(ctx context.Context, st *dohost.State) (*clock, error) {
 		_, err := add(ctx, st, "lives", 1)
 		return &clock{st: st}, err
-	}, dohost.OnAlarm(func(c *clock, ctx context.Context, _ dohost.AlarmInfo) error {
-		_, err := add(ctx, c.st, "n", step)
-		return err
-	}))
+	}, &dohost.Handlers[clock]{
+		OnAlarm: func(c *clock, ctx context.Context, _ dohost.AlarmInfo) error {
+			_, err := add(ctx, c.st, "n", step)
+			return err
+		},
+	})
 }
 
 func add(ctx context.Context, st *dohost.State, key string, by int) (int, error) {

@@ -38,7 +38,7 @@ var pending = dohost.Collection[transfer]{Name: "pending", Key: func(t transfer)
 func accountClass(bug bool) dohost.Class {
 	return dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) {
 		return &account{st, bug}, nil
-	}, dohost.OnAlarm((*account).ring))
+	}, &dohost.Handlers[account]{OnAlarm: (*account).ring})
 }
 
 func (a *account) balance(ctx context.Context) (int, error) {

@@ -30,7 +30,7 @@ func doing(run func(ctx context.Context, t *thing) error) *Scenario {
 	return &Scenario{
 		Classes: []dohost.Class{dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) {
 			return &thing{st, run}, nil
-		}, dohost.OnAlarm((*thing).ring))},
+		}, &dohost.Handlers[thing]{OnAlarm: (*thing).ring})},
 		Run: func(ctx context.Context, h *Host) error {
 			_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
 			return err

@@ -22,16 +22,18 @@ const lockeds dohost.Namespace[locked] = "locked"
 
 func lockedClass() dohost.Class {
 	return dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
-		dohost.Authorize[locked](func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
-			return dohost.Access{}, dohost.ErrUnauthenticated
-		}),
+		&dohost.Handlers[locked]{
+			Authorize: func(context.Context, *dohost.AccessRequest) (dohost.Access, error) {
+				return dohost.Access{}, dohost.ErrUnauthenticated
+			},
+			OnHTTP: func(_ *locked, w http.ResponseWriter, r *http.Request) {
+				a, _ := dohost.AccessFrom(r.Context())
+				fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.ReadWrite)
+			},
+		},
 		dohost.Expose("put", dohost.NoResult(func(l *locked, ctx context.Context, v string) error {
 			return dohost.Put(ctx, l.st.Storage(), "v", v)
-		})),
-		dohost.OnHTTP(func(_ *locked, w http.ResponseWriter, r *http.Request) {
-			a, _ := dohost.AccessFrom(r.Context())
-			fmt.Fprintf(w, "%T %v", a.Identity, a.Rights == dohost.ReadWrite)
-		}))
+		})))
 }
 
 func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
@@ -61,12 +63,14 @@ func TestAuthorizeRunsOnlyForThePublicListener(t *testing.T) {
 func TestAuthorizeGetsTheTokenIdentity(t *testing.T) {
 	var got string
 	h := openClasses(t, dohost.Bind(lockeds, func(_ context.Context, st *dohost.State) (*locked, error) { return &locked{st}, nil },
-		dohost.Authorize[locked](func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
-			identity, ok := web.TokenIdentity(ctx)
-			got = fmt.Sprint(identity, " ", ok, " ", r.Request.Header.Get("Authorization"), r.Request.URL.RawQuery)
-			return dohost.Access{}, dohost.ErrForbidden
-		}),
-		dohost.OnHTTP(func(*locked, http.ResponseWriter, *http.Request) {})))
+		&dohost.Handlers[locked]{
+			Authorize: func(ctx context.Context, r *dohost.AccessRequest) (dohost.Access, error) {
+				identity, ok := web.TokenIdentity(ctx)
+				got = fmt.Sprint(identity, " ", ok, " ", r.Request.Header.Get("Authorization"), r.Request.URL.RawQuery)
+				return dohost.Access{}, dohost.ErrForbidden
+			},
+			OnHTTP: func(*locked, http.ResponseWriter, *http.Request) {},
+		}))
 	tokens := []string{"one", "two"}
 	sum := sha256.Sum256([]byte("two"))
 	want := fmt.Sprintf("%x true ", sum[:8])
@@ -137,15 +141,13 @@ func TestHandlerServesOnlyListedClasses(t *testing.T) {
 }
 
 func TestRootsExcludeSubAgentOnlyClasses(t *testing.T) {
-	sub := func(classes ...string) dohost.Entry[mute] {
-		return dohost.HasSubObjects[mute](dohost.SubObjects{
-			Classes: classes,
-			Path:    func(id dohost.ID) []dohost.ID { return []dohost.ID{id} },
-			Next:    func(dohost.ID, *url.URL) (dohost.ID, *url.URL, bool) { return dohost.ID{}, nil, false },
-		})
-	}
 	bind := func(name string, subs ...string) dohost.Class {
-		return dohost.Bind(dohost.Namespace[mute](name), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil }, sub(subs...))
+		return dohost.Bind(dohost.Namespace[mute](name), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil },
+			&dohost.Handlers[mute]{SubObjects: &dohost.SubObjects{
+				Classes: subs,
+				Path:    func(id dohost.ID) []dohost.ID { return []dohost.ID{id} },
+				Next:    func(dohost.ID, *url.URL) (dohost.ID, *url.URL, bool) { return dohost.ID{}, nil, false },
+			}})
 	}
 	got := fmt.Sprint(web.Roots([]dohost.Class{bind("tree", "tree", "leaf"), bind("leaf"), bind("other"), bind("leafy", "leaf")}))
 	if want := "[tree other leafy]"; got != want {

@@ -19,24 +19,26 @@ const nests dohost.Namespace[nest] = "nest"
 
 func nestClass(eggs int) dohost.Class {
 	return dohost.Bind(nests, func(context.Context, *dohost.State) (*nest, error) { return &nest{}, nil },
-		dohost.OnInspect[nest](func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
-			return func(yield func(dohost.Resource, error) bool) {
-				for i := range eggs {
-					if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
-						return
+		&dohost.Handlers[nest]{
+			OnInspect: func(context.Context, *dohost.Snapshot) iter.Seq2[dohost.Resource, error] {
+				return func(yield func(dohost.Resource, error) bool) {
+					for i := range eggs {
+						if !yield(dohost.Resource{Kind: "egg", ID: fmt.Sprint(i), Can: []dohost.Action{dohost.Clear}}, nil) {
+							return
+						}
 					}
 				}
-			}
-		}),
-		dohost.OnAdmin(func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
-			switch {
-			case kind != "egg":
-				return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
-			case id == "broken":
-				return false, errors.New("it cannot be")
-			}
-			return id == "1", nil
-		}))
+			},
+			OnAdmin: func(_ *nest, _ context.Context, _ dohost.Action, kind, id string) (bool, error) {
+				switch {
+				case kind != "egg":
+					return false, &dohost.ArgumentError{Method: "operate", Err: errors.New("a nest has eggs")}
+				case id == "broken":
+					return false, errors.New("it cannot be")
+				}
+				return id == "1", nil
+			},
+		})
 }
 
 // The status distinguishes mistakes of an operator from errors of the object.

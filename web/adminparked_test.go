@@ -23,12 +23,14 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := true
 		class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-			dohost.OnAlarm(func(*thing, context.Context, dohost.AlarmInfo) error {
-				if bad {
-					return errors.New("no")
-				}
-				return nil
-			}))
+			&dohost.Handlers[thing]{
+				OnAlarm: func(*thing, context.Context, dohost.AlarmInfo) error {
+					if bad {
+						return errors.New("no")
+					}
+					return nil
+				},
+			})
 		var out bytes.Buffer
 		metrics := web.NewMetrics()
 		h, err := dohost.Open(t.TempDir(), &dohost.Options{
@@ -110,7 +112,7 @@ func TestParkedAlarmsAreListedAndRevived(t *testing.T) {
 func TestAlarmLagIsNotNegative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
-			dohost.OnAlarm((*thing).Alarm), dohost.Expose("arm", dohost.Bare(func(o *thing, ctx context.Context) error {
+			&dohost.Handlers[thing]{OnAlarm: (*thing).Alarm}, dohost.Expose("arm", dohost.Bare(func(o *thing, ctx context.Context) error {
 				return o.st.SetStartAlarm(ctx, time.Now().Add(time.Hour))
 			})))
 		dir := t.TempDir()

@@ -22,10 +22,12 @@ const mirrors dohost.Namespace[mirror] = "BigMirror"
 
 var mirrorClass = dohost.Bind(mirrors, func(_ context.Context, st *dohost.State) (*mirror, error) {
 	return &mirror{st}, nil
-}, dohost.OnHTTP(func(m *mirror, w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
-}))
+}, &dohost.Handlers[mirror]{
+	OnHTTP: func(m *mirror, w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s%s?%s %s", r.Method, m.st.ID(), r.URL.EscapedPath(), r.URL.RawQuery, body)
+	},
+})
 
 // TestAgentPathsAsTheSDKSendsThem sends paths that net/http's own routing would redirect, with a client that
 // does not change them.

@@ -24,7 +24,7 @@ func crowd(n int) []dohost.Class {
 			})))
 		}
 		classes = append(classes, dohost.Bind(dohost.Namespace[thing](fmt.Sprintf("c%02d", i)),
-			func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, entries...))
+			func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, nil, entries...))
 	}
 	return classes
 }

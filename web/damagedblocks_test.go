@@ -19,7 +19,7 @@ import (
 func TestObjectListSkipsDamagedBlock(t *testing.T) {
 	const objects = 200
 	dir := t.TempDir()
-	class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil })
+	class := dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil }, nil)
 	open := func() *dohost.Host {
 		h, err := dohost.Open(dir, nil, class)
 		if err != nil {

@@ -42,11 +42,13 @@ func ExampleTokenIdentity() {
 	}
 	defer os.RemoveAll(dir)
 	class := dohost.Bind(Diaries, func(context.Context, *dohost.State) (*Diary, error) { return &Diary{}, nil },
-		dohost.Authorize[Diary](byTokenFile(map[string]string{"e16a9f9862fe3184": "ada", "17c07b22c9af475e": "bob"})),
-		dohost.OnHTTP(func(_ *Diary, w http.ResponseWriter, r *http.Request) {
-			access, _ := dohost.AccessFrom(r.Context())
-			fmt.Fprint(w, access.Identity, " reads")
-		}))
+		&dohost.Handlers[Diary]{
+			Authorize: byTokenFile(map[string]string{"e16a9f9862fe3184": "ada", "17c07b22c9af475e": "bob"}),
+			OnHTTP: func(_ *Diary, w http.ResponseWriter, r *http.Request) {
+				access, _ := dohost.AccessFrom(r.Context())
+				fmt.Fprint(w, access.Identity, " reads")
+			},
+		})
 	h, err := dohost.Open(dir, nil, class)
 	if err != nil {
 		log.Fatal(err)

@@ -9,7 +9,7 @@ import (
 // Operator is the identity of requests that reach agents through [Admin]: see [dohost.Access].
 type Operator struct{}
 
-// asOperator gives requests the access of an operator, and the host calls no [dohost.Authorize] function for them.
+// asOperator gives requests the access of an operator, and the host calls no Authorize function for them.
 func asOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := dohost.GrantAccess(r.Context(), dohost.Access{Identity: Operator{}, Rights: dohost.ReadWrite})

@@ -33,8 +33,11 @@ type facts struct {
 // talker is a class with sockets that speak the protocol of a chat agent.
 var talkerClass = dohost.Bind(dohost.Namespace[room]("SmallTalk"), func(_ context.Context, st *dohost.State) (*room, error) {
 	return &room{st}, nil
-}, dohost.OnHTTP((*room).join), dohost.OnSocket(dohost.SocketEvents[room]{Message: (*room).say}),
-	dohost.Protocols[room]("agent", "chat"))
+}, &dohost.Handlers[room]{
+	OnHTTP:    (*room).join,
+	OnSocket:  &dohost.SocketHandlers[room]{Message: (*room).say},
+	Protocols: []string{"agent", "chat"},
+})
 
 func (s *server) text(path string) (string, *http.Response) {
 	s.t.Helper()

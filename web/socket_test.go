@@ -26,7 +26,10 @@ const rooms dohost.Namespace[room] = "room"
 
 var roomClass = dohost.Bind(rooms, func(_ context.Context, st *dohost.State) (*room, error) {
 	return &room{st}, nil
-}, dohost.OnHTTP((*room).join), dohost.OnSocket(dohost.SocketEvents[room]{Message: (*room).say}))
+}, &dohost.Handlers[room]{
+	OnHTTP:   (*room).join,
+	OnSocket: &dohost.SocketHandlers[room]{Message: (*room).say},
+})
 
 func (o *room) join(w http.ResponseWriter, r *http.Request) {
 	if _, err := o.st.Accept(w, r, &dohost.AcceptOptions{Tags: r.URL.Query()["tag"]}); err != nil {

@@ -76,7 +76,9 @@ type plain struct{}
 
 func plainClass() dohost.Class {
 	return dohost.Bind(dohost.Namespace[plain]("plain"), func(context.Context, *dohost.State) (*plain, error) { return &plain{}, nil },
-		dohost.OnHTTP(func(_ *plain, w http.ResponseWriter, _ *http.Request) { http.Error(w, "nothing here", 404) }))
+		&dohost.Handlers[plain]{
+			OnHTTP: func(_ *plain, w http.ResponseWriter, _ *http.Request) { http.Error(w, "nothing here", 404) },
+		})
 }
 
 // TestBodyUnreadTimesOut has clients announce a body, send none of it and wait.

@@ -73,16 +73,16 @@ func (o *thing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func class() dohost.Class {
 	return dohost.Bind(things, func(_ context.Context, st *dohost.State) (*thing, error) { return &thing{st}, nil },
+		&dohost.Handlers[thing]{OnAlarm: (*thing).Alarm, OnHTTP: (*thing).ServeHTTP},
 		dohost.Expose("put", (*thing).Put), dohost.Expose("fail", dohost.Bare((*thing).Fail)), dohost.Expose("panic", dohost.Bare((*thing).Panic)),
-		dohost.Expose("hang", dohost.Bare((*thing).Hang)), dohost.Expose("pin", dohost.NoResult((*thing).Pin)),
-		dohost.OnAlarm((*thing).Alarm), dohost.OnHTTP((*thing).ServeHTTP))
+		dohost.Expose("hang", dohost.Bare((*thing).Hang)), dohost.Expose("pin", dohost.NoResult((*thing).Pin)))
 }
 
 // mute is a class without entry points.
 type mute struct{}
 
 func muteClass() dohost.Class {
-	return dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil })
+	return dohost.Bind(dohost.Namespace[mute]("mute"), func(context.Context, *dohost.State) (*mute, error) { return &mute{}, nil }, nil)
 }
 
 func open(t *testing.T, o *dohost.Options) *dohost.Host {

@@ -115,7 +115,7 @@ func TestReplyStoppedIsCancelledAtProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	dohosttest.Run(t, &dohosttest.Options{
-		Classes: []dohost.Class{providertest.Class(m, nil, nil)},
+		Classes: []dohost.Class{providertest.Class(m, chat.Options{}, nil)},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		h.Client(func(ctx context.Context) error {
 			_, err := providertest.Ask(ctx, h, "a", "one")

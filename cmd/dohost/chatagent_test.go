@@ -37,14 +37,15 @@ func speaking() (all []dohost.Class) {
 	} {
 		all = append(all, chat.Bind(dohost.Namespace[speaker](name), func(_ context.Context, a *chat.Agent[struct{}]) (*speaker, error) {
 			return &speaker{a, os.Getenv("PROBE_FILE")}, nil
-		}, chat.Handlers[speaker]{
+		}, &chat.Handlers[speaker, struct{}]{
 			Reply: (*speaker).reply,
 			OnRecovery: func(s *speaker, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				var kept string
 				_, err := c.Checkpoint(&kept)
 				return of.d, errors.Join(err, s.happened("cut %s, attempt %d, with %q", c.ID, c.Attempt, kept))
 			},
-		}, &chat.Options{Recovery: of.rules}))
+			Options: chat.Options{Recovery: of.rules},
+		}))
 	}
 	return all
 }

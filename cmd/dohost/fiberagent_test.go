@@ -43,7 +43,10 @@ type walkPart struct {
 func probing() dohost.Class {
 	return agent.Bind(probes, func(_ context.Context, a *agent.Agent[struct{}]) (*probe, error) {
 		return &probe{a, os.Getenv("PROBE_FILE")}, nil
-	}, agent.Tune[probe](agent.Options{KeepAlive: 200 * time.Millisecond}),
+	}, &agent.Handlers[probe, struct{}]{
+		Options:       agent.Options{KeepAlive: 200 * time.Millisecond},
+		OnInterrupted: (*probe).interrupted,
+	},
 		agent.Callable("run", dohost.NoResult((*probe).run)), agent.Callable("start", (*probe).start),
 		agent.Callable("fibers", dohost.NoArg((*probe).fibers)), agent.Callable("dead", dohost.NoArg((*probe).dead)),
 		agent.Callable("schedule", (*probe).schedule), agent.OnSchedule(march, (*probe).march),
@@ -55,8 +58,7 @@ func probing() dohost.Class {
 				return errors.Join(p.happened("stalled %d", f.Attempt), dohost.Sleep(ctx, time.Hour))
 			}
 			return p.walk(ctx, at)
-		}, nil),
-		agent.OnInterrupted((*probe).interrupted))
+		}, nil))
 }
 
 // happened appends a line to the file, and sends it to clients.

@@ -14,7 +14,7 @@ type stone struct{ st *dohost.State }
 const stones dohost.Namespace[stone] = "stone"
 
 func quarry() dohost.Class {
-	return dohost.Bind(stones, func(_ context.Context, st *dohost.State) (*stone, error) { return &stone{st}, nil },
+	return dohost.Bind(stones, func(_ context.Context, st *dohost.State) (*stone, error) { return &stone{st}, nil }, nil,
 		dohost.Expose("hang", dohost.Bare((*stone).Hang)))
 }
 

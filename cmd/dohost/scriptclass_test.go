@@ -20,10 +20,10 @@ const benches dohost.Namespace[bench] = "bench"
 
 func lab() dohost.Class {
 	return dohost.Bind(benches, func(_ context.Context, st *dohost.State) (*bench, error) { return &bench{st}, nil },
+		&dohost.Handlers[bench]{OnAlarm: (*bench).Alarm, OnHTTP: (*bench).ServeHTTP},
 		dohost.Expose("put", dohost.NoResult((*bench).Put)), dohost.Expose("get", dohost.NoArg((*bench).Get)), dohost.Expose("fail", dohost.Bare((*bench).Fail)),
 		dohost.Expose("panic", dohost.Bare((*bench).Panic)), dohost.Expose("linger", dohost.Bare((*bench).Linger)), dohost.Expose("ignore", dohost.Bare((*bench).Ignore)),
-		dohost.Expose("hold", dohost.NoResult((*bench).Hold)), dohost.Expose("break", dohost.Bare((*bench).Break)),
-		dohost.OnAlarm((*bench).Alarm), dohost.OnHTTP((*bench).ServeHTTP))
+		dohost.Expose("hold", dohost.NoResult((*bench).Hold)), dohost.Expose("break", dohost.Bare((*bench).Break)))
 }
 
 func (b *bench) Put(ctx context.Context, v string) error {

@@ -28,11 +28,13 @@ import (
 func ringing() dohost.Class {
 	const counters dohost.Namespace[ringer] = "counter"
 	return dohost.Bind(counters, func(_ context.Context, st *dohost.State) (*ringer, error) { return &ringer{st}, nil },
-		dohost.Expose("add", (*ringer).add),
-		dohost.OnAlarm(func(r *ringer, ctx context.Context, _ dohost.AlarmInfo) error {
-			_, err := r.add(ctx, 1)
-			return err
-		}))
+		&dohost.Handlers[ringer]{
+			OnAlarm: func(r *ringer, ctx context.Context, _ dohost.AlarmInfo) error {
+				_, err := r.add(ctx, 1)
+				return err
+			},
+		},
+		dohost.Expose("add", (*ringer).add))
 }
 
 type ringer struct{ st *dohost.State }

@@ -22,7 +22,7 @@ const tellers dohost.Namespace[teller] = "Teller"
 
 func tellerClass() dohost.Class {
 	return chat.Bind(tellers, func(_ context.Context, a *chat.Agent[struct{}]) (*teller, error) { return &teller{a}, nil },
-		chat.Handlers[teller]{Reply: (*teller).reply}, nil)
+		&chat.Handlers[teller, struct{}]{Reply: (*teller).reply})
 }
 
 func (t *teller) reply(ctx context.Context, r *chat.Reply) error {

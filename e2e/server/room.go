@@ -29,13 +29,15 @@ const rooms dohost.Namespace[room] = "ChatRoom"
 
 func roomClass() dohost.Class {
 	return agent.Bind(rooms, func(_ context.Context, a *agent.Agent[board]) (*room, error) { return &room{Agent: a}, nil },
-		agent.Initial[room](board{Title: "untitled"}),
-		agent.Validate((*room).validate),
-		agent.Authorize[room](authorize),
-		agent.OnAccept((*room).accepted),
-		agent.OnConnect((*room).connected),
-		agent.OnMessage((*room).echo),
-		agent.OnRequest((*room).request),
+		&agent.Handlers[room, board]{
+			Initial:   &board{Title: "untitled"},
+			Validate:  (*room).validate,
+			Authorize: authorize,
+			OnAccept:  (*room).accepted,
+			OnConnect: (*room).connected,
+			OnMessage: (*room).echo,
+			OnRequest: (*room).request,
+		},
 		agent.Callable("add", (*room).add),
 		agent.Callable("sum", sum),
 		agent.Callable("join", join),
@@ -56,7 +58,7 @@ type diary struct{ *agent.Agent[any] }
 
 func diaryClass() dohost.Class {
 	return agent.Bind(dohost.Namespace[diary]("Diary"),
-		func(_ context.Context, a *agent.Agent[any]) (*diary, error) { return &diary{a}, nil })
+		func(_ context.Context, a *agent.Agent[any]) (*diary, error) { return &diary{a}, nil }, nil)
 }
 
 // Hidden is no method for clients.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
-	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/chat/extract"
 )
@@ -27,16 +26,16 @@ type Assistant struct {
 func Class(folder fs.FS, pace time.Duration) dohost.Class {
 	model, err := extract.New(folder, &extract.Options{Pace: pace})
 	if err != nil {
-		return Of(nil, agent.Mistake[Assistant](err))
+		return dohost.InvalidClass(Of(nil), err)
 	}
 	return Of(model)
 }
 
 // Of is the class of assistants that have a model answer.
-func Of(model chat.Model, entries ...agent.Entry[Assistant]) dohost.Class {
+func Of(model chat.Model) dohost.Class {
 	return chat.Bind(Assistants,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Assistant, error) { return &Assistant{a, model}, nil },
-		chat.Handlers[Assistant]{Reply: (*Assistant).reply}, nil, entries...)
+		&chat.Handlers[Assistant, struct{}]{Reply: (*Assistant).reply})
 }
 
 func (a *Assistant) reply(ctx context.Context, r *chat.Reply) error {

@@ -30,5 +30,5 @@ func (c *Counter) Add(ctx context.Context, delta int) (int, error) {
 
 // Class lists the methods that callers outside the process may name.
 func Class() dohost.Class {
-	return dohost.Bind(Counters, New, dohost.Expose("add", (*Counter).Add))
+	return dohost.Bind(Counters, New, nil, dohost.Expose("add", (*Counter).Add))
 }

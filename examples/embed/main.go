@@ -28,11 +28,13 @@ type Note struct{ *agent.Agent[string] }
 func Class() dohost.Class {
 	return agent.Bind(Notes,
 		func(_ context.Context, a *agent.Agent[string]) (*Note, error) { return &Note{a}, nil },
-		agent.Authorize[Note](authorize),
-		agent.OnRequest(func(n *Note, w http.ResponseWriter, r *http.Request) {
-			access, _ := dohost.AccessFrom(r.Context())
-			fmt.Fprintf(w, "%s of %s for %v", r.URL.Path, n.Name(), access.Identity)
-		}))
+		&agent.Handlers[Note, string]{
+			Authorize: authorize,
+			OnRequest: func(n *Note, w http.ResponseWriter, r *http.Request) {
+				access, _ := dohost.AccessFrom(r.Context())
+				fmt.Fprintf(w, "%s of %s for %v", r.URL.Path, n.Name(), access.Identity)
+			},
+		})
 }
 
 // authorize lets each user reach only the note of that user's name.

@@ -68,5 +68,5 @@ func (o *Order) ship(ctx context.Context, _ dohost.AlarmInfo) error {
 func Class(shop Shop) dohost.Class {
 	return dohost.Bind(Orders, func(_ context.Context, st *dohost.State) (*Order, error) {
 		return &Order{st, shop}, nil
-	}, dohost.Expose("place", (*Order).Place), dohost.OnAlarm((*Order).ship))
+	}, &dohost.Handlers[Order]{OnAlarm: (*Order).ship}, dohost.Expose("place", (*Order).Place))
 }

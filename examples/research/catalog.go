@@ -32,7 +32,7 @@ func (c *Config) catalog() dohost.Class {
 	return dohost.Bind(Catalogs, func(_ context.Context, st *dohost.State) (*Catalog, error) {
 		paths, err := c.Paths()
 		return &Catalog{c, st, paths}, err
-	}, dohost.OnAlarm((*Catalog).goOn),
+	}, &dohost.Handlers[Catalog]{OnAlarm: (*Catalog).goOn},
 		dohost.Expose("begin", dohost.NoArg((*Catalog).Begin)),
 		dohost.Expose("read", dohost.NoArg((*Catalog).Read)))
 }

@@ -32,8 +32,8 @@ const (
 func (c *Config) merger() dohost.Class {
 	return dohost.Bind(Mergers,
 		func(_ context.Context, st *dohost.State) (*Merger, error) { return &Merger{c, st.Storage()}, nil },
-		dohost.Expose("count", (*Merger).Count),
-		dohost.OnHTTP((*Merger).ServeHTTP))
+		&dohost.Handlers[Merger]{OnHTTP: (*Merger).ServeHTTP},
+		dohost.Expose("count", (*Merger).Count))
 }
 
 // Add adds a step's words, unless it has already added that step. Steps of a file arrive in order.

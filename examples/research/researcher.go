@@ -42,7 +42,7 @@ const ownPrefix = "own/"
 func (c *Config) researcher() dohost.Class {
 	return agent.Bind(Researchers,
 		func(_ context.Context, a *agent.Agent[Progress]) (*Researcher, error) { return &Researcher{a, c}, nil },
-		agent.Tune[Researcher](agent.Options{KeepAlive: c.KeepAlive}),
+		&agent.Handlers[Researcher, Progress]{Options: agent.Options{KeepAlive: c.KeepAlive}},
 		agent.Callable("totals", dohost.NoArg((*Researcher).Totals)),
 		// Evictions without progress count as retries, and here there are many.
 		agent.OnFiber(reading, (*Researcher).read, &agent.KindOptions{MaxRetries: math.MaxInt}))

@@ -48,12 +48,14 @@ var lines = dohost.Collection[Line]{
 func Class() dohost.Class {
 	return agent.Bind(Rooms,
 		func(_ context.Context, a *agent.Agent[Topic]) (*Room, error) { return &Room{a}, nil },
-		agent.Initial[Room](Topic{"anything"}),
-		agent.Authorize[Room](authorize),
-		agent.OnAccept(func(_ *Room, r *http.Request) agent.ConnOptions { return agent.ConnOptions{State: nameIn(r)} }),
-		agent.OnConnect(func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) }),
-		agent.OnClose(func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) }),
-		agent.OnMessage((*Room).say),
+		&agent.Handlers[Room, Topic]{
+			Initial:   &Topic{"anything"},
+			Authorize: authorize,
+			OnAccept:  func(_ *Room, r *http.Request) agent.ConnOptions { return agent.ConnOptions{State: nameIn(r)} },
+			OnConnect: func(r *Room, ctx context.Context, _ *agent.Conn, _ *http.Request) error { return r.tell(ctx) },
+			OnClose:   func(r *Room, ctx context.Context, _ *agent.Conn, _ dohost.Closing) error { return r.tell(ctx) },
+			OnMessage: (*Room).say,
+		},
 		agent.Callable("who", dohost.NoArg((*Room).who)),
 		agent.Callable("lines", (*Room).last))
 }

@@ -43,10 +43,10 @@ type Talk struct {
 }
 
 // Class returns the class of conversations with a tool. The tool calls ran, which may be nil.
-func Class(model chat.Model, o *chat.Options, ran func()) dohost.Class {
+func Class(model chat.Model, o chat.Options, ran func()) dohost.Class {
 	return chat.Bind(Talks,
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) { return &Talk{a, model, ran}, nil },
-		chat.Handlers[Talk]{Reply: (*Talk).reply}, o)
+		&chat.Handlers[Talk, struct{}]{Reply: (*Talk).reply, Options: o})
 }
 
 // dropping returns the class of conversations that drop an interrupted reply, and pass its text to dropped.
@@ -55,7 +55,7 @@ func dropping(model chat.Model, dropped func(text string)) dohost.Class {
 		func(_ context.Context, a *chat.Agent[struct{}]) (*Talk, error) {
 			return &Talk{Agent: a, model: model}, nil
 		},
-		chat.Handlers[Talk]{
+		&chat.Handlers[Talk, struct{}]{
 			Reply: (*Talk).reply,
 			OnRecovery: func(_ *Talk, _ context.Context, c *chat.InterruptedReply) (chat.RecoveryAction, error) {
 				text := c.Partial.PlainText()
@@ -65,7 +65,7 @@ func dropping(model chat.Model, dropped func(text string)) dohost.Class {
 				dropped(text)
 				return chat.RecoveryRestart, nil
 			},
-		}, nil)
+		})
 }
 
 func (t *Talk) reply(ctx context.Context, r *chat.Reply) error {

@@ -50,7 +50,7 @@ func EveryPoint(t *testing.T, c Case, make New) {
 	}
 	var runs, joined, fetched, tools, frames int
 	w := &watcher{}
-	class := Class(model, nil, func() { tools++ })
+	class := Class(model, chat.Options{}, func() { tools++ })
 	var dropped []string
 	if c.Drop {
 		class = dropping(model, func(text string) { dropped = append(dropped, text) })

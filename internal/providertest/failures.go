@@ -291,7 +291,7 @@ func One(t *testing.T, make New, d *Double) (r chat.Response) {
 		t.Fatal(err)
 	}
 	dohosttest.Run(t, &dohosttest.Options{
-		Classes: []dohost.Class{Class(m, &chat.Options{Stall: time.Minute}, nil)},
+		Classes: []dohost.Class{Class(m, chat.Options{Stall: time.Minute}, nil)},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		if r, err = Ask(t.Context(), h, "a", "one"); err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func converse(t *testing.T, make New, first Plan, want chat.Status, why string) 
 	var told bytes.Buffer
 	tell := dohost.Listener{Service: func(_ dohost.ID, event string, attrs ...slog.Attr) { fmt.Fprintln(&told, event, attrs) }}
 	dohosttest.Run(t, &dohosttest.Options{
-		Classes: []dohost.Class{Class(m, &chat.Options{Stall: time.Minute}, nil)},
+		Classes: []dohost.Class{Class(m, chat.Options{Stall: time.Minute}, nil)},
 		Options: dohost.Options{Listener: tell},
 	}, func(t *testing.T, h *dohosttest.Host) {
 		one, err := Ask(t.Context(), h, "a", "one")

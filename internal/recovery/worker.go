@@ -23,7 +23,7 @@ func class(out *ledger) dohost.Class {
 	return dohost.Bind(workers, func(ctx context.Context, st *dohost.State) (*worker, error) {
 		n, _, err := dohost.Get[int](ctx, st.Storage(), "steps")
 		return &worker{st: st, out: out, steps: n, first: true}, err
-	}, dohost.OnAlarm((*worker).ring))
+	}, &dohost.Handlers[worker]{OnAlarm: (*worker).ring})
 }
 
 // ring runs a step from the alarm, and sets the alarm for the next one.

@@ -62,7 +62,7 @@ func newVisiting() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(visits, func(_ context.Context, st *dohost.State) (*visit, error) {
 			return &visit{st, bank}, nil
-		}, dohost.OnAlarm((*visit).ring))},
+		}, &dohost.Handlers[visit]{OnAlarm: (*visit).ring})},
 		Services: []*dohosttest.FakeService{bank},
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			_, err := ask(ctx, visits.Get(h, "a"), (*visit).plan, none{})
@@ -121,7 +121,7 @@ func (a *appointment) diary(ctx context.Context, _ none) (map[string]string, err
 func appointmentClass(w *witness) dohost.Class {
 	return dohost.Bind(appointments, func(_ context.Context, st *dohost.State) (*appointment, error) {
 		return &appointment{st, w}, nil
-	}, dohost.OnAlarm((*appointment).ring))
+	}, &dohost.Handlers[appointment]{OnAlarm: (*appointment).ring})
 }
 
 // newPuttingOff has a client that puts an alarm off while its handler runs.

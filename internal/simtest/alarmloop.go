@@ -87,7 +87,7 @@ func looping(p progress) dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(loops, func(_ context.Context, st *dohost.State) (*loop, error) {
 			return &loop{st, w}, nil
-		}, dohost.OnAlarm((*loop).ring))},
+		}, &dohost.Handlers[loop]{OnAlarm: (*loop).ring})},
 		Options: dohost.Options{Listener: w.listener()},
 		Places:  turns,
 		Reset:   w.reset,

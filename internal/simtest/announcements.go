@@ -145,9 +145,12 @@ func newAnnouncing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(announcers, func(_ context.Context, st *dohost.State) (*announcer, error) {
 			return &announcer{st}, nil
-		}, dohost.OnHTTP((*announcer).serve), dohost.OnSocket(dohost.SocketEvents[announcer]{
-			Message: (*announcer).bring,
-		}))},
+		}, &dohost.Handlers[announcer]{
+			OnHTTP: (*announcer).serve,
+			OnSocket: &dohost.SocketHandlers[announcer]{
+				Message: (*announcer).bring,
+			},
+		})},
 		Options: dohost.Options{IdleAfter: 10 * time.Second},
 		Places:  turns,
 		Reset:   func() { a.seen = map[string]int{} },

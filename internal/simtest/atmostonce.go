@@ -101,7 +101,7 @@ func newAtMostOnce() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(letters, func(_ context.Context, st *dohost.State) (*letter, error) {
 			return &letter{st, post}, nil
-		})},
+		}, nil)},
 		Services: []*dohosttest.FakeService{post},
 		Reset:    func() { clear(told) },
 		Run: func(ctx context.Context, h *dohosttest.Host) (err error) {

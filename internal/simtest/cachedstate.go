@@ -143,7 +143,7 @@ func newBoarding() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(boards, func(ctx context.Context, st *dohost.State) (*board, error) {
 			return newBoard(ctx, st, b.w)
-		})},
+		}, nil)},
 		Options: dohost.Options{Listener: b.w.listener()},
 		Places:  turns,
 		Reset:   b.w.reset,

@@ -107,7 +107,7 @@ func newShelving() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(shelves, func(_ context.Context, st *dohost.State) (*shelf, error) {
 			return &shelf{st}, nil
-		})},
+		}, nil)},
 		Places: turns,
 		Reset:  func() { *s = shelving{} },
 		Run:    s.run,

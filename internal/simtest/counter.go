@@ -27,7 +27,7 @@ func counterClass() dohost.Class {
 	return dohost.Bind(counters, func(ctx context.Context, st *dohost.State) (*counter, error) {
 		n, _, err := dohost.Get[int](ctx, st.Storage(), "n")
 		return &counter{st, n}, err
-	})
+	}, nil)
 }
 
 // add adds once for each ID, and returns the total as it was then.

@@ -43,7 +43,7 @@ var (
 func tillClass() dohost.Class {
 	return dohost.Bind(tills, func(_ context.Context, st *dohost.State) (*till, error) {
 		return &till{st, st.Storage()}, nil
-	}, dohost.OnAlarm((*till).ring))
+	}, &dohost.Handlers[till]{OnAlarm: (*till).ring})
 }
 
 // at returns the number of the last step.

@@ -121,7 +121,7 @@ func newExclusion() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(rooms, func(_ context.Context, st *dohost.State) (*room, error) {
 			return &room{st: st, w: &x.witness, desk: &x.desk}, nil
-		})},
+		}, nil)},
 		Services: []*dohosttest.FakeService{&x.desk},
 		Options:  dohost.Options{Listener: x.listener()},
 		Reset:    func() { x.reset(); x.first = [guests]bool{} },

@@ -161,7 +161,7 @@ func newMoving() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(docs, func(_ context.Context, st *dohost.State) (*doc, error) {
 			return &doc{st, &m.witness}, nil
-		}, dohost.OnAlarm((*doc).ring))},
+		}, &dohost.Handlers[doc]{OnAlarm: (*doc).ring})},
 		Options: dohost.Options{Listener: m.listener()},
 		Places:  turns,
 		Reset:   func() { m.reset(); m.was = holding{} },

@@ -94,7 +94,7 @@ func newFailing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(bells, func(_ context.Context, st *dohost.State) (*bell, error) {
 			return &bell{st}, nil
-		}, dohost.OnAlarm((*bell).ring))},
+		}, &dohost.Handlers[bell]{OnAlarm: (*bell).ring})},
 		Options: dohost.Options{Listener: w.listener()},
 		Places:  []string{"alarm", "handover", "handed", "sync", "durable", "settle"},
 		Reset:   w.reset,

@@ -298,8 +298,8 @@ func newDismissing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(bureaus, func(_ context.Context, a *agent.Agent[none]) (*bureau, error) {
 			return &bureau{a, bank, r}, nil
-		}, agent.OnFiber(errand, (*bureau).run, o), agent.OnFiber(whim, (*bureau).run, o),
-			agent.Tune[bureau](agent.Options{KeepAlive: 5 * time.Second}))},
+		}, &agent.Handlers[bureau, none]{Options: agent.Options{KeepAlive: 5 * time.Second}},
+			agent.OnFiber(errand, (*bureau).run, o), agent.OnFiber(whim, (*bureau).run, o))},
 		Services: []*dohosttest.FakeService{bank},
 		Reset:    r.reset,
 		Places:   landings,

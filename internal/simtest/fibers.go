@@ -174,13 +174,13 @@ func (s *scholar) finish(ctx context.Context, i *agent.Interrupted) error {
 
 // newScholar is a scenario of an agent with fibers that begin starts.
 func newScholar(begin func(*scholar, context.Context, string) (none, error), bank *dohosttest.FakeService, names []string,
-	entry agent.Entry[scholar], check func() error) dohosttest.Scenario {
+	on *agent.Handlers[scholar, none], check func() error, entries ...agent.Entry[scholar]) dohosttest.Scenario {
 	l := &ledger{}
 	l.reset()
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(scholars, func(_ context.Context, a *agent.Agent[none]) (*scholar, error) {
 			return &scholar{a, bank, l}, nil
-		}, entry)},
+		}, on, entries...)},
 		Services: []*dohosttest.FakeService{bank},
 		Reset:    l.reset,
 		Places:   turns,
@@ -225,21 +225,21 @@ func allSteps(bank *dohosttest.FakeService, names []string) func() error {
 // newStudying has fibers that resume from their checkpoints without a hook.
 func newStudying() dohosttest.Scenario {
 	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x", "y"}
-	return newScholar((*scholar).start, bank, names,
-		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}), allSteps(bank, names))
+	return newScholar((*scholar).start, bank, names, nil, allSteps(bank, names),
+		agent.OnFiber(study, (*scholar).study, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}))
 }
 
 // newResuming has fibers of functions, which a hook resumes.
 func newResuming() dohosttest.Scenario {
 	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x", "y"}
-	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).goOn), allSteps(bank, names))
+	return newScholar((*scholar).run, bank, names, &agent.Handlers[scholar, none]{OnInterrupted: (*scholar).goOn}, allSteps(bank, names))
 }
 
 // newFinishing has a fiber that a hook completes. The hook's own effect happens at most
 // once, because a fiber that has ended needs no hook.
 func newFinishing() dohosttest.Scenario {
 	bank, names := &dohosttest.FakeService{Idempotent: true}, []string{"x"}
-	return newScholar((*scholar).run, bank, names, agent.OnInterrupted((*scholar).finish), func() error {
+	return newScholar((*scholar).run, bank, names, &agent.Handlers[scholar, none]{OnInterrupted: (*scholar).finish}, func() error {
 		if n := bank.Effects("run x"); n > 1 {
 			return fmt.Errorf("the hook had its effect %d times", n)
 		}

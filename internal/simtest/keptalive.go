@@ -197,7 +197,10 @@ func newKeeping() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(lodges, func(_ context.Context, a *agent.Agent[none]) (*lodge, error) {
 			return &lodge{Agent: a, vigil: v, life: v.begin()}, nil
-		}, agent.OnStart((*lodge).goOn), agent.Tune[lodge](agent.Options{KeepAlive: heartbeat}))},
+		}, &agent.Handlers[lodge, none]{
+			OnStart: (*lodge).goOn,
+			Options: agent.Options{KeepAlive: heartbeat},
+		})},
 		Options: dohost.Options{IdleAfter: 5 * time.Second, Listener: dohost.Listener{Fenced: v.end}},
 		Reset:   func() { v.reset(); sent = false },
 		Places:  landings,

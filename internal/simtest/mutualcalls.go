@@ -116,7 +116,7 @@ func newCircle() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(accounts, func(_ context.Context, st *dohost.State) (*account, error) {
 			return &account{st}, nil
-		}, dohost.OnAlarm((*account).alarm))},
+		}, &dohost.Handlers[account]{OnAlarm: (*account).alarm})},
 		Places: turns,
 		Run: func(_ context.Context, h *dohosttest.Host) error {
 			a := pay(h, "a", transfer{"1", "b", 1})

@@ -135,7 +135,7 @@ func newMetering() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(meters, func(_ context.Context, st *dohost.State) (*meter, error) {
 			return &meter{st, m.see("life")}, nil
-		})},
+		}, nil)},
 		Options: dohost.Options{Listener: m.listener()},
 		Places:  turns,
 		Reset:   func() { m.reset(); m.told = nil },

@@ -61,7 +61,7 @@ func newPaying() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(orders, func(_ context.Context, st *dohost.State) (*order, error) {
 			return &order{st, bank}, nil
-		}, dohost.OnAlarm((*order).charge))},
+		}, &dohost.Handlers[order]{OnAlarm: (*order).charge})},
 		Services: []*dohosttest.FakeService{bank},
 		Places:   turns,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {

@@ -157,9 +157,12 @@ func newPresence() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(parlors, func(_ context.Context, st *dohost.State) (*parlor, error) {
 			return &parlor{st}, nil
-		}, dohost.OnHTTP((*parlor).enter), dohost.OnSocket(dohost.SocketEvents[parlor]{
-			Message: (*parlor).hear, Closed: (*parlor).gone,
-		}))},
+		}, &dohost.Handlers[parlor]{
+			OnHTTP: (*parlor).enter,
+			OnSocket: &dohost.SocketHandlers[parlor]{
+				Message: (*parlor).hear, Closed: (*parlor).gone,
+			},
+		})},
 		Options: dohost.Options{IdleAfter: 10 * time.Second},
 		Places:  turns,
 		Run:     attend,

@@ -126,7 +126,7 @@ func newQueueing() dohosttest.Scenario {
 			total, _, err := dohost.Get[int](ctx, st.Storage(), "total")
 			q.total = total
 			return q, err
-		})},
+		}, nil)},
 		Services: []*dohosttest.FakeService{desk},
 		Options:  dohost.Options{Listener: w.listener()},
 		Places:   turns,

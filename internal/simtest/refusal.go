@@ -44,7 +44,7 @@ func newRefusing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(purses, func(_ context.Context, st *dohost.State) (*purse, error) {
 			return &purse{st}, nil
-		})},
+		}, nil)},
 		Reset: func() { told = nil },
 		Run: func(ctx context.Context, h *dohosttest.Host) error {
 			for i := range 3 {

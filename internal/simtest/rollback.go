@@ -158,7 +158,7 @@ func newClaiming() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(desks, func(_ context.Context, st *dohost.State) (*desk, error) {
 			return &desk{st, c.w}, nil
-		})},
+		}, nil)},
 		Reset: func() { c.w.reset(); c.tries, c.got = 0, nil },
 		Run:   c.run,
 		Check: c.check,

@@ -292,7 +292,11 @@ func newSharing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(slates, func(_ context.Context, a *agent.Agent[page]) (*slate, error) {
 			return &slate{a, e}, nil
-		}, agent.Initial[slate](page{}), agent.Validate((*slate).validate), agent.OnStateChanged((*slate).changed),
+		}, &agent.Handlers[slate, page]{
+			Initial:        &page{},
+			Validate:       (*slate).validate,
+			OnStateChanged: (*slate).changed,
+		},
 			agent.Callable("page", (*slate).page), agent.Callable("amend", (*slate).amend))},
 		Options: dohost.Options{IdleAfter: 10 * time.Second, Listener: dohost.Listener{Fenced: e.end}},
 		Reset:   e.reset,

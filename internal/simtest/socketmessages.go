@@ -91,7 +91,10 @@ func newDictation() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(scribes, func(_ context.Context, st *dohost.State) (*scribe, error) {
 			return &scribe{st}, nil
-		}, dohost.OnHTTP((*scribe).greet), dohost.OnSocket(dohost.SocketEvents[scribe]{Message: (*scribe).write}))},
+		}, &dohost.Handlers[scribe]{
+			OnHTTP:   (*scribe).greet,
+			OnSocket: &dohost.SocketHandlers[scribe]{Message: (*scribe).write},
+		})},
 		Places: turns,
 		Run:    dictate,
 		Check: func(ctx context.Context, h *dohosttest.Host) error {

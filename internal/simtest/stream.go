@@ -138,7 +138,7 @@ func newStreaming() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(taps, func(_ context.Context, st *dohost.State) (*tap, error) {
 			return &tap{st}, nil
-		}, dohost.OnHTTP((*tap).serve))},
+		}, &dohost.Handlers[tap]{OnHTTP: (*tap).serve})},
 		Places: turns,
 		Reset:  func() { *s = streaming{} },
 		Run:    s.run,

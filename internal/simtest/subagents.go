@@ -160,9 +160,9 @@ func checkChildren(ctx context.Context, h *dohosttest.Host) error {
 func newRaising() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{
-			agent.Bind(nurseries, func(_ context.Context, a *agent.Agent[none]) (*nursery, error) { return &nursery{a}, nil },
+			agent.Bind(nurseries, func(_ context.Context, a *agent.Agent[none]) (*nursery, error) { return &nursery{a}, nil }, nil,
 				agent.Sub[nursery](children)),
-			agent.Bind(children, func(_ context.Context, a *agent.Agent[bool]) (*child, error) { return &child{a}, nil },
+			agent.Bind(children, func(_ context.Context, a *agent.Agent[bool]) (*child, error) { return &child{a}, nil }, nil,
 				agent.Sub[child](children), agent.OnSchedule(cry, (*child).cry)),
 		},
 		Places: []string{"handed", "awaited"},

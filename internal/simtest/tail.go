@@ -188,8 +188,8 @@ func newTailing() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(tails, func(_ context.Context, a *agent.Agent[none]) (*tail, error) {
 			return &tail{a, c}, nil
-		}, agent.OnFiber(copying, (*tail).copying, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}),
-			agent.OnInterrupted((*tail).goOn))},
+		}, &agent.Handlers[tail, none]{OnInterrupted: (*tail).goOn},
+			agent.OnFiber(copying, (*tail).copying, &agent.KindOptions{MaxRetries: 1000, KeepCompleted: -1}))},
 		Reset:  c.reset,
 		Places: landings,
 		Run: func(ctx context.Context, h *dohosttest.Host) error {

@@ -139,7 +139,7 @@ func newVaulting() dohosttest.Scenario {
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{dohost.Bind(vaults, func(_ context.Context, st *dohost.State) (*vault, error) {
 			return &vault{st, w}, nil
-		}, dohost.OnAlarm((*vault).ring))},
+		}, &dohost.Handlers[vault]{OnAlarm: (*vault).ring})},
 		Options: dohost.Options{Listener: w.listener(), IdleAfter: -1},
 		Places:  append([]string{"transaction"}, turns...),
 		Reset:   w.reset,

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dohost/dohost"
+)
+
+// Handlers are the functions and the properties of a class of agents of type O with a state S. All fields are optional.
+type Handlers[O, S any] struct {
+	// Initial is the first state of an agent without one. It is written when it is first read. Nil means that an agent
+	// has no state until one is set. A state that is not JSON is an error of [dohost.Open].
+	Initial *S
+
+	// Authorize decides about each request of a client for an agent of the class, before the
+	// agent is woken: see [dohost.Handlers]. The host calls it for connections, HTTP requests,
+	// transcripts, and calls over HTTP, including those for a sub-agent of the agent.
+	//
+	// With [dohost.ReadOnly] rights a client can connect, send requests and call methods. The agent
+	// refuses its changes of the state and of a conversation, over a connection, over HTTP and by
+	// methods, and its requests create no sub-agents. OnRequest, OnMessage and the other effects of
+	// methods are not restricted; there [dohost.AccessFrom] returns the rights.
+	Authorize func(context.Context, *dohost.AccessRequest) (dohost.Access, error)
+
+	// OnStart runs whenever the agent wakes, after the recovery hooks and before any event. If it fails, the event
+	// that woke the agent fails, and the next event tries again: see [dohost.Bind]. The alarm tries seven times;
+	// after that its work waits for another event. Interrupted fibers that resume without a hook do so when OnStart
+	// has succeeded.
+	OnStart func(*O, context.Context) error
+
+	// OnRequest handles HTTP requests other than WebSocket upgrades, as the OnHTTP of [dohost.Handlers] does. Without it
+	// the agent answers them with 404.
+	OnRequest func(*O, http.ResponseWriter, *http.Request)
+
+	// OnAccept chooses the properties of a new connection, before any frame is sent to it. It does not
+	// authorize the client: Authorize has done so before the agent was woken, and its Access is in
+	// the request's context.
+	OnAccept func(*O, *http.Request) ConnOptions
+
+	// OnConnect is called with a new connection, after the frames of the protocol. If it fails,
+	// the client gets the error's text, and the agent closes the connection: with the code of a
+	// [*dohost.CloseError], or 1011.
+	OnConnect func(*O, context.Context, *Conn, *http.Request) error
+
+	// OnMessage handles frames that are not part of the wire protocol. Without it they are ignored.
+	OnMessage func(*O, context.Context, *Conn, dohost.Frame) error
+
+	// OnClose is called once when a connection has ended. It is not called for a refused connection, nor for one
+	// that ended with an incarnation: see [dohost.CloseRestart].
+	OnClose func(*O, context.Context, *Conn, dohost.Closing) error
+
+	// Validate refuses changes of the state: if it returns an error, the state does not change. It must not change
+	// anything itself. from is the connection that sent the change, or nil for a change by the agent. The client
+	// gets an error without the reason.
+	Validate func(o *O, ctx context.Context, next S, from *Conn) error
+
+	// OnStateChanged is called for each change of the state, as a separate event, once the change is durable. By
+	// then the state may have changed again. from is as in Validate. The agent reports the hook's error to the
+	// log.
+	OnStateChanged func(o *O, ctx context.Context, s S, from *Conn) error
+
+	// OnInterrupted is called for each fiber of [RunFiber] that was interrupted, the oldest first. When it returns
+	// nil, the fiber's row is deleted in the batch of the hook's last writes, or in the next one if that is full.
+	// When it fails, or its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times
+	// and for at most a day; then the fiber is dead: see [Fibers.ListDead]. The first call runs in the constructor,
+	// where it has 10 s (its ctx ends then), before other events; later calls are separate tasks. Without an
+	// OnInterrupted such fibers are reported and deleted.
+	OnInterrupted func(*O, context.Context, *Interrupted) error
+
+	// OnRecovery decides about interrupted fibers of [StartFiber]. One call gets all fibers that may resume, the
+	// oldest first; fibers that were interrupted too often have already failed. The hook resumes them in any order
+	// ([InterruptedFiber.Resume]) or ends them. A fiber about which it has not decided when it returns nil has
+	// failed, in the batch of the hook's last writes (or in later ones, if the checkpoints are too large for
+	// one). Without an OnRecovery each fiber is resumed, the oldest first.
+	//
+	// If the hook fails, or its incarnation ends, it is called again with the fibers that are still open, after
+	// 30 s doubling to 5 min, at most five times and for at most a day; then they are dead: see [Fibers.ListDead].
+	// Fibers that are interrupted in the meantime get calls of their own. The first call runs in the constructor,
+	// before other events and after OnInterrupted, with 10 s for both hooks (their ctx ends then). Later calls
+	// are separate tasks, one at a time. In the constructor, waiting for a resumed fiber is useless: it has not
+	// begun.
+	OnRecovery func(*O, context.Context, []*InterruptedFiber) error
+
+	// OnFiberEnded is called for each fiber of [StartFiber] that has completed or failed: in its method, in
+	// recovery, or by [Fibers.SetStatus]. FiberInfo has the status, the result or the error, and the last checkpoint.
+	// It is called for failures too, since no caller waits for them. It is not called for a cancelled fiber, since
+	// the caller of [Fibers.Cancel] knows, nor for an end after which the fiber was restarted before the call.
+	//
+	// It is called in a task, once the fiber's end is durable, and at least once: the record of the call is one
+	// batch with the hook's last writes. Until then the fiber can be neither deleted nor expired. If it fails, or
+	// its incarnation ends, it is called again, after 30 s doubling to 5 min, at most five times and for at most a
+	// day. After that the agent gives up and reports "fiber:told" with the outcome "not told"; the fiber keeps its
+	// status. The hook may restart the fiber with [Fibers.Restart].
+	//
+	// If the disk is full, the row of an ended fiber is deleted and written again when there is space. If the
+	// incarnation ends before that, the hook is not called.
+	OnFiberEnded func(*O, context.Context, FiberInfo) error
+
+	// OnSub is called for each request for a sub-agent, before the sub-agent gets it. It may change the request. If
+	// it returns false it has answered, and the sub-agent gets nothing.
+	OnSub func(*O, http.ResponseWriter, *http.Request, SubRequest) bool
+
+	// Options tunes the agents.
+	Options Options
+}
+
+// bind adds the handlers to a class.
+func (h *Handlers[O, S]) bind(c *class) {
+	c.setOptions(h.Options)
+	if h.Initial != nil {
+		raw, err := marshal(*h.Initial)
+		if err != nil {
+			c.mistake("Handlers.Initial: %w", err)
+		}
+		c.initial = raw
+	}
+	c.authorize = h.Authorize
+	if m := h.OnStart; m != nil {
+		c.start = func(self any, ctx context.Context) error { return m(self.(*O), ctx) }
+	}
+	if m := h.OnRequest; m != nil {
+		c.request = func(self any, w http.ResponseWriter, r *http.Request) { m(self.(*O), w, r) }
+	}
+	if m := h.OnAccept; m != nil {
+		c.accepted = func(self any, r *http.Request) ConnOptions { return m(self.(*O), r) }
+	}
+	if m := h.OnConnect; m != nil {
+		c.connect = func(self any, ctx context.Context, conn *Conn, r *http.Request) error {
+			return m(self.(*O), ctx, conn, r)
+		}
+	}
+	if m := h.OnMessage; m != nil {
+		c.message = func(self any, ctx context.Context, conn *Conn, f dohost.Frame) error {
+			return m(self.(*O), ctx, conn, f)
+		}
+	}
+	if m := h.OnClose; m != nil {
+		c.closed = func(self any, ctx context.Context, conn *Conn, how dohost.Closing) error {
+			return m(self.(*O), ctx, conn, how)
+		}
+	}
+	c.validate, c.changed = stateHook(h.Validate), stateHook(h.OnStateChanged)
+	if m := h.OnInterrupted; m != nil {
+		c.interrupted = func(self any, ctx context.Context, i *Interrupted) error { return m(self.(*O), ctx, i) }
+	}
+	if m := h.OnRecovery; m != nil {
+		c.recovery = func(self any, ctx context.Context, fs []*InterruptedFiber) error { return m(self.(*O), ctx, fs) }
+	}
+	if m := h.OnFiberEnded; m != nil {
+		c.ended = func(self any, ctx context.Context, info FiberInfo) error { return m(self.(*O), ctx, info) }
+	}
+	if m := h.OnSub; m != nil {
+		c.beforeSub = func(self any, w http.ResponseWriter, r *http.Request, s SubRequest) bool {
+			return m(self.(*O), w, r, s)
+		}
+	}
+}
+
+// setOptions sets the class's options.
+func (c *class) setOptions(o Options) {
+	if o.KeepAlive < 0 {
+		c.mistake("Options.KeepAlive is %v", o.KeepAlive)
+	}
+	if o.StuckAfter < 0 {
+		c.mistake("Options.StuckAfter is %v", o.StuckAfter)
+	}
+	c.options = o.withDefaults()
+}

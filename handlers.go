@@ -1,0 +1,130 @@
+package dohost
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"slices"
+
+	"github.com/dohost/dohost/alarm"
+)
+
+// Handlers are the functions and the properties of a class of objects of type O. All fields are optional.
+type Handlers[O any] struct {
+	// Authorize decides about each request from outside the process for an object of the class:
+	// HTTP requests and WebSockets of [Host.ServeObject], calls by [Host.AuthorizeCall], and requests
+	// that reach the object through another one, such as requests for sub-agents. A class without an
+	// Authorize function serves every caller. A class with one serves only the callers that it grants rights; a zero
+	// Access is a refusal.
+	//
+	// It runs on the caller's goroutine, before the object is woken and before anything is written. It
+	// may run on many goroutines concurrently, and may block until ctx, the context of the request,
+	// ends. The Access that it returns is in the context of the request's handler, of the called
+	// method, and of all events of a WebSocket until the WebSocket ends: see [AccessFrom].
+	//
+	// For a request for a sub-agent the host calls the function of the root's class, with the
+	// sub-agent in AccessRequest.Below, and then the function of each class on the path that has one.
+	// In these functions AccessFrom(ctx) returns the Access granted so far, and their result replaces
+	// it. If one of them refuses, the host wakes no object.
+	//
+	// It refuses with a zero Access or with an error. The client gets 401 for [ErrUnauthenticated] and
+	// 403 otherwise, and never the text of the error. With a [*CloseError] the host accepts a WebSocket
+	// and closes it with that code, so that the client sees the code. The host reports any other error,
+	// except [ErrForbidden], to the Listener as "access:error". It reports a panic as "access:panic"
+	// and answers it with 500.
+	//
+	// The host does not call it for calls from inside the process and from other objects. They carry
+	// no Access.
+	Authorize func(ctx context.Context, r *AccessRequest) (Access, error)
+
+	// OnAlarm handles the object's alarm. A handler that fails runs again after 2 s, doubling, with up to 25 % of jitter,
+	// [AlarmRuns] times in all; then the alarm is parked, see [State.ParkedAlarm]. An eviction repeats a run without
+	// counting it. A constructor that fails before the handler counts as a failed run. If the delivery of an alarm wakes
+	// the object and the constructor sets the alarm, the count and the delay stay: the alarm is due at its new time or
+	// after the delay, whichever is later. Without an Await, a Call or a Sync in it, a handler changes its own object
+	// exactly once. With them, each part between two of them is atomic, and a crash repeats the handler over the writes of
+	// its earlier parts.
+	OnAlarm func(*O, context.Context, AlarmInfo) error
+
+	// OnHTTP handles HTTP requests to the object, as an http.Handler does. The request's
+	// context holds the turn. Each flushed piece of the response waits for the writes
+	// before it, and flushing, like reading the request's body, is an [Await].
+	//
+	// The path is exactly as the client sent it. It is not cleaned, so it may contain ".." and
+	// empty segments. The object's name may be any valid name, such as "../../etc" or a name
+	// with U+202E. Check both before you use them as names of files.
+	OnHTTP func(*O, http.ResponseWriter, *http.Request)
+
+	// OnSocket are the handlers of the WebSockets that OnHTTP accepts by [State.Accept]. Nil means that the class has no
+	// WebSockets.
+	OnSocket *SocketHandlers[O]
+
+	// OnInspect lists an object's items for operators, and their faults for [CheckStore]. It reads a [Snapshot], not the
+	// object, which need not be in memory and may change during the call.
+	OnInspect func(context.Context, *Snapshot) iter.Seq2[Resource, error]
+
+	// OnAdmin applies an operator's action to an item that OnInspect lists, as an event of the object. It returns false if
+	// there is no item of that kind and id that the action applies to.
+	OnAdmin func(o *O, ctx context.Context, a Action, kind, id string) (bool, error)
+
+	// Private selects by their names the objects of the class that callers outside the process cannot reach: ServeObject
+	// and Invoke refuse them. Other objects reach them, by [State.Delegate] too. It may run on many goroutines
+	// concurrently.
+	Private func(name string) bool
+
+	// SubObjects declare that objects of the class pass requests on to other objects, by
+	// [State.Delegate]. The host calls the Authorize functions of all of these objects before it
+	// wakes any. They are for packages that define classes, such as package agent. SubObjects without Path or Next are an
+	// error of [Open].
+	SubObjects *SubObjects
+
+	// Protocols are the names of the protocols of the WebSockets of the class's objects, for programs that list classes.
+	// Objects of package agent speak "agent"; objects of package chat speak "chat" too.
+	Protocols []string
+
+	// ByReference makes callers in the process and objects of this class pass arguments and results by reference instead
+	// of a copy. Neither side may change a value after it has passed it.
+	ByReference bool
+}
+
+// bind adds the handlers to a class.
+func (h *Handlers[O]) bind(c *Class) {
+	c.authorize, c.look, c.private = h.Authorize, h.OnInspect, h.Private
+	c.speaks, c.rt.ByReference = slices.Clone(h.Protocols), h.ByReference
+	if m := h.OnAlarm; m != nil {
+		c.rt.Alarm = func(ctx context.Context, instance any, info alarm.Info) error {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return err
+			}
+			return m(o, ctx, info)
+		}
+	}
+	if m := h.OnHTTP; m != nil {
+		c.http = func(instance any, w http.ResponseWriter, r *http.Request) {
+			if o, err := instanceOf[O](instance); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			} else {
+				m(o, w, r)
+			}
+		}
+	}
+	if m := h.OnAdmin; m != nil {
+		c.operate = func(ctx context.Context, instance any, a Action, kind, id string) (bool, error) {
+			o, err := instanceOf[O](instance)
+			if err != nil {
+				return false, err
+			}
+			return m(o, ctx, a, kind, id)
+		}
+	}
+	if h.OnSocket != nil {
+		h.OnSocket.bind(c)
+	}
+	if s := h.SubObjects; s != nil {
+		if s.Path == nil || s.Next == nil {
+			c.mistake("SubObjects without Path or Next")
+		}
+		c.subs = *s
+	}
+}
