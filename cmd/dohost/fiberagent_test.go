@@ -27,7 +27,7 @@ const (
 	march   agent.Callback[walk]      = "march"
 )
 
-// walk is a client's request.
+// walk is a client's request. Its last step waits until the test releases it: see released.
 type walk struct {
 	Name   string
 	Steps  int
@@ -71,6 +71,36 @@ func (p *probe) happened(format string, args ...any) error {
 	return errors.Join(err, f.Close())
 }
 
+// released waits until the test has released the work of a file's processes: see patient.release. Work that the test
+// kills waits here, so that it cannot end before the kill.
+func released(ctx context.Context, file string) error {
+	for {
+		if _, err := os.Stat(file + ".go"); err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// held waits in released with the turn given up.
+func (p *probe) held(ctx context.Context) error {
+	return dohost.Await(ctx, func(ctx context.Context) error { return released(ctx, p.file) })
+}
+
+// step begins a step of a walk.
+func (p *probe) step(ctx context.Context, w walk, n int) error {
+	if n == w.Steps-1 {
+		if err := p.held(ctx); err != nil {
+			return err
+		}
+	}
+	return p.happened("step %s %d", w.Name, n)
+}
+
 // run runs a fiber in a task, as for work without a waiting caller.
 func (p *probe) run(ctx context.Context, w walk) error {
 	return p.Object().Go(ctx, "run", func(ctx context.Context) error {
@@ -87,7 +117,7 @@ func (p *probe) start(ctx context.Context, w walk) (agent.Started, error) {
 // walk takes the remaining steps, and reports each checkpoint that is on disk.
 func (p *probe) walk(ctx context.Context, at walkPart) error {
 	for at.Done < at.Walk.Steps {
-		if err := p.happened("step %s %d", at.Walk.Name, at.Done); err != nil {
+		if err := p.step(ctx, at.Walk, at.Done); err != nil {
 			return err
 		}
 		at.Done++
@@ -126,7 +156,7 @@ func (p *probe) interrupted(ctx context.Context, i *agent.Interrupted) error {
 			return errors.Join(err, p.happened("left %s: %v", i.Name, context.Cause(ctx)))
 		}
 	case "slow": // to be killed in
-		if err := dohost.Sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := p.held(ctx); err != nil {
 			return err
 		}
 	}
@@ -149,7 +179,7 @@ func (p *probe) schedule(ctx context.Context, w walk) (string, error) {
 
 func (p *probe) march(ctx context.Context, w walk) error {
 	for step := range w.Steps {
-		err := p.happened("step %s %d", w.Name, step)
+		err := p.step(ctx, w, step)
 		if err := errors.Join(err, dohost.Sleep(ctx, time.Duration(w.PauseM)*time.Millisecond)); err != nil {
 			return err
 		}

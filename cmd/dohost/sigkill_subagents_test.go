@@ -61,6 +61,7 @@ func TestSubAgentsResumeAfterSIGKILL(t *testing.T) {
 	p.stashed("grandchilds", 1)
 	p.stashed("plain", 2)
 	p.kill()
+	p.release()
 	told := maps.Clone(p.told)
 	p.begin()
 	for _, name := range []string{"childs", "schedule", "grandchilds", "plain"} {
