@@ -16,8 +16,9 @@ import (
 )
 
 // speaker is a chat agent that counts, and records its runs in a file. The requests are "count 5"; "hold 5",
-// which waits for another file before each word; "ask 5", which calls a tool of the client first; and "fetch
-// 5", an answer that a provider continues and that can be fetched by name.
+// which waits until the test releases it; "ask 5", which calls a tool of the client first; and "fetch 5", an answer
+// that a provider continues and that can be fetched by name. Each run of any of them says at most freeWords words
+// before the test releases it: see released.
 type speaker struct {
 	*chat.Agent[struct{}]
 	file string
@@ -65,6 +66,10 @@ func (s *speaker) reply(ctx context.Context, r *chat.Reply) error {
 	return chat.Answer(ctx, r, &speech{s, r.Attempt}, nil)
 }
 
+// freeWords is the number of words that a run says before its release: more than any test reads before it kills the
+// process, so that the kill comes among words, and fewer than an answer that a test kills has left.
+const freeWords = 10
+
 // speech is the model of one run: each word contains the run's number.
 type speech struct {
 	s   *speaker
@@ -93,16 +98,17 @@ func (m *speech) Stream(ctx context.Context, p *chat.Prompt) iter.Seq2[chat.Chun
 			yield(chat.NewChunk("tool-input-available", map[string]any{"toolCallId": "call-" + p.Partial.ID, "toolName": "ask", "input": map[string]any{}}))
 			return
 		}
-		for i := len(strings.Fields(p.Partial.PlainText())); i < n; i++ {
-			for again := true; again && ctx.Err() == nil; {
-				select {
-				case <-time.After(20 * time.Millisecond):
-				case <-ctx.Done():
-				}
-				_, err := os.Stat(m.s.file + ".go")
-				again = what == "hold" && err != nil
+		first := len(strings.Fields(p.Partial.PlainText()))
+		for i := first; i < n; i++ {
+			select {
+			case <-time.After(20 * time.Millisecond): // so that a kill comes among words
+			case <-ctx.Done():
+				return
 			}
-			if c, err := chat.NewChunk("text-delta", map[string]any{"id": "t", "delta": fmt.Sprintf("%d.%d ", m.run, i)}); ctx.Err() != nil || !yield(c, err) {
+			if (what == "hold" || i-first >= freeWords) && released(ctx, m.s.file) != nil {
+				return
+			}
+			if c, err := chat.NewChunk("text-delta", map[string]any{"id": "t", "delta": fmt.Sprintf("%d.%d ", m.run, i)}); !yield(c, err) {
 				return
 			}
 		}

@@ -4,12 +4,12 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // debate is a conversation with a speaker over several processes.
@@ -31,9 +31,9 @@ func debates(t *testing.T, class string) *debate {
 	return d
 }
 
-// words reads so many more words.
+// words reads the answer until it has so many words of the run in this process.
 func (d *debate) words(n int) {
-	for n += len(strings.Fields(d.text)); len(strings.Fields(d.text)) < n; {
+	for strings.Count(" "+d.text, fmt.Sprintf(" %d.", d.kills)) < n {
 		d.hear()
 	}
 }
@@ -72,14 +72,6 @@ func (d *debate) ended(request string) ending {
 			return e
 		}
 		d.hear()
-	}
-}
-
-// speak releases the waiting speakers.
-func (d *debate) speak() {
-	d.t.Helper()
-	if err := os.WriteFile(d.p.file+".go", nil, 0o600); err != nil {
-		d.t.Fatal(err)
 	}
 }
 
@@ -157,6 +149,7 @@ func killedInTheMiddle(t *testing.T) {
 	before := d.message
 	d.dies()
 	d.catchesUp()
+	d.p.release()
 	if e := d.ended("one"); e.Outcome != "completed" || d.message != before {
 		t.Errorf("%+v, %s is %s", e, before, d.message)
 	}
@@ -170,7 +163,7 @@ func killedBeforeTheFirstWord(t *testing.T) {
 	d.p.happens("model", 1)
 	d.dies()
 	d.catchesUp()
-	d.speak()
+	d.p.release()
 	d.ended("one")
 	d.says("user:hold 5", "assistant: 5 words")
 	d.bill(2, 2)
@@ -184,6 +177,7 @@ func killedThreeTimes(t *testing.T) {
 		d.dies()
 		d.catchesUp()
 	}
+	d.p.release()
 	d.ended("one")
 	d.says("user:count 100", "assistant: 100 words")
 	d.bill(4, 4)
@@ -233,6 +227,7 @@ func keptForTheHook(t *testing.T) {
 	d.ask("one", "count 50", "")
 	d.words(2)
 	d.dies()
+	d.p.release()
 	d.ended("one")
 	const cut = `cut one, attempt 1, with "kept by one"`
 	if d.p.lines("cut")[cut] != 1 {
@@ -253,6 +248,7 @@ func bodyAndToolsAfterAKill(t *testing.T) {
 	}
 	going := d.of
 	d.dies()
+	d.p.release()
 	d.ended(going)
 	for _, run := range []string{"one, attempt 0", going + ", attempt 0", going + ", attempt 1"} {
 		line := "run of " + run + `, body {"city":"Bern"}, tools [{"name":"ask"}]`
@@ -291,7 +287,7 @@ func askedWhileItRecovers(t *testing.T) {
 	d.p.happens("model", 2)
 	d.ask("two", "count 3", "")
 	d.catchesUp()
-	d.speak()
+	d.p.release()
 	one, two := d.ended("one"), d.ended("two")
 	if !slices.Equal(one.MessageIDs, []string{"u-one"}) || !slices.Equal(two.MessageIDs, []string{"u-two"}) || d.recovering == 0 {
 		t.Errorf("%+v, %+v; told %d times that it recovers", one, two, d.recovering)
@@ -310,6 +306,7 @@ func joinedAfterAKill(t *testing.T) {
 	for !late.caught {
 		late.hear()
 	}
+	d.p.release()
 	d.ended("one")
 	for late.done == "" {
 		late.hear()
@@ -327,9 +324,13 @@ func killedWithOneThatWaits(t *testing.T) {
 	d.words(2)
 	d.ask("two", "count 3", "")
 	for len(transcript(t, d.p.v, d.at)) < 2 { // it is stored, together with the request
-		d.hear()
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-t.Context().Done():
+		}
 	}
 	d.dies()
+	d.p.release()
 	d.ended("one")
 	d.ended("two")
 	d.says("user:count 50", "assistant: 50 words", "user:count 3", "assistant: 3 words")
@@ -342,6 +343,7 @@ func killedWhileTheProviderGoesOn(t *testing.T) {
 	d.ask("one", "fetch 50", "")
 	d.words(2)
 	d.dies()
+	d.p.release()
 	d.ended("one")
 	d.says("user:fetch 50", "assistant: 50 words")
 	if d.p.lines("fetched")["fetched what was kept by one"] != 1 {
