@@ -4,29 +4,76 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
+
+// forwarder passes connections on to a server. Its address stays the same while servers start and end.
+type forwarder struct {
+	net.Listener
+	server atomic.Pointer[victim] // nil: none
+}
+
+func startForwarder(t *testing.T) *forwarder {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &forwarder{Listener: l}
+	t.Cleanup(func() { _ = f.Close() }) // ends accept
+	go f.accept()
+	return f
+}
+
+func (f *forwarder) accept() {
+	for {
+		down, err := f.Accept()
+		if err != nil {
+			return
+		}
+		go f.forward(down)
+	}
+}
+
+// forward closes the connection when either side does, or when no server is there.
+func (f *forwarder) forward(down net.Conn) {
+	defer down.Close()
+	v := f.server.Load()
+	if v == nil {
+		return
+	}
+	up, err := net.Dial("tcp", strings.TrimPrefix(v.objects, "http://"))
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	var both sync.WaitGroup
+	for to, from := range map[net.Conn]net.Conn{up: down, down: up} {
+		both.Go(func() {
+			_, _ = io.Copy(to, from) // both ends see it when the connection breaks
+			_, _ = up.Close(), down.Close()
+		})
+	}
+	both.Wait()
+}
 
 // TestChatCommandSurvivesSIGKILL asks in a terminal, and kills the server in the middle of the answer: the terminal prints
 // the complete answer, once.
 func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	_, whole := answered(t, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	bin, data := asDohost(t), filepath.Join(t.TempDir(), "data")
-	v := serveVictim(t, bin, data, "--listen", at)
-	cmd := exec.Command(bin, append([]string{"chat", "--at", at}, strings.Fields(question)...)...)
+	v := serveVictim(t, bin, data)
+	f := startForwarder(t)
+	f.server.Store(v)
+	cmd := exec.Command(bin, append([]string{"chat", "--at", f.Addr().String()}, strings.Fields(question)...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -46,8 +93,10 @@ func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 			break
 		}
 		if n == 10 {
+			f.server.Store(nil) // another process may get its port
 			killed(t, v)
-			v = serveVictim(t, bin, data, "--listen", at)
+			v = serveVictim(t, bin, data)
+			f.server.Store(v)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
