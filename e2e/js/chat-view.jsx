@@ -10,7 +10,7 @@ const calls = (message) => message.parts.filter((p) => p.toolCallId).map((p) => 
 function Conversation({ room, onChat, options }) {
   const agent = useAgent({ agent: "Teller", name: room, minReconnectionDelay: 20, maxReconnectionDelay: 200 });
   const chat = useAgentChat({ agent, ...options });
-  onChat(chat);
+  onChat(chat, agent);
   return (
     <section>
       <p className="status">{chat.status}{chat.error ? `: ${chat.error.message}` : ""}</p>
