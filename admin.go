@@ -179,11 +179,11 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	switch {
 	case !bound:
 	case c.rt.Alarm == nil:
-		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoAlarmHandler, id.Class), Ran: RanNo}
+		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoAlarmHandler, id.Class), Outcome: OutcomeNotRun}
 	case at.UnixMilli() <= 0:
-		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is not after 1970", at)}, Ran: RanNo}
+		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is not after 1970", at)}, Outcome: OutcomeNotRun}
 	case at.UTC().Year() > 9999:
-		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is after the year 9999", at)}, Ran: RanNo}
+		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is after the year 9999", at)}, Outcome: OutcomeNotRun}
 	}
 	return h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, _ any) error {
 		return runtime.StateOf(ctx).SetAlarm(ctx, at)

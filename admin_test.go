@@ -135,7 +135,7 @@ func TestSetAlarmByOperatorRefusesTimesOutOfRange(t *testing.T) {
 		for _, at := range []time.Time{{}, year(1969), year(10_000), time.Unix(1<<50, 0)} {
 			err := h.SetAlarm(t.Context(), id, at)
 			_, bad := errors.AsType[*dohost.ArgumentError](err)
-			if e, ok := errors.AsType[*dohost.Error](err); !bad || !ok || e.Ran != dohost.RanNo {
+			if e, ok := errors.AsType[*dohost.Error](err); !bad || !ok || e.Outcome != dohost.OutcomeNotRun {
 				t.Errorf("%v: %v", at, err)
 			}
 		}

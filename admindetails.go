@@ -134,7 +134,7 @@ func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (d
 	const op = "operate"
 	c, bound := h.classes[id.Class]
 	if bound && c.operate == nil {
-		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", ErrNoMethod, id.Class), Ran: RanNo}
+		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
 	}
 	var did bool // owned by the event until it has answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {

@@ -68,7 +68,7 @@ func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string,
 			access, err = h.decide(carryAccess(ctx, access), f, q)
 		}
 		if err != nil {
-			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Ran: RanNo}
+			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Outcome: OutcomeNotRun}
 		}
 		all[i].access = access
 	}
@@ -77,7 +77,7 @@ func (h *Host) authorize(r *http.Request, id ID, kind AccessKind, method string,
 	}
 	for _, q := range questions {
 		if err := h.mayCreate(check, q); err != nil {
-			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Ran: RanNo}
+			return nil, &Error{Op: opOf(q), ID: q.ID, Err: err, Outcome: OutcomeNotRun}
 		}
 	}
 	return all, nil
@@ -198,7 +198,7 @@ func (h *Host) kindOf(r *http.Request, id ID) AccessKind {
 // is not exposed by [ExposeRead], and the errors of Authorize and [CheckCreation].
 func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Context, error) {
 	refused := func(err error) (context.Context, error) {
-		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
+		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
 	}
 	if err := id.Validate(); err != nil {
 		return refused(err)

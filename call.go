@@ -19,9 +19,9 @@ import (
 // Inside a turn Call is an [Await]: the host sends the call once the caller's writes are durable, and other events
 // may use the calling object until Call returns.
 //
-// If ctx ends before the method has started, the call is withdrawn (Ran is RanNo). If ctx ends later, Call returns
-// without the result (RanUnknown), and the method continues. Every error is an [*Error]. With RanYes it is the error
-// of the method, or reports that the result cannot be encoded.
+// If ctx ends before the method has started, the call is withdrawn ([OutcomeNotRun]). If ctx ends later, Call returns
+// without the result ([OutcomeUnknown]), and the method continues. Every error is an [*Error]. With [OutcomeRan] it is the
+// error of the method, or reports that the result cannot be encoded.
 //
 // [CallNoArg], [CallNoResult] and [CallBare] call methods that have no argument, no result, or neither.
 func Call[O, In, Out any](ctx context.Context, s Stub[O], m func(*O, context.Context, In) (Out, error), in In) (Out, error) {
@@ -80,14 +80,14 @@ func callNamed[O, In, Out any](
 	c := &invocation[O, In, Out]{method: m, byRef: host.ByReference(s.id.Class)}
 	var err error
 	if c.arg, err = carry(in, c.byRef); err != nil {
-		return none, &Error{Op: op, ID: s.id, Err: err, Ran: RanNo}
+		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeNotRun}
 	}
 	if err := host.Do(ctx, s.id, runtime.Call{Op: op, Size: len(c.arg.data), Handler: c}); err != nil {
 		return none, err
 	}
 	out, err := c.result.get()
 	if err != nil {
-		return none, &Error{Op: op, ID: s.id, Err: err, Ran: RanYes}
+		return none, &Error{Op: op, ID: s.id, Err: err, Outcome: OutcomeRan}
 	}
 	return out, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // These errors report that an object did not run. errors.Is does not tell which object: it also finds an error that
-// the method got from another object and returned. The Ran of the outermost [*Error] reports whether this call ran.
+// the method got from another object and returned. The Outcome of the outermost [*Error] reports whether this call ran.
 var (
 	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full, or it has too many background tasks
 	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
@@ -23,7 +23,7 @@ var (
 )
 
 // ErrFenced reports that an object ran in an incarnation that has ended. Whether the call took effect is unknown,
-// unless the [*Error] has RanYes: then the method returned ErrFenced, and the incarnation of another object has
+// unless the [*Error] has OutcomeRan: then the method returned ErrFenced, and the incarnation of another object has
 // ended. A storage operation that returns it did nothing.
 var ErrFenced = runtime.ErrFenced
 
@@ -94,12 +94,12 @@ type LimitError = objectstore.LimitError
 // NameError reports that the name of a class or an object is not allowed.
 type NameError = objectstore.NameError
 
-// Ran reports whether the handler of a failed call ran.
-type Ran = runtime.Ran
+// Outcome reports whether the handler of a failed call ran.
+type Outcome = runtime.Outcome
 
-// The three answers to "did it run".
+// The outcomes of a failed call.
 const (
-	RanUnknown = runtime.RanUnknown // it may have taken effect, or may yet
-	RanNo      = runtime.RanNo      // it did not run, and will not
-	RanYes     = runtime.RanYes     // it ran to its end, and its writes stay
+	OutcomeUnknown = runtime.OutcomeUnknown // it may have taken effect, or may yet
+	OutcomeNotRun  = runtime.OutcomeNotRun  // it did not run, and will not
+	OutcomeRan     = runtime.OutcomeRan     // it ran to its end, and its writes stay
 )

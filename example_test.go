@@ -69,7 +69,7 @@ func ExampleHost_Evict_running() {
 				return err
 			})
 			var e *dohost.Error
-			fmt.Println("caller:", errors.As(err, &e) && errors.Is(err, dohost.ErrFenced), "ran:", e.Ran)
+			fmt.Println("caller:", errors.As(err, &e) && errors.Is(err, dohost.ErrFenced), "ran:", e.Outcome)
 			close(evicted)
 		}()
 		<-running
@@ -217,7 +217,7 @@ func ExampleError() {
 			dohost.Namespace[notebook]("diary").Get(h, "home").Do(ctx, func(context.Context, *notebook) error { return nil }),
 		} {
 			e, _ := errors.AsType[*dohost.Error](err)
-			fmt.Printf("ran: %v, reset: %v, fenced: %v, no class: %v\n", e.Ran, e.Reset, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrNoClass))
+			fmt.Printf("ran: %v, reset: %v, fenced: %v, no class: %v\n", e.Outcome, e.Reset(), errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrNoClass))
 		}
 	}, notebookClass(nil))
 	// Output:
@@ -282,7 +282,7 @@ func ExampleRetry_ran() {
 				return errors.New("torn page")
 			})
 			e, _ := errors.AsType[*dohost.Error](err)
-			fmt.Printf("ran: %v, retryable: %v\n", e.Ran, e.Retryable)
+			fmt.Printf("ran: %v, retryable: %v\n", e.Outcome, e.Retryable)
 			return err
 		})
 		fmt.Println(tries, err)

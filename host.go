@@ -190,14 +190,14 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 // Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
 // has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //
-// Errors: an [*Error], with RanNo for [ErrNoClass], [ErrNoMethod], [ErrPrivate], [ErrUnauthenticated]
+// Errors: an [*Error], with OutcomeNotRun for [ErrNoClass], [ErrNoMethod], [ErrPrivate], [ErrUnauthenticated]
 // for a ctx without an Access, [ErrReadOnly], and an argument that cannot be read
-// ([*ArgumentError]); with RanYes it is the error that the method returned.
+// ([*ArgumentError]); with OutcomeRan it is the error that the method returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
 	access := grantFrom(ctx, id)
 	m, err := h.callable(id, method, access)
 	if err != nil {
-		return nil, &Error{Op: method, ID: id, Err: err, Ran: RanNo}
+		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
 	}
 	var out []byte
 	unread := false // the method never ran, for want of an argument
@@ -209,9 +209,9 @@ func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (re
 		return err
 	})
 	err = h.rt.Do(ctx, id, runtime.Call{Op: method, Size: len(arg), Handler: run})
-	// With another Ran the event may still be running, and unread is its own.
-	if e, ok := errors.AsType[*Error](err); ok && e.Ran == RanYes && unread {
-		e.Ran, e.Remote = RanNo, false
+	// With another Outcome the event may still be running, and unread is its own.
+	if e, ok := errors.AsType[*Error](err); ok && e.Outcome == OutcomeRan && unread {
+		e.Outcome = OutcomeNotRun
 	}
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func TestCallAndInvokeReachTheSameObject(t *testing.T) {
 			t.Fatalf("add = %s, %v", out, err)
 		}
 		_, err = h.Invoke(t.Context(), alice.ID(), "subtract", nil)
-		if e, ok := errors.AsType[*dohost.Error](err); !ok || !errors.Is(err, dohost.ErrNoMethod) || e.Ran != dohost.RanNo {
+		if e, ok := errors.AsType[*dohost.Error](err); !ok || !errors.Is(err, dohost.ErrNoMethod) || e.Outcome != dohost.OutcomeNotRun {
 			t.Fatalf("unknown method: %v", err)
 		}
 		bad, ok := errors.AsType[*dohost.ArgumentError](mustFail(h.Invoke(t.Context(), alice.ID(), "add", []byte("{"))))
@@ -80,18 +80,18 @@ func TestInvokeReportsRanForAMethodsArgumentError(t *testing.T) {
 		}, nil, dohost.Expose("forward", (*relay).Forward), dohost.Expose("refuse", (*relay).Refuse)))
 		for _, c := range []struct {
 			method, arg string
-			ran         dohost.Ran
+			ran         dohost.Outcome
 		}{
-			{"forward", "{", dohost.RanNo},
-			{"forward", `"{"`, dohost.RanYes},
-			{"refuse", "", dohost.RanYes},
+			{"forward", "{", dohost.OutcomeNotRun},
+			{"forward", `"{"`, dohost.OutcomeRan},
+			{"refuse", "", dohost.OutcomeRan},
 		} {
 			err := mustFail(h.Invoke(t.Context(), relays.Get(h, "x").ID(), c.method, []byte(c.arg)))
 			if _, ok := errors.AsType[*dohost.ArgumentError](err); !ok {
 				t.Errorf("%s(%s): %v", c.method, c.arg, err)
 			}
-			if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != c.ran || e.Remote != (c.ran == dohost.RanYes) {
-				t.Errorf("%s(%s): ran %v, remote %v; want %v", c.method, c.arg, e.Ran, e.Remote, c.ran)
+			if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Outcome != c.ran || e.Remote() != (c.ran == dohost.OutcomeRan) {
+				t.Errorf("%s(%s): ran %v, remote %v; want %v", c.method, c.arg, e.Outcome, e.Remote(), c.ran)
 			}
 		}
 	})
@@ -119,8 +119,8 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 		})
 		outer, _ := errors.AsType[*dohost.Error](err)
 		inner, ok := errors.AsType[*dohost.Error](outer.Err)
-		if !ok || !errors.Is(err, dohost.ErrNoClass) || outer.Ran != dohost.RanYes || inner.Ran != dohost.RanNo || calls != 1 {
-			t.Errorf("%d calls, ran %v behind %v: %v", calls, outer.Ran, inner, err)
+		if !ok || !errors.Is(err, dohost.ErrNoClass) || outer.Outcome != dohost.OutcomeRan || inner.Outcome != dohost.OutcomeNotRun || calls != 1 {
+			t.Errorf("%d calls, ran %v behind %v: %v", calls, outer.Outcome, inner, err)
 		}
 		err = front.Do(t.Context(), func(ctx context.Context, r *relay) error {
 			n, _, err := dohost.Get[int](ctx, r.store, "n")
@@ -172,7 +172,7 @@ func TestCallWithAnUnreadableResultRan(t *testing.T) {
 		h := open(t, nil, dohost.Bind(relays, newRelay, nil))
 		s := relays.Get(h, "x")
 		err := mustFail(dohost.CallNoArg(t.Context(), s, (*relay).Stubborn))
-		if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran != dohost.RanYes || e.Op != "Stubborn" || e.ID != s.ID() {
+		if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Outcome != dohost.OutcomeRan || e.Op != "Stubborn" || e.ID != s.ID() {
 			t.Fatalf("%v", err)
 		}
 	})

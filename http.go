@@ -35,11 +35,11 @@ import (
 // error.
 func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 	if err := h.reachable(id); err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return
 	}
 	if err := h.serves(id); err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
@@ -68,7 +68,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 			return
 		}
 	}
-	h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: errTooManyDelegations, Ran: RanNo})
+	h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: errTooManyDelegations, Outcome: OutcomeNotRun})
 }
 
 var errTooManyDelegations = &PublicError{
@@ -118,7 +118,7 @@ func (h *Host) checkHandshake(r *http.Request, id ID) *socket.HandshakeError {
 // request on.
 func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access *Access) (next *delegation) {
 	if err := h.serves(id); err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
 	if refused := h.checkHandshake(r, id); refused != nil {
@@ -128,7 +128,7 @@ func (h *Host) serveObject(w http.ResponseWriter, r *http.Request, id ID, access
 	c := h.classes[id.Class]
 	share, err := h.shareOf(r)
 	if err != nil {
-		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Ran: RanNo, Overloaded: true})
+		h.WriteError(w, &Error{Op: opHTTP, ID: id, Err: err, Outcome: OutcomeNotRun})
 		return nil
 	}
 	defer share.leave()

@@ -19,7 +19,7 @@ type ErrorBody struct {
 	Message    string `json:"message"`
 	Op         string `json:"op,omitempty"`
 	Object     string `json:"object,omitempty"`
-	Ran        string `json:"ran"` // no, yes or unknown: see Error.Ran
+	Ran        string `json:"ran"` // no, yes or unknown: see Error.Outcome
 	Remote     bool   `json:"remote"`
 	Retryable  bool   `json:"retryable"`
 	Overloaded bool   `json:"overloaded"`
@@ -69,13 +69,13 @@ var errorCodes = []struct {
 // text. It is for operators: [Host.WriteError] describes an error to a client. The value of a panic,
 // and the error of a constructor, are not in it; the [Listener] has them.
 func DescribeError(err error) (ErrorBody, int) {
-	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: RanUnknown.String()}
+	b := ErrorBody{Code: "internal", Message: err.Error(), Ran: OutcomeUnknown.String()}
 	cause := err
 	if e, ok := errors.AsType[*Error](err); ok {
 		cause = e.Err
 		b = ErrorBody{
-			Code: "internal", Message: e.Err.Error(), Op: e.Op, Object: e.ID.String(), Ran: e.Ran.String(),
-			Remote: e.Remote, Retryable: e.Retryable, Overloaded: e.Overloaded, Reset: e.Reset,
+			Code: "internal", Message: e.Err.Error(), Op: e.Op, Object: e.ID.String(), Ran: e.Outcome.String(),
+			Remote: e.Remote(), Retryable: e.Retryable, Overloaded: e.Overloaded(), Reset: e.Reset(),
 		}
 	}
 	if text, internal := internals(cause); internal {

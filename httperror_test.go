@@ -23,13 +23,13 @@ func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 		code   string
 		status int
 	}{
-		{&dohost.Error{Err: aborted, Reset: true}, "fenced", http.StatusInternalServerError},
-		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoMethod), Ran: dohost.RanNo}, "constructor", http.StatusInternalServerError},
-		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoSpace), Ran: dohost.RanNo}, "no_space", http.StatusInsufficientStorage},
-		{&dohost.Error{Err: dohost.ErrHalfImported, Ran: dohost.RanNo}, "half_imported", http.StatusConflict},
-		{&dohost.Error{Err: dohost.ErrOverloaded, Ran: dohost.RanYes, Remote: true}, "failed", http.StatusInternalServerError},
-		{&dohost.Error{Err: dohost.ErrOverloaded, Ran: dohost.RanNo, Overloaded: true}, "overloaded", http.StatusServiceUnavailable},
-		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}, Reset: true}, "fenced", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: aborted}, "fenced", http.StatusInternalServerError},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoMethod), Outcome: dohost.OutcomeNotRun}, "constructor", http.StatusInternalServerError},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoSpace), Outcome: dohost.OutcomeNotRun}, "no_space", http.StatusInsufficientStorage},
+		{&dohost.Error{Err: dohost.ErrHalfImported, Outcome: dohost.OutcomeNotRun}, "half_imported", http.StatusConflict},
+		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeRan}, "failed", http.StatusInternalServerError},
+		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeNotRun}, "overloaded", http.StatusServiceUnavailable},
+		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: context.DeadlineExceeded}, "timeout", http.StatusGatewayTimeout},
 	} {
 		if b, status := dohost.DescribeError(c.err); b.Code != c.code || status != c.status {
@@ -43,15 +43,15 @@ func TestDescribeErrorHidesInternals(t *testing.T) {
 	secret := errors.New("postgres://svc:Hunter2@10.0.0.5/db")
 	for _, err := range []error{
 		&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: secret}}},
-		&dohost.Error{Err: &dohost.PanicError{Value: secret}, Remote: true},
-		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", dohost.ErrConstructor, secret), Ran: dohost.RanNo},
+		&dohost.Error{Err: &dohost.PanicError{Value: secret}},
+		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", dohost.ErrConstructor, secret), Outcome: dohost.OutcomeNotRun},
 		fmt.Errorf("wrapped: %w", &dohost.PanicError{Value: secret}),
 	} {
 		if b, _ := dohost.DescribeError(err); strings.Contains(b.Message, "Hunter2") || b.Message == "" {
 			t.Errorf("%v: %q", err, b.Message)
 		}
 	}
-	if b, _ := dohost.DescribeError(&dohost.Error{Err: errors.New("the room is full"), Remote: true, Ran: dohost.RanYes}); b.Message != "the room is full" {
+	if b, _ := dohost.DescribeError(&dohost.Error{Err: errors.New("the room is full"), Outcome: dohost.OutcomeRan}); b.Message != "the room is full" {
 		t.Errorf("an object's own error: %q", b.Message)
 	}
 }
@@ -66,19 +66,19 @@ func TestWriteErrorSendsPublicTextsOnly(t *testing.T) {
 		code, message string
 		status        int
 	}{
-		"an error of a method":                  {&dohost.Error{Err: inner, Remote: true, Ran: dohost.RanYes}, "failed", "internal error", 500},
-		"a wrapped error of dohost of a method": {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoMethod), Remote: true, Ran: dohost.RanYes}, "failed", "internal error", 500},
-		"a full disk in a method":               {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoSpace), Remote: true, Ran: dohost.RanYes}, "no_space", dohost.ErrNoSpace.Error(), 507},
-		"a public error":                        {&dohost.Error{Err: public, Remote: true, Ran: dohost.RanYes}, "full", "no seat is left", 409},
-		"a public error without more":           {&dohost.Error{Err: &dohost.PublicError{Message: "no", Status: 17}, Remote: true, Ran: dohost.RanYes}, "failed", "no", 500},
-		"a panic":                               {&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: inner}}, Reset: true}, "fenced", "the object's code panicked", 500},
-		"an abort":                              {&dohost.Error{Err: &dohost.Fenced{Reason: "aborted", Err: inner}, Reset: true}, "fenced", dohost.ErrFenced.Error(), 500},
-		"a constructor":                         {&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, inner), Ran: dohost.RanNo}, "constructor", dohost.ErrConstructor.Error(), 500},
+		"an error of a method":                  {&dohost.Error{Err: inner, Outcome: dohost.OutcomeRan}, "failed", "internal error", 500},
+		"a wrapped error of dohost of a method": {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoMethod), Outcome: dohost.OutcomeRan}, "failed", "internal error", 500},
+		"a full disk in a method":               {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoSpace), Outcome: dohost.OutcomeRan}, "no_space", dohost.ErrNoSpace.Error(), 507},
+		"a public error":                        {&dohost.Error{Err: public, Outcome: dohost.OutcomeRan}, "full", "no seat is left", 409},
+		"a public error without more":           {&dohost.Error{Err: &dohost.PublicError{Message: "no", Status: 17}, Outcome: dohost.OutcomeRan}, "failed", "no", 500},
+		"a panic":                               {&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: inner}}}, "fenced", "the object's code panicked", 500},
+		"an abort":                              {&dohost.Error{Err: &dohost.Fenced{Reason: "aborted", Err: inner}}, "fenced", dohost.ErrFenced.Error(), 500},
+		"a constructor":                         {&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, inner), Outcome: dohost.OutcomeNotRun}, "constructor", dohost.ErrConstructor.Error(), 500},
 		"a time limit":                          {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, context.DeadlineExceeded)}, "timeout", context.DeadlineExceeded.Error(), 504},
 		"an error of the store":                 {&dohost.Error{Err: inner}, "internal", "internal error", 500},
 		"an error without a call":               {inner, "internal", "internal error", 500},
-		"an unknown method":                     {&dohost.Error{Err: fmt.Errorf("%w: %q", dohost.ErrNoMethod, "fly"), Ran: dohost.RanNo}, "no_method", dohost.ErrNoMethod.Error() + `: "fly"`, 404},
-		"an argument":                           {&dohost.Error{Err: &dohost.ArgumentError{Method: "add", Err: errors.New("want a number")}, Ran: dohost.RanNo}, "bad_argument", "argument of add: want a number", 400},
+		"an unknown method":                     {&dohost.Error{Err: fmt.Errorf("%w: %q", dohost.ErrNoMethod, "fly"), Outcome: dohost.OutcomeNotRun}, "no_method", dohost.ErrNoMethod.Error() + `: "fly"`, 404},
+		"an argument":                           {&dohost.Error{Err: &dohost.ArgumentError{Method: "add", Err: errors.New("want a number")}, Outcome: dohost.OutcomeNotRun}, "bad_argument", "argument of add: want a number", 400},
 	} {
 		var log strings.Builder
 		h, err := dohost.Open(t.TempDir(), &dohost.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -113,7 +113,7 @@ func TestErrorTextsOptionSendsEveryText(t *testing.T) {
 	}
 	defer h.Close()
 	w := httptest.NewRecorder()
-	h.WriteError(w, &dohost.Error{Err: errors.New("no such table"), Remote: true, Ran: dohost.RanYes})
+	h.WriteError(w, &dohost.Error{Err: errors.New("no such table"), Outcome: dohost.OutcomeRan})
 	if !strings.Contains(w.Body.String(), `"message":"no such table"`) {
 		t.Error(w.Body)
 	}

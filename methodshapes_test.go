@@ -59,7 +59,7 @@ func TestCallErrorNamesMethodsWithoutArgumentOrResult(t *testing.T) {
 			"Value":  value,
 		} {
 			e, ok := errors.AsType[*dohost.Error](err)
-			if !ok || e.Op != op || e.Ran != dohost.RanYes || !errors.Is(err, broken) {
+			if !ok || e.Op != op || e.Outcome != dohost.OutcomeRan || !errors.Is(err, broken) {
 				t.Errorf("%s: %#v", op, err)
 			}
 		}

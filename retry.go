@@ -33,7 +33,7 @@ type RetryPolicy struct {
 // returned, and a call of an overloaded object.
 func RetryIdempotent(err error, attempt int) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && !e.Overloaded && e.Ran == RanUnknown || retryNotRun(err, attempt)
+	return ok && !e.Overloaded() && e.Outcome == OutcomeUnknown || retryNotRun(err, attempt)
 }
 
 // RetryAnyError is a ShouldRetry for an operation that is repeated after every error, also one of its own code.
@@ -42,7 +42,7 @@ func RetryAnyError(error, int) bool { return true }
 // retryNotRun permits a retry of a call that did not run and may be repeated.
 func retryNotRun(err error, _ int) bool {
 	e, ok := errors.AsType[*Error](err)
-	return ok && !e.Overloaded && e.Ran == RanNo && e.Retryable
+	return ok && !e.Overloaded() && e.Outcome == OutcomeNotRun && e.Retryable
 }
 
 // Retry calls fn until it succeeds or the policy gives up; a nil policy means the defaults. It gives up the turn while
@@ -54,7 +54,7 @@ func retryNotRun(err error, _ int) bool {
 // incarnation, also if ShouldRetry would permit it.
 //
 // Errors: the last one of fn, also when ctx ends before the next attempt. If the last attempt did not run and an
-// earlier one ran or may have run, the error has RanUnknown.
+// earlier one ran or may have run, the error has OutcomeUnknown.
 func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) error {
 	policy := p.withDefaults()
 	start, ran := time.Now(), false
@@ -63,7 +63,7 @@ func Retry(ctx context.Context, p *RetryPolicy, fn func(context.Context) error) 
 		if err == nil || attempt == policy.MaxAttempts || ctx.Err() != nil || !policy.ShouldRetry(err, attempt) {
 			return mayHaveRun(err, ran)
 		}
-		if e, ok := errors.AsType[*Error](err); ok && e.Ran != RanNo {
+		if e, ok := errors.AsType[*Error](err); ok && e.Outcome != OutcomeNotRun {
 			ran = true
 		}
 		delay := policy.delay(attempt)
@@ -100,14 +100,14 @@ func (p *RetryPolicy) withDefaults() RetryPolicy {
 	return policy
 }
 
-// mayHaveRun returns the last error of several attempts, with RanUnknown if an earlier attempt ran or may have run.
+// mayHaveRun returns the last error of several attempts, with OutcomeUnknown if an earlier attempt ran or may have run.
 func mayHaveRun(err error, ran bool) error {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !ran || e.Ran != RanNo {
+	if !ok || !ran || e.Outcome != OutcomeNotRun {
 		return err
 	}
 	last := *e
-	last.Ran, last.Retryable = RanUnknown, false
+	last.Outcome, last.Retryable = OutcomeUnknown, false
 	if err != error(e) {
 		last.Err = err // keeps the errors that fn has wrapped around it
 	}

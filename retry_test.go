@@ -9,11 +9,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/dohost/dohost/runtime"
 )
 
 func TestRetryStops(t *testing.T) {
-	notRun := &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true}
-	unknown, ran := &Error{Err: ErrFenced}, &Error{Err: notRun, Ran: RanYes}
+	notRun := &Error{Err: ErrConstructor, Outcome: OutcomeNotRun, Retryable: true}
+	unknown, ran := &Error{Err: ErrFenced}, &Error{Err: notRun, Outcome: OutcomeRan}
 	for _, c := range []struct {
 		name  string
 		o     *RetryPolicy
@@ -33,14 +35,14 @@ func TestRetryStops(t *testing.T) {
 		{"delays with a bound of their own", &RetryPolicy{MaxAttempts: 1000, MaxDelay: time.Second}, notRun, 999, 1000, 1000 * time.Second},
 		{"delays without bound", &RetryPolicy{MaxDelay: -1}, notRun, 100, 3, 600 * time.Millisecond},
 		{"delay beyond the elapsed time", &RetryPolicy{BaseDelay: math.MaxInt64, MaxElapsed: 10 * time.Second}, notRun, 100, 1, 0},
-		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
+		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"unknown", nil, unknown, 100, 1, 0},
 		{"own error", nil, errors.New("no call at all"), 100, 1, 0},
 		{"idempotent, did not run", &RetryPolicy{ShouldRetry: RetryIdempotent}, notRun, 100, 3, 600 * time.Millisecond},
-		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrNoClass, Ran: RanNo}, 100, 1, 0},
+		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"idempotent, unknown", &RetryPolicy{ShouldRetry: RetryIdempotent}, unknown, 100, 3, 600 * time.Millisecond},
 		{"idempotent, ran", &RetryPolicy{ShouldRetry: RetryIdempotent}, ran, 100, 1, 0},
-		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrFenced, Overloaded: true}, 100, 1, 0},
+		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: runtime.ReasonExclusive}}, 100, 1, 0},
 		{"idempotent, own error", &RetryPolicy{ShouldRetry: RetryIdempotent}, errors.New("no call at all"), 100, 1, 0},
 		{"any error, ran", &RetryPolicy{ShouldRetry: RetryAnyError}, ran, 100, 3, 600 * time.Millisecond},
 		{"any error, own error", &RetryPolicy{ShouldRetry: RetryAnyError}, errors.New("no call at all"), 100, 3, 600 * time.Millisecond},
@@ -76,7 +78,7 @@ func TestRetryReportsThatAnEarlierCallRan(t *testing.T) {
 		shouldRetry func(error, int) bool
 	}{
 		{"may have run", &Error{Err: ErrFenced}, RetryIdempotent},
-		{"ran", &Error{Err: errors.New("declined"), Ran: RanYes}, RetryAnyError},
+		{"ran", &Error{Err: errors.New("declined"), Outcome: OutcomeRan}, RetryAnyError},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
@@ -84,10 +86,10 @@ func TestRetryReportsThatAnEarlierCallRan(t *testing.T) {
 				if calls++; calls == 1 {
 					return c.first
 				}
-				return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Ran: RanNo, Retryable: true})
+				return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Outcome: OutcomeNotRun, Retryable: true})
 			})
 			e, ok := errors.AsType[*Error](err)
-			if !ok || e.Ran != RanUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 3 {
+			if !ok || e.Outcome != OutcomeUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 3 {
 				t.Errorf("%s: %d calls, %v", c.name, calls, err)
 			}
 		})

@@ -312,7 +312,7 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 	}
 	switch {
 	case errors.Is(err, dohost.ErrReadOnly):
-		b, status := dohost.DescribeError(&dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Ran: dohost.RanNo})
+		b, status := dohost.DescribeError(&dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Outcome: dohost.OutcomeNotRun})
 		b.Write(w, status)
 	case err != nil:
 		http.Error(w, c.errorText("http", err), http.StatusInternalServerError)

@@ -74,8 +74,8 @@ func (k *keeper) make(
 		}
 		e, failed := errors.AsType[*dohost.Error](err)
 		switch {
-		case failed && e.Ran == dohost.RanNo && e.Retryable:
-		case failed && e.Ran == dohost.RanUnknown && errors.Is(err, dohost.ErrFenced):
+		case failed && e.Outcome == dohost.OutcomeNotRun && e.Retryable:
+		case failed && e.Outcome == dohost.OutcomeUnknown && errors.Is(err, dohost.ErrFenced):
 			if !asking {
 				k.lost()
 			}

@@ -33,9 +33,9 @@ func (c *counting) work(ctx context.Context, m *meter) error {
 			began := time.Now()
 			_, err := dohost.Call(ctx, s, c.method, 1)
 			for c.retry && err != nil {
-				if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Ran == dohost.RanYes {
+				if e, ok := errors.AsType[*dohost.Error](err); !ok || e.Outcome == dohost.OutcomeRan {
 					return err
-				} else if e.Ran == dohost.RanUnknown {
+				} else if e.Outcome == dohost.OutcomeUnknown {
 					c.unknown.Add(1)
 				}
 				_, err = dohost.Call(ctx, s, c.method, 1)

@@ -204,7 +204,7 @@ func newTraffic(h *host, objects int, method func(*subject, context.Context, int
 func (t *traffic) call(ctx context.Context) (answered bool, err error) {
 	i := int(t.next.Add(1)) % len(t.stubs)
 	_, err = dohost.Call(ctx, t.stubs[i], t.method, 1)
-	if e, ok := errors.AsType[*dohost.Error](err); ok && e.Ran == dohost.RanNo && errors.Is(err, dohost.ErrOverloaded) {
+	if e, ok := errors.AsType[*dohost.Error](err); ok && e.Outcome == dohost.OutcomeNotRun && errors.Is(err, dohost.ErrOverloaded) {
 		t.refused.Add(1)
 		return false, nil
 	}

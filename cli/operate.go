@@ -117,7 +117,7 @@ func (c *operateCmd) all(ctx context.Context, a dohost.Action) (n int, err error
 			done, err := c.one(ctx, a, d.ID)
 			said, ok := errors.AsType[*dohost.ErrorBody](err)
 			switch {
-			case ok && said.Ran == dohost.RanYes.String():
+			case ok && said.Ran == dohost.OutcomeRan.String():
 				refused = cmp.Or(refused, fmt.Errorf("%s %s: %w", c.Kind, d.ID, err))
 			case err != nil:
 				return n, err

@@ -174,9 +174,9 @@ func fateOf(err error) (fate, error) {
 		return unknown, err
 	case own && !byEnding(err):
 		return unknown, fmt.Errorf("the object has ended itself; if it is meant to, Do has to say so in Out: %w", err)
-	case e.Ran == dohost.RanNo:
+	case e.Outcome == dohost.OutcomeNotRun:
 		return leftOut, nil
-	case e.Ran == dohost.RanUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, dohost.ErrConstructor):
+	case e.Outcome == dohost.OutcomeUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, dohost.ErrConstructor):
 		return unknown, nil
 	}
 	return unknown, fmt.Errorf("the method returned an error, which is an answer, so Do has to say it in Out: %w", err)

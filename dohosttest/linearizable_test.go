@@ -222,7 +222,7 @@ func nothing(*rand.Rand) add { return add{"a", 0} }
 func nowhere(_ context.Context, _ *Host, in add) (int, error) { return in.n, nil }
 
 func never(context.Context, *Host, add) (int, error) {
-	return 0, &dohost.Error{Ran: dohost.RanNo, Err: errors.New("not today")}
+	return 0, &dohost.Error{Outcome: dohost.OutcomeNotRun, Err: errors.New("not today")}
 }
 
 // noSums is a class with a constructor that always fails.
@@ -353,12 +353,12 @@ func TestCallFateOfErrors(t *testing.T) {
 		bad  bool
 	}{
 		{nil, answered, false},
-		{&dohost.Error{Err: dohost.ErrClosed, Ran: dohost.RanNo}, leftOut, false},
+		{&dohost.Error{Err: dohost.ErrClosed, Outcome: dohost.OutcomeNotRun}, leftOut, false},
 		{&dohost.Error{Err: dohost.ErrFenced}, unknown, false},
 		{&dohost.Error{Err: context.Canceled}, unknown, false},
 		{fmt.Errorf("of two calls: %w", &dohost.Error{Err: context.Canceled}), unknown, false},
-		{&dohost.Error{Err: &dohost.Error{Err: dohost.ErrFenced}, Ran: dohost.RanYes}, unknown, false},
-		{&dohost.Error{Err: errors.New("no"), Ran: dohost.RanYes}, unknown, true},
+		{&dohost.Error{Err: &dohost.Error{Err: dohost.ErrFenced}, Outcome: dohost.OutcomeRan}, unknown, false},
+		{&dohost.Error{Err: errors.New("no"), Outcome: dohost.OutcomeRan}, unknown, true},
 		{errors.New("no"), unknown, true},
 	} {
 		if got, bad := fateOf(c.err); got != c.want || (bad != nil) != c.bad {

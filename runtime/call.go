@@ -153,7 +153,7 @@ func (h *Host) callFrom(ctx context.Context, t *turn, id ID, ev *event) (err err
 	}
 	defer func() {
 		if back := t.reacquireTurn(); back != nil {
-			err = &Error{Op: ev.op, ID: id, Err: back, Reset: true}
+			err = &Error{Op: ev.op, ID: id, Err: back}
 		}
 	}()
 	defer t.ev.obj.at(t.ev, eviction.PlaceAwaited)

@@ -27,16 +27,16 @@ func remains(fs *objectstore.FS) map[string]*objectstore.FS {
 }
 
 // wantUnacknowledged checks the error of a call that a failed store has cut off.
-func wantUnacknowledged(t *testing.T, what string, err error) Ran {
+func wantUnacknowledged(t *testing.T, what string, err error) Outcome {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
 	switch {
-	case !ok || e.Ran == RanYes:
+	case !ok || e.Outcome == OutcomeRan:
 		t.Errorf("%s: %v", what, err)
-	case e.Ran == RanUnknown && !errors.Is(err, ErrFenced), e.Ran == RanNo && !errors.Is(err, ErrClosed) && !errors.Is(err, errDisk):
-		t.Errorf("%s, which ran: %v, got %v", what, e.Ran, err)
+	case e.Outcome == OutcomeUnknown && !errors.Is(err, ErrFenced), e.Outcome == OutcomeNotRun && !errors.Is(err, ErrClosed) && !errors.Is(err, errDisk):
+		t.Errorf("%s, which ran: %v, got %v", what, e.Outcome, err)
 	}
-	return e.Ran
+	return e.Outcome
 }
 
 // increment is a handler that only adds one.
@@ -87,7 +87,7 @@ func TestSyncFailureAcknowledgesNothingAndEndsIncarnations(t *testing.T) {
 			if !l.ended() {
 				t.Fatalf("%s hangs", what)
 			}
-			if r := wantUnacknowledged(t, what, l.err); what == "queued behind it" && r != RanNo {
+			if r := wantUnacknowledged(t, what, l.err); what == "queued behind it" && r != OutcomeNotRun {
 				t.Errorf("%s ran: %v", what, r)
 			}
 		}
@@ -103,7 +103,7 @@ func TestSyncFailureAcknowledgesNothingAndEndsIncarnations(t *testing.T) {
 		}
 
 		for _, name := range []string{"a", "idle", "new"} {
-			if r := wantUnacknowledged(t, "a later call", do(t.Context(), h, name, "late", increment)); r != RanNo {
+			if r := wantUnacknowledged(t, "a later call", do(t.Context(), h, name, "late", increment)); r != OutcomeNotRun {
 				t.Errorf("a later call ran: %v", r)
 			}
 		}
@@ -204,7 +204,7 @@ func TestSyncFailureAtAnySyncLosesNoAcknowledgedCall(t *testing.T) {
 							acked[o].Add(1)
 							continue
 						}
-						if wantUnacknowledged(t, "add", err) == RanUnknown {
+						if wantUnacknowledged(t, "add", err) == OutcomeUnknown {
 							unknown[o].Add(1)
 						}
 						return
@@ -257,7 +257,7 @@ func TestFullDiskRefusesWritesAndEndsNoIncarnation(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for _, name := range []string{"other", "a", "new"} { // the first detects the failed disk
 			_, err := add(t.Context(), h, name, 1)
-			if !errors.Is(err, objectstore.ErrNoSpace) || errors.Is(err, ErrFenced) || ran(t, err) != RanYes {
+			if !errors.Is(err, objectstore.ErrNoSpace) || errors.Is(err, ErrFenced) || ran(t, err) != OutcomeRan {
 				t.Errorf("a write to %s: %v", name, err)
 			}
 		}

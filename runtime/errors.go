@@ -46,44 +46,38 @@ var (
 	ErrNoAlarmHandler = errors.New("dohost: class has no alarm handler")
 )
 
-// Ran tells whether a failed call's handler ran.
-type Ran uint8
+// Outcome reports whether the handler of a failed call ran.
+type Outcome uint8
 
-// The values of Ran.
+// The outcomes.
 const (
-	RanUnknown Ran = iota
-	RanNo
-	RanYes
+	OutcomeUnknown Outcome = iota
+	OutcomeNotRun
+	OutcomeRan
 )
 
-// String returns "no", "yes" or "unknown".
-func (r Ran) String() string {
-	switch r {
-	case RanNo:
+// String returns "no", "yes" or "unknown", which answers whether the handler ran.
+func (o Outcome) String() string {
+	switch o {
+	case OutcomeNotRun:
 		return "no"
-	case RanYes:
+	case OutcomeRan:
 		return "yes"
 	}
 	return "unknown"
 }
 
-// Error is a failed operation on an object, and tells the caller how to react. The four
-// facts are those of a Durable Object's exception in workerd (jsg/util.c++): Remote,
-// Retryable, Overloaded, Reset.
+// Error is a failed operation on an object. It reports whether the operation ran, and whether the caller may repeat
+// it. Remote, Retryable, Overloaded and Reset are the four facts of a Durable Object's exception in workerd
+// (jsg/util.c++). Its methods may be called from any goroutine.
 type Error struct {
 	Op  string
 	ID  ID
 	Err error
-	// Ran tells whether the handler ran.
-	Ran Ran
-	// Remote is set when the object's own code returned Err.
-	Remote bool
-	// Retryable is set when the call did not run and may be repeated.
+	// Outcome reports whether the handler ran.
+	Outcome Outcome
+	// Retryable is set when the call did not run and may be repeated immediately.
 	Retryable bool
-	// Overloaded is set when the object or the host has too much to do: retry later.
-	Overloaded bool
-	// Reset is set when the incarnation ended.
-	Reset bool
 }
 
 // Error returns the operation, the object and the cause.
@@ -93,6 +87,32 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Remote reports whether the object's own code returned Err.
+func (e *Error) Remote() bool { return e.Outcome == OutcomeRan }
+
+// Overloaded reports whether the object or the host has too much to do. The caller may repeat the call later.
+func (e *Error) Overloaded() bool {
+	if e.Remote() {
+		return false
+	}
+	switch cause := e.Err.(type) {
+	case *Fenced:
+		return cause.Reason == ReasonExclusive
+	case *constructorError:
+		f, ok := cause.cause.(*Fenced)
+		return ok && f.Reason == ReasonExclusive
+	}
+	if inner, ok := errors.AsType[*Error](e.Err); ok { // the error of an attempt, in the errors that wrap it
+		return inner.Overloaded()
+	}
+	return errors.Is(e.Err, ErrOverloaded) && !e.Reset()
+}
+
+// Reset reports whether the incarnation ended.
+func (e *Error) Reset() bool {
+	return !e.Remote() && (errors.Is(e.Err, ErrFenced) || errors.Is(e.Err, ErrConstructor))
+}
 
 // Fenced is the reason why an incarnation ended. It is the cause of the contexts of that
 // incarnation, and errors.Is(f, ErrFenced) holds.
@@ -186,45 +206,37 @@ func isName(err error) bool {
 }
 
 // failure returns err as the caller of ev gets it. A nil err stays nil.
-func (ev *event) failure(err error, ran Ran) error {
+func (ev *event) failure(err error, o Outcome) error {
 	if err == nil {
 		return nil
 	}
-	return failure(ev.obj.id(), ev.op, err, ran)
+	return failure(ev.obj.id(), ev.op, err, o)
 }
 
 // refusal is the error of a call that never entered a queue.
-func refusal(id ID, op string, err error) error { return failure(id, op, err, RanNo) }
+func refusal(id ID, op string, err error) error { return failure(id, op, err, OutcomeNotRun) }
 
 // failure returns the *Error for err. It calls no method of an error of the object's code (the cause
 // of a Fenced or of a constructorError): the caller may be the committer, or hold a lock.
-func failure(id ID, op string, err error, ran Ran) error {
-	e := &Error{Op: op, ID: id, Err: err, Ran: ran}
-	if ran == RanYes {
-		e.Remote = true
-		return e
-	}
-	switch cause := err.(type) {
+func failure(id ID, op string, err error, o Outcome) error {
+	return &Error{Op: op, ID: id, Err: err, Outcome: o, Retryable: o == OutcomeNotRun && repeatable(err)}
+}
+
+// repeatable reports whether a call that failed with err before it ran may succeed if it is repeated immediately.
+func repeatable(err error) bool {
+	switch err.(type) {
 	case *Fenced:
-		e.Reset = true
-		e.Overloaded = cause.Reason == ReasonExclusive
-		e.Retryable = ran == RanNo
-		return e
+		return true
 	case *constructorError:
-		e.Reset = true
-		f, ok := cause.cause.(*Fenced)
-		e.Overloaded = ok && f.Reason == ReasonExclusive
-		return e
+		return false
 	}
-	switch {
-	case errors.Is(err, ErrFenced):
-		e.Reset = true
-		e.Retryable = ran == RanNo
-	case errors.Is(err, ErrOverloaded):
-		e.Overloaded = true
-	case errors.Is(err, ErrDeadlock), errors.Is(err, ErrNoClass), isName(err):
-	case ran == RanNo:
-		e.Retryable = true
+	if errors.Is(err, ErrFenced) {
+		return true
 	}
-	return e
+	for _, final := range []error{ErrOverloaded, ErrDeadlock, ErrNoClass} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return !isName(err)
 }

@@ -108,11 +108,11 @@ func (ev *event) Release(err error) {
 		ev.endDelivery(err != nil)
 	}
 	if err != nil {
-		ev.answer(ev.failure(ev.lost(err), RanUnknown))
+		ev.answer(ev.failure(ev.lost(err), OutcomeUnknown))
 		return
 	}
 	ev.obj.atApart(ev, eviction.PlaceRelease)
-	ev.answer(ev.failure(ev.err, RanYes))
+	ev.answer(ev.failure(ev.err, OutcomeRan))
 }
 
 // lost returns why a result of this event must not leave: the end of the incarnation, the
@@ -152,7 +152,7 @@ func (ev *event) abandon(ctx context.Context, id ID) error {
 	}
 	e := &Error{Op: ev.op, ID: id, Err: context.Cause(ctx)}
 	if o := ev.sent.Load(); o == nil || !o.leave(ev) {
-		e.Ran, e.Retryable = RanNo, true
+		e.Outcome, e.Retryable = OutcomeNotRun, true
 	}
 	return e
 }
@@ -178,7 +178,7 @@ func (o *object) run(t *turn) (next *turn) {
 	o.class.label(ev.op)
 	o.at(ev, eviction.PlaceStart)
 	if inc := ev.incarnation; inc.dead.Load() {
-		ev.answer(ev.failure(inc.why, RanNo))
+		ev.answer(ev.failure(inc.why, OutcomeNotRun))
 	} else {
 		o.handle(ev)
 	}

@@ -128,7 +128,7 @@ func TestDeadlockIsReportedImmediately(t *testing.T) {
 					return Await(ctx, func(ctx context.Context) error { // through an Await as well
 						return do(ctx, h, "c", "hop", func(ctx context.Context, _ *counter) error {
 							err := do(ctx, h, "a", "back", func(context.Context, *counter) error { return nil })
-							if ran(t, err) != RanNo {
+							if ran(t, err) != OutcomeNotRun {
 								t.Errorf("%v", err)
 							}
 							return err
@@ -202,7 +202,7 @@ func TestExclusiveHasThirtySeconds(t *testing.T) {
 			t.Fatal("the section goes on")
 		}
 		f, ok := errors.AsType[*Fenced](long.err)
-		if e, _ := errors.AsType[*Error](long.err); !ok || f.Reason != ReasonExclusive || !e.Reset || !e.Overloaded {
+		if e, _ := errors.AsType[*Error](long.err); !ok || f.Reason != ReasonExclusive || !e.Reset() || !e.Overloaded() {
 			t.Errorf("%v", long.err)
 		}
 		for range 10 { // short ones do not add up
@@ -236,7 +236,7 @@ func TestConstructorBacksOffAfterFailures(t *testing.T) {
 				t.Fatalf("a call waited %v", time.Since(at))
 			}
 			if err != nil {
-				if e, _ := errors.AsType[*Error](err); !errors.Is(err, ErrConstructor) || !errors.Is(err, no) || e.Ran != RanNo || !e.Reset {
+				if e, _ := errors.AsType[*Error](err); !errors.Is(err, ErrConstructor) || !errors.Is(err, no) || e.Outcome != OutcomeNotRun || !e.Reset() {
 					t.Fatalf("%v", err)
 				}
 			}

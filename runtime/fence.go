@@ -97,5 +97,5 @@ func (o *object) fenced(ev *event, why *Fenced) {
 	if ev.kind == kindAlarm {
 		o.alarmFenced(ev, why)
 	}
-	ev.answer(ev.failure(why, RanUnknown))
+	ev.answer(ev.failure(why, OutcomeUnknown))
 }

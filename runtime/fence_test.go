@@ -43,14 +43,14 @@ func (l *later) ended() bool {
 	}
 }
 
-// ran returns the Ran of an *Error.
-func ran(t *testing.T, err error) Ran {
+// ran returns the Outcome of an *Error.
+func ran(t *testing.T, err error) Outcome {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		t.Fatalf("%v is no *Error", err)
 	}
-	return e.Ran
+	return e.Outcome
 }
 
 func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
@@ -89,7 +89,7 @@ func TestQueuedEventsMoveToTheNextIncarnationFirst(t *testing.T) {
 		if !slices.IsSorted(order) || len(order) != 20 || len(epochs) != 2 {
 			t.Errorf("order %v in %d incarnations", order, len(epochs))
 		}
-		if !first.ended() || !errors.Is(first.err, ErrFenced) || ran(t, first.err) != RanUnknown {
+		if !first.ended() || !errors.Is(first.err, ErrFenced) || ran(t, first.err) != OutcomeUnknown {
 			t.Errorf("the running event's caller got %v", first.err)
 		}
 		close(stuck)
@@ -139,7 +139,7 @@ func TestFenceKeepsCommittedBatchesAndStartsNothing(t *testing.T) {
 		if !result.ended() || result.err != nil || !task.ended() || task.err != nil {
 			t.Errorf("results: %v, %v", result.err, task.err)
 		}
-		if !failure.ended() || !errors.Is(failure.err, no) || ran(t, failure.err) != RanYes {
+		if !failure.ended() || !errors.Is(failure.err, no) || ran(t, failure.err) != OutcomeRan {
 			t.Errorf("error: %v", failure.err)
 		}
 		if n := started.Load(); n > 0 {
@@ -227,7 +227,7 @@ func TestCrashStyleLosesUnsyncedBatchesWithAnError(t *testing.T) {
 		synctest.Wait()
 		h.Evict(id("a"), eviction.EndCrash)
 		for _, l := range []*later{filling, reader} {
-			if !l.ended() || !errors.Is(l.err, ErrFenced) || ran(t, l.err) != RanUnknown {
+			if !l.ended() || !errors.Is(l.err, ErrFenced) || ran(t, l.err) != OutcomeUnknown {
 				t.Errorf("lost: %v", l.err)
 			}
 		}
@@ -415,7 +415,7 @@ func TestContextOfAHandlerEndsWithItsIncarnationOnly(t *testing.T) {
 		})
 		synctest.Wait()
 		cancel()
-		if !left.ended() || !errors.Is(left.err, context.Canceled) || ran(t, left.err) != RanUnknown {
+		if !left.ended() || !errors.Is(left.err, context.Canceled) || ran(t, left.err) != OutcomeUnknown {
 			t.Errorf("a caller that left a running event got %v", left.err)
 		}
 		if own.Err() != nil || derived.Err() != nil {
@@ -454,14 +454,14 @@ func TestCallCancelledInTheQueueDoesNotRun(t *testing.T) {
 			cctx, stop := context.WithTimeout(bctx, time.Second)
 			defer stop()
 			err := do(cctx, h, "c", "unsent", mark)
-			if !errors.Is(err, context.DeadlineExceeded) || ran(t, err) != RanNo {
+			if !errors.Is(err, context.DeadlineExceeded) || ran(t, err) != OutcomeNotRun {
 				t.Errorf("a call that waits at its caller's gate: %v", err)
 			}
 			return nil
 		})
 		time.Sleep(10 * time.Second)
 		cancel()
-		if !queued.ended() || !errors.Is(queued.err, context.Canceled) || ran(t, queued.err) != RanNo {
+		if !queued.ended() || !errors.Is(queued.err, context.Canceled) || ran(t, queued.err) != OutcomeNotRun {
 			t.Errorf("a caller that left a queued event got %v", queued.err)
 		}
 		release()

@@ -61,7 +61,7 @@ func TestImportCutOffLeavesAnObjectThatDoesNotRun(t *testing.T) {
 
 		h = open(t, cut, Options{})
 		_, err = add(t.Context(), h, "a", 1)
-		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, ErrHalfImported) || e.Ran != RanNo {
+		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, ErrHalfImported) || e.Outcome != OutcomeNotRun {
 			t.Errorf("add to half an object: %v", err)
 		}
 		if err := h.Import(t.Context(), id("a"), &export); err != nil {

@@ -32,7 +32,7 @@ func closing(h *Host) *later {
 func wantClosed(t *testing.T, what string, err error) {
 	t.Helper()
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !errors.Is(err, ErrClosed) || e.Ran != RanNo || !e.Retryable {
+	if !ok || !errors.Is(err, ErrClosed) || e.Outcome != OutcomeNotRun || !e.Retryable {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -122,7 +122,7 @@ func TestCloseFencesEventsThatExceedGrace(t *testing.T) {
 				t.Errorf("Close: %v after %v, want %v", err, time.Since(start), limit)
 			}
 			for what, l := range map[string]*later{"asleep": asleep, "holding": holding} {
-				if !l.ended() || !errors.Is(l.err, ErrFenced) || ran(t, l.err) != RanUnknown {
+				if !l.ended() || !errors.Is(l.err, ErrFenced) || ran(t, l.err) != OutcomeUnknown {
 					t.Fatalf("%s: %v", what, l.err)
 				}
 				if f, ok := errors.AsType[*Fenced](l.err); !ok || f.Reason != ReasonClosing {
@@ -203,7 +203,7 @@ func TestCloseReturnsTheSameErrorEachTime(t *testing.T) {
 }
 
 // Callers that continue to call while the host is closed get an answer, or an error with
-// RanNo, and every answer is kept.
+// OutcomeNotRun, and every answer is kept.
 func TestCallsDuringCloseAreAnsweredOrDidNotRun(t *testing.T) {
 	for round := range 30 {
 		fs := objectstore.NewMemFS()
@@ -378,7 +378,7 @@ func TestConstructorPanicFailsItsObjectOnly(t *testing.T) {
 							t.Fatal("a call hangs")
 						}
 						p, ok := errors.AsType[*PanicError](l.err)
-						if !ok || (p.Value == "oh") != (name == "panic") || !errors.Is(l.err, ErrConstructor) || ran(t, l.err) != RanNo {
+						if !ok || (p.Value == "oh") != (name == "panic") || !errors.Is(l.err, ErrConstructor) || ran(t, l.err) != OutcomeNotRun {
 							t.Errorf("a call: %v", l.err)
 						}
 					}

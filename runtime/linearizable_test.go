@@ -109,7 +109,7 @@ func (x *history) do(client, add int, op func(ctx context.Context, h *Host, add 
 		if !ok {
 			x.t.Error(err)
 		}
-		if ok && e.Ran == RanNo {
+		if ok && e.Outcome == OutcomeNotRun {
 			return
 		}
 		if !errors.Is(err, ErrFenced) {

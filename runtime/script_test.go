@@ -223,7 +223,7 @@ func (s *script) call(t *testing.T, caller, object string, todo []string) {
 		})})
 		var answer string
 		if e, ok := errors.AsType[*Error](err); ok { // its handler may still run
-			answer = fmt.Sprintf("%s -> %v (ran: %v)", caller, e.Err, e.Ran)
+			answer = fmt.Sprintf("%s -> %v (ran: %v)", caller, e.Err, e.Outcome)
 		} else {
 			answer = fmt.Sprintf("%s -> %s%s", caller, result, suffix(err))
 		}

@@ -166,7 +166,7 @@ func (s *sweeper) look(o *object, now time.Duration) {
 		o.fence(inc, why, eviction.EndFence)
 	}
 	for _, ev := range old {
-		ev.answer(ev.failure(ErrOverloaded, RanNo))
+		ev.answer(ev.failure(ErrOverloaded, OutcomeNotRun))
 	}
 	if report != nil {
 		if s.dump == "" {

@@ -143,7 +143,7 @@ func TestTurnQueueLimits(t *testing.T) {
 	refused := func(t *testing.T, what string, err error) {
 		t.Helper()
 		e, ok := errors.AsType[*Error](err)
-		if !ok || !errors.Is(err, ErrOverloaded) || e.Ran != RanNo || !e.Overloaded || e.Retryable {
+		if !ok || !errors.Is(err, ErrOverloaded) || e.Outcome != OutcomeNotRun || !e.Overloaded() || e.Retryable {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -523,7 +523,7 @@ func TestErrorFlagsDoNotDependOnItsCause(t *testing.T) {
 		err := do(t.Context(), h, "a", "abort", func(ctx context.Context, c *counter) error {
 			return c.s.Abort(ctx, fmt.Errorf("callee: %w", ErrOverloaded), false)
 		})
-		if e, ok := errors.AsType[*Error](err); !ok || e.Overloaded || !e.Reset || e.Ran != RanUnknown {
+		if e, ok := errors.AsType[*Error](err); !ok || e.Overloaded() || !e.Reset() || e.Outcome != OutcomeUnknown {
 			t.Errorf("%+v", e)
 		}
 	})

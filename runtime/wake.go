@@ -80,7 +80,7 @@ func (o *object) refuse(ev *event, err error) {
 	if ev.kind == kindAlarm {
 		ev.endDelivery(true)
 	}
-	ev.answer(ev.failure(err, RanNo))
+	ev.answer(ev.failure(err, OutcomeNotRun))
 }
 
 // takeOut uncounts a queued event, unless it has started or left.

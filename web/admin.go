@@ -194,7 +194,7 @@ func (a *admin) ready(w http.ResponseWriter, r *http.Request) {
 // fail answers with err, as the public side does.
 func (a *admin) fail(w http.ResponseWriter, id dohost.ID, op string, err error) {
 	if _, ok := errors.AsType[*dohost.Error](err); !ok {
-		err = &dohost.Error{Op: op, ID: id, Err: err, Ran: dohost.RanNo}
+		err = &dohost.Error{Op: op, ID: id, Err: err, Outcome: dohost.OutcomeNotRun}
 	}
 	b, status := dohost.DescribeError(err)
 	b.Write(w, status)

@@ -72,7 +72,8 @@ func (a *admin) operate(_ http.ResponseWriter, r *http.Request, id dohost.ID) (a
 	}
 	done, err := a.host.Operate(r.Context(), id, action, q.Get("kind"), of)
 	if bad, ok := errors.AsType[*dohost.ArgumentError](err); ok { // reported by the object, caused by the operator
-		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Ran: dohost.RanYes}
+		bad := &dohost.PublicError{Message: bad.Error(), Code: "bad_argument", Status: http.StatusBadRequest}
+		err = &dohost.Error{Op: "operate", ID: id, Err: bad, Outcome: dohost.OutcomeRan}
 	}
 	return Operated{done}, err
 }

@@ -55,7 +55,7 @@ func (a *agents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	id := dohost.ID{Class: class, Name: segments[1]}
 	if err := id.Validate(); err != nil {
-		a.host.WriteError(w, &dohost.Error{Op: "http", ID: id, Err: err, Ran: dohost.RanNo})
+		a.host.WriteError(w, &dohost.Error{Op: "http", ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	if !a.bounded(w, r, "http", id) {

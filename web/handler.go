@@ -207,11 +207,11 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := dohost.ID{Class: segments[0], Name: segments[1]}
 	method := segments[2]
 	if err := id.Validate(); err != nil {
-		p.host.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo})
+		p.host.WriteError(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	if _, ok := p.served(id.Class); !ok { // before the body is read
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: fmt.Errorf("%w: %q", dohost.ErrNoClass, id.Class), Ran: dohost.RanNo})
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: fmt.Errorf("%w: %q", dohost.ErrNoClass, id.Class), Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	if !p.bounded(w, r, method, id) {
@@ -230,7 +230,7 @@ func (p *public) bounded(w http.ResponseWriter, r *http.Request, op string, id d
 		return true
 	}
 	if r.ContentLength > p.opts.MaxBody {
-		p.fail(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Ran: dohost.RanNo})
+		p.fail(w, &dohost.Error{Op: op, ID: id, Err: &http.MaxBytesError{Limit: p.opts.MaxBody}, Outcome: dohost.OutcomeNotRun})
 		return false
 	}
 	// Without w, because the object's goroutine must not use it.
@@ -252,7 +252,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 	}
 	arg, release, err := p.host.ReadBody(r)
 	if err != nil {
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Ran: dohost.RanNo, Overloaded: errors.Is(err, dohost.ErrOverloaded)})
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: err, Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	defer release()

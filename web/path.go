@@ -45,7 +45,7 @@ func cutSegments(path, prefix string, n int) (segments []string, rest string, ok
 // refuse answers a request before it reaches an object.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, status, dohost.ErrorBody{Code: code, Message: message, Ran: dohost.RanNo.String()})
+	writeJSON(w, status, dohost.ErrorBody{Code: code, Message: message, Ran: dohost.OutcomeNotRun.String()})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

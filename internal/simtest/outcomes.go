@@ -14,7 +14,7 @@ import (
 // k adds 4^k, so that the total contains how often each one happened.
 type outcomes struct {
 	told []error
-	ran  []dohost.Ran
+	ran  []dohost.Outcome
 	seen []int // the answered totals
 }
 
@@ -28,13 +28,13 @@ func happened(total, k int) int { return total >> (2 * k) & 3 }
 func (o *outcomes) run(ctx context.Context, h *dohosttest.Host) error {
 	for k := range outcomesSent {
 		total, err := dohost.Call(ctx, counters.Get(h, "a"), (*counter).addAgain, power(k))
-		var ran dohost.Ran
+		var ran dohost.Outcome
 		if err == nil {
 			o.seen = append(o.seen, total)
 		} else if e, ok := errors.AsType[*dohost.Error](err); !ok {
 			return fmt.Errorf("addition %d: not an *Error: %v", k, err)
 		} else {
-			ran = e.Ran
+			ran = e.Outcome
 			h.Advance(time.Second)
 		}
 		o.told, o.ran = append(o.told, err), append(o.ran, ran)
@@ -53,9 +53,9 @@ func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
 		switch {
 		case n > 1:
 			err = errors.Join(err, fmt.Errorf("addition %d happened %d times", k, n))
-		case n == 0 && (told == nil || o.ran[k] == dohost.RanYes):
+		case n == 0 && (told == nil || o.ran[k] == dohost.OutcomeRan):
 			err = errors.Join(err, fmt.Errorf("addition %d is lost, its client was told %v", k, told))
-		case n == 1 && told != nil && o.ran[k] == dohost.RanNo:
+		case n == 1 && told != nil && o.ran[k] == dohost.OutcomeNotRun:
 			err = errors.Join(err, fmt.Errorf("addition %d happened, its client was told that it did not run: %v", k, told))
 		}
 	}
@@ -69,7 +69,7 @@ func (o *outcomes) check(ctx context.Context, h *dohosttest.Host) error {
 	return err
 }
 
-// newOutcomes checks that the Ran of every error is true.
+// newOutcomes checks that the Outcome of every error is true.
 func newOutcomes() dohosttest.Scenario {
 	o := new(outcomes)
 	return dohosttest.Scenario{

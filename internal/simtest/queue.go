@@ -103,7 +103,7 @@ const guests = 3
 // started must not be lost.
 func once[O, In, Out any](ctx context.Context, w *witness, s dohost.Stub[O], m func(*O, context.Context, In) (Out, error), in In) bool {
 	_, err := dohost.Call(ctx, s, m, in)
-	if e, ok := errors.AsType[*dohost.Error](err); ok && e.Ran != dohost.RanUnknown {
+	if e, ok := errors.AsType[*dohost.Error](err); ok && e.Outcome != dohost.OutcomeUnknown {
 		w.see("refused")
 	}
 	return err == nil

@@ -217,7 +217,7 @@ func (c *Conn) deliver(f Frame, lease *budget.Lease) error {
 		return nil
 	case err := <-sent.Done():
 		ev.lease.Swap(nil).Release() // unless a handler has it
-		if e, ok := errors.AsType[*runtime.Error](err); ok && e.Ran == runtime.RanNo {
+		if e, ok := errors.AsType[*runtime.Error](err); ok && e.Outcome == runtime.OutcomeNotRun {
 			return err
 		}
 		return nil // the Listener gets the handler's error
