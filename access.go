@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // Rights are the operations on an object that a caller from outside the process may perform. The
@@ -81,16 +83,11 @@ func (r *AccessRequest) Exists(ctx context.Context) (bool, error) { return r.hos
 // Authorizes reports whether the class has an Authorize function.
 func (c Class) Authorizes() bool { return c.authorize != nil }
 
-// The errors for refused requests of callers from outside the process.
+// The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and ErrForbidden.
 var (
-	// ErrUnauthenticated: the caller has not proved its identity.
-	ErrUnauthenticated = errors.New("dohost: the request has no valid credentials")
-	// ErrForbidden: the caller has no rights to the object.
-	ErrForbidden = errors.New("dohost: access denied")
-	// ErrTooManyNew: the caller has created too many objects in a short time: see [CheckCreation].
-	ErrTooManyNew = errors.New("dohost: too many new objects")
-	// ErrReadOnly: the caller has no right to change the object.
-	ErrReadOnly = errors.New("dohost: the caller may only read")
+	errPrivate    = errkind.New(errkind.Forbidden, "the object is not for callers from outside")
+	errReadOnly   = errkind.New(errkind.Forbidden, "the caller may only read")
+	errTooManyNew = errkind.New(errkind.Overloaded, "too many new objects")
 )
 
 // errAuthorize is the error of a request after a panic in its Authorize function.
@@ -155,8 +152,9 @@ type createKey struct{}
 
 // CheckCreation returns a context that makes [Host.ServeObject] and [Host.AuthorizeCall] call
 // check for each object that is not in memory and has no durable data, after the request is
-// authorized and before any object is woken. An error of check is the response to the client:
-// [ErrTooManyNew] is 429.
+// authorized and before any object is woken. An error of check is the response to the client: for
+// [ErrOverloaded], which means that the caller has created too many objects in a short time, the
+// client gets 429 and the code "too_many_new".
 func CheckCreation(ctx context.Context, check func(*AccessRequest) error) context.Context {
 	return context.WithValue(ctx, createKey{}, check)
 }

@@ -384,7 +384,7 @@ func TestInvokeRequiresAccess(t *testing.T) {
 		{t.Context(), a, dohost.ErrUnauthenticated},
 		{forA, b, dohost.ErrUnauthenticated},
 		{dohost.GrantAccess(t.Context(), dohost.Access{}), a, dohost.ErrForbidden},
-		{dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), a, dohost.ErrReadOnly},
+		{dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadOnly}), a, dohost.ErrForbidden},
 	} {
 		if _, err := v.Invoke(tt.ctx, tt.id, "put", []byte(`"v"`)); !errors.Is(err, tt.want) {
 			t.Errorf("%v, want %v", err, tt.want)
@@ -414,7 +414,7 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	r = r.WithContext(dohost.CheckCreation(r.Context(), func(q *dohost.AccessRequest) error {
 		asked = append(asked, q.ID.Name)
 		if q.ID.Name == "b" {
-			return dohost.ErrTooManyNew
+			return dohost.ErrOverloaded
 		}
 		return nil
 	}))
@@ -426,7 +426,7 @@ func TestCheckCreationIsCalledForAbsentObjectsOnly(t *testing.T) {
 	same(t, "allowed", status("a"), 200)
 	same(t, "in memory", status("a"), 200)
 	same(t, "refused", status("b"), 429)
-	if _, err := v.AuthorizeCall(r, safes.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrTooManyNew) {
+	if _, err := v.AuthorizeCall(r, safes.Get(v.Host, "b").ID(), "put"); !errors.Is(err, dohost.ErrOverloaded) {
 		t.Error(err)
 	}
 	operator := dohost.GrantAccess(t.Context(), dohost.Access{Rights: dohost.ReadWrite})

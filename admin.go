@@ -159,7 +159,7 @@ func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 		switch {
 		case err == nil:
 			names = append(names, name)
-		case errors.Is(err, ErrDamaged):
+		case errors.Is(err, objectstore.ErrDamaged):
 			damage = errors.Join(damage, err)
 		default:
 			return nil, err
@@ -171,7 +171,7 @@ func (h *Host) StoredClasses(ctx context.Context) ([]string, error) {
 // SetAlarm sets an object's alarm from outside, as an event of the object, which
 // wakes it. It returns when the alarm is durable.
 //
-// Errors: an [*Error] with [ErrNoAlarmHandler], or an [*ArgumentError] for a time
+// Errors: an [*Error] with [ErrMisuse] for a class without OnAlarm, or an [*ArgumentError] for a time
 // outside the years 1970 to 9999.
 func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	const op = "set alarm"
@@ -179,7 +179,7 @@ func (h *Host) SetAlarm(ctx context.Context, id ID, at time.Time) error {
 	switch {
 	case !bound:
 	case c.rt.Alarm == nil:
-		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", ErrNoAlarmHandler, id.Class), Outcome: OutcomeNotRun}
+		return &Error{Op: op, ID: id, Err: fmt.Errorf("%w: %q", runtime.ErrNoAlarmHandler, id.Class), Outcome: OutcomeNotRun}
 	case at.UnixMilli() <= 0:
 		return &Error{Op: op, ID: id, Err: &ArgumentError{op, fmt.Errorf("%v is not after 1970", at)}, Outcome: OutcomeNotRun}
 	case at.UTC().Year() > 9999:
@@ -210,7 +210,7 @@ func (h *Host) ParkedAlarms(ctx context.Context, class string, after ID) iter.Se
 // reports whether the alarm was parked. It does not wake the object, and returns when the
 // change is durable.
 //
-// Errors: the cause of ctx; an [*Error] with [ErrNoClass] or [ErrClosed], or if the object is
+// Errors: the cause of ctx; an [*Error] with [ErrNotFound] or [ErrClosed], or if the object is
 // in use and did not run the event that revives the alarm.
 func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error) {
 	return h.rt.ReviveAlarm(ctx, id)
@@ -220,7 +220,8 @@ func (h *Host) ReviveAlarm(ctx context.Context, id ID) (revived bool, err error)
 // name. Events for the object wait until Import returns. After an error nothing is left, unless the host cannot remove
 // it from the disk: then calls of the object return an error until another Import succeeds.
 //
-// Errors: [ErrExists] for an object that has durable data or is in use, [ErrExport], [ErrFormat], [ErrNoClass].
+// Errors: [ErrConflict] for an object that has durable data or is in use, [ErrDamaged] for a stream that is not a whole
+// export or has an unknown format, [ErrNotFound] for a class that is not bound.
 func (h *Host) Import(ctx context.Context, id ID, r io.Reader) error {
 	return h.rt.Import(ctx, id, r)
 }

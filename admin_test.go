@@ -11,6 +11,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/counter"
+	"github.com/dohost/dohost/objectstore"
 )
 
 // exported returns the export of a counter with the value n.
@@ -73,7 +74,7 @@ func TestImportRefusesAnObjectInUse(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		if err := h.Import(t.Context(), s.ID(), bytes.NewReader(export)); !errors.Is(err, dohost.ErrExists) {
+		if err := h.Import(t.Context(), s.ID(), bytes.NewReader(export)); !errors.Is(err, objectstore.ErrExists) {
 			t.Fatalf("imported into a running object: %v", err)
 		}
 		close(goOn)

@@ -43,7 +43,7 @@ func viewOf(sn *objectstore.Snapshot, id ID) (*Snapshot, error) {
 // Scan yields the collection's rows as they are on the disk: in the order of their keys, or,
 // those that are in it, of an index. A row's Cursor is good for a [Query] of that index.
 //
-// Errors: a [*NameError], [ErrFormat], [ErrFenced].
+// Errors: a [*NameError], [ErrDamaged], [ErrFenced].
 func (c *Collection[T]) Scan(v *Snapshot, index string) iter.Seq2[Row[T], error] {
 	return c.durable(v, index, false)
 }
@@ -129,12 +129,12 @@ func (h *Host) Details(ctx context.Context, id ID) iter.Seq2[Resource, error] {
 // object, and reaches Private objects too. It returns false if there is no item of that kind and id that the action
 // applies to.
 //
-// Errors: an [*Error], with [ErrNoMethod] for a class without OnAdmin.
+// Errors: an [*Error], with [ErrNotFound] for a class without OnAdmin.
 func (h *Host) Operate(ctx context.Context, id ID, a Action, kind, of string) (done bool, err error) {
 	const op = "operate"
 	c, bound := h.classes[id.Class]
 	if bound && c.operate == nil {
-		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
+		return false, &Error{Op: op, ID: id, Err: fmt.Errorf("%w: class %q has no OnAdmin", runtime.ErrNoMethod, id.Class), Outcome: OutcomeNotRun}
 	}
 	var did bool // owned by the event until it has answered: it may outlast this call
 	err = h.rt.Do(ctx, id, runtime.Call{Op: op, Handler: runtime.Func(func(ctx context.Context, instance any) (err error) {

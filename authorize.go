@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/runtime"
 )
 
 // hop is an object on the path of a request, and the access of the request to the object.
@@ -155,7 +156,14 @@ func (h *Host) mayCreate(check func(*AccessRequest) error, q *AccessRequest) err
 	if there, err := h.rt.Store().HasRows(q.ID); err != nil || there {
 		return nil
 	}
-	return check(q)
+	err := check(q)
+	switch {
+	case err == ErrOverloaded:
+		return errTooManyNew
+	case errors.Is(err, ErrOverloaded):
+		return fmt.Errorf("%w: %w", errTooManyNew, err)
+	}
+	return err
 }
 
 // refuse answers a request that was not authorized, to pages that may connect to the class. It closes a
@@ -194,8 +202,9 @@ func (h *Host) kindOf(r *http.Request, id ID) AccessKind {
 // argument is read. The returned context is the context of r, and lets [Host.Invoke] call methods
 // of this object with the granted Access.
 //
-// Errors: an [*Error] with [ErrNoClass], [ErrPrivate], [ErrNoMethod], [ErrReadOnly] for a method that
-// is not exposed by [ExposeRead], and the errors of Authorize and [CheckCreation].
+// Errors: an [*Error] with [ErrNotFound] for an unknown class or method, [ErrForbidden] for a private object, and for
+// a method that is not exposed by [ExposeRead] if the access is read-only, and the errors of Authorize and
+// [CheckCreation].
 func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Context, error) {
 	refused := func(err error) (context.Context, error) {
 		return nil, &Error{Op: method, ID: id, Err: err, Outcome: OutcomeNotRun}
@@ -204,7 +213,7 @@ func (h *Host) AuthorizeCall(r *http.Request, id ID, method string) (context.Con
 		return refused(err)
 	}
 	if _, bound := h.classes[id.Class]; !bound {
-		return refused(fmt.Errorf("%w: %q", ErrNoClass, id.Class))
+		return refused(fmt.Errorf("%w: %q", runtime.ErrNoClass, id.Class))
 	}
 	if err := h.reachable(id); err != nil {
 		return refused(err)

@@ -12,7 +12,7 @@ import (
 // turn held again, or with an error that is [ErrFenced] by errors.Is. Other events may have changed the object by then.
 // With a context that never had a turn, Await only calls fn.
 //
-// Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
+// Errors: fn's, [ErrFenced], [ErrMisuse].
 func Await(ctx context.Context, fn func(context.Context) error) error {
 	return runtime.Await(ctx, fn)
 }
@@ -37,7 +37,7 @@ func AwaitValue[R any](ctx context.Context, fn func(context.Context) (R, error))
 // [Storage.Sync] holds the turn, and waits for those writes too. In the fn of an Await, and with a context that never
 // had a turn, AwaitDurable waits for nothing.
 //
-// Errors: [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
+// Errors: [ErrFenced], [ErrMisuse].
 func AwaitDurable(ctx context.Context) error {
 	return runtime.Await(ctx, func(context.Context) error { return nil })
 }
@@ -45,7 +45,7 @@ func AwaitDurable(ctx context.Context) error {
 // HoldTurn takes the turn for one batch inside the fn of an Await. It returns when the writes of that batch are
 // durable.
 //
-// Errors: fn's, [ErrFenced], [ErrNoTurn].
+// Errors: fn's, [ErrFenced], [ErrMisuse].
 func HoldTurn(ctx context.Context, fn func(context.Context) error) error {
 	return runtime.Enter(ctx, fn)
 }
@@ -75,11 +75,11 @@ func Sleep(ctx context.Context, d time.Duration) error { return runtime.Sleep(ct
 // of this event gets in. Durable Objects call it blockConcurrencyWhile; unlike there, an error of fn does not end the
 // incarnation. After 30 s the host fences the incarnation.
 //
-// A call from the section that leads back into it gets [ErrDeadlock]. One deadlock is not
+// A call from the section that leads back into it gets [ErrMisuse]. One deadlock is not
 // detected: two objects, each in a section or a constructor that another caller has begun,
 // call each other. Both wait until the 30 s of the first section are over.
 //
-// Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy], [ErrInTransaction].
+// Errors: fn's, [ErrFenced], [ErrMisuse].
 func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 	return runtime.Exclusive(ctx, fn)
 }
@@ -87,7 +87,7 @@ func Exclusive(ctx context.Context, fn func(context.Context) error) error {
 // Transaction runs fn. If fn returns an error or panics, Transaction rolls back its writes, its changes of the alarm,
 // and its outputs. Transactions nest. fn must not give up the turn.
 //
-// Errors: fn's, [ErrFenced], [ErrNoTurn], [ErrTurnBusy].
+// Errors: fn's, [ErrFenced], [ErrMisuse].
 func Transaction(ctx context.Context, fn func(context.Context) error) error {
 	return runtime.Transaction(ctx, fn)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dohost/dohost/internal/budget"
 	"github.com/dohost/dohost/internal/socket"
+	"github.com/dohost/dohost/runtime"
 )
 
 // The defaults of the options that bound the memory of a host for its clients, in bytes.
@@ -99,7 +100,7 @@ func (h *Host) shareOf(r *http.Request) (*bodyShare, error) {
 
 func (s *bodyShare) reserve(n int64) error {
 	if err := s.lease.Reserve(s.quit, min(n, maxReserved)); err != nil {
-		return fmt.Errorf("%w: %w", ErrOverloaded, err)
+		return fmt.Errorf("%w: %w", runtime.ErrOverloaded, err)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dohost/dohost/objectstore"
 )
 
 // valueFormat is the first byte of every stored value: msgpack follows.
@@ -66,7 +68,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // that names the place of the number.
 func decode[T any](data []byte) (v T, err error) {
 	if len(data) == 0 || data[0] != valueFormat {
-		return v, fmt.Errorf("%w: value of format %v, this version knows %d", ErrFormat, data[:min(len(data), 1)], valueFormat)
+		return v, fmt.Errorf("%w: value of format %v, this version knows %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
 	}
 	d := decoders.Get().(*decoder)
 	d.r.Reset(data[1:])

@@ -3,10 +3,10 @@ package dohost
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"iter"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -22,8 +22,8 @@ import (
 //	}
 //
 // Its methods need a ctx that holds the turn of the storage's object, as those of [Storage] do. In addition to the
-// errors that they name they return [ErrNoTurn], [ErrTurnBusy], [ErrFenced], a [*LimitError], a [*NameError] or
-// [ErrFormat]. A write commits row, index entries and feed entry together, as part of the event's writes; a failed
+// errors that they name they return [ErrMisuse], [ErrFenced], a [*LimitError], a [*NameError] or
+// [ErrDamaged]. A write commits row, index entries and feed entry together, as part of the event's writes; a failed
 // write has written nothing.
 //
 // The value of a row may encode to almost 2 MiB, index keys included. A key, and each index key with the row's key,
@@ -88,18 +88,12 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// These errors report that a row does not have the state that a write expects. A [*RowError] wraps them.
-var (
-	ErrRowExists = objectstore.ErrRowExists // Insert wants no row of that key
-	ErrNoRow     = objectstore.ErrNoRow     // Update, UpdateIf and DeleteIf want one
-	ErrConflict  = objectstore.ErrConflict  // the row has another version than expected
-)
-
-// RowError names the row that does not have the expected state, and both versions.
+// RowError names the row that does not have the state that a write expects, and both versions. It is [ErrNotFound] if
+// the write wants a row and there is none, and otherwise [ErrConflict].
 type RowError = objectstore.RowError
 
-// ErrCollection reports that a program misuses a [Collection] or a [Query].
-var ErrCollection = errors.New("dohost: collection misused")
+// errCollection reports that a program misuses a [Collection] or a [Query].
+var errCollection = errkind.New(errkind.Misuse, "collection misused")
 
 func (c *Collection[T]) bytes() objectstore.Collection {
 	return objectstore.Collection{Name: c.Name, Feed: c.Feed.bytes()}
@@ -108,10 +102,10 @@ func (c *Collection[T]) bytes() objectstore.Collection {
 // write returns the row write for v.
 func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err error) {
 	if c.Key == nil {
-		return w, fmt.Errorf("%w: %q has no Key", ErrCollection, c.Name)
+		return w, fmt.Errorf("%w: %q has no Key", errCollection, c.Name)
 	}
 	if c.Blind && (c.Feed != nil || len(c.Indexes) > 0) {
-		return w, fmt.Errorf("%w: %q is blind, and has a feed or indexes", ErrCollection, c.Name)
+		return w, fmt.Errorf("%w: %q is blind, and has a feed or indexes", errCollection, c.Name)
 	}
 	w.Key, w.Expect, w.Blind = []byte(c.Key(v)), expect, c.Blind && expect == objectstore.AnyVersion
 	if w.Value, err = encode(v); err != nil {
@@ -139,7 +133,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 
 // badKey is the error of an index key that was not made by [KeyOf].
 func (c *Collection[T]) badKey(index string, k Key) error {
-	return fmt.Errorf("%w: %q, index %q: the key %.64q is not made of whole KeyOf parts", ErrCollection, c.Name, index, k)
+	return fmt.Errorf("%w: %q, index %q: the key %.64q is not made of whole KeyOf parts", errCollection, c.Name, index, k)
 }
 
 func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64) (version uint64, err error) {
@@ -151,7 +145,7 @@ func (c *Collection[T]) put(ctx context.Context, s *Storage, v T, expect uint64)
 	return s.rt().PutRow(ctx, &b, w)
 }
 
-// Insert writes a new row. Errors: [ErrRowExists].
+// Insert writes a new row. Errors: [ErrConflict].
 func (c *Collection[T]) Insert(ctx context.Context, s *Storage, v T) error {
 	_, err := c.put(ctx, s, v, 0)
 	return err
@@ -167,7 +161,7 @@ func (c *Collection[T]) Put(ctx context.Context, s *Storage, v T) error {
 // written. change must not alter the key, and must not use ctx to give up the turn: a write of the row by another
 // event is a conflict.
 //
-// Errors: change's, [ErrNoRow], [ErrConflict], [ErrCollection].
+// Errors: change's, [ErrNotFound], [ErrConflict], [ErrMisuse].
 func (c *Collection[T]) Update(ctx context.Context, s *Storage, key string, change func(*T) error) (Row[T], error) {
 	return c.update(ctx, s, key, objectstore.AnyVersion, change)
 }
@@ -187,17 +181,17 @@ func (c *Collection[T]) update(ctx context.Context, s *Storage, key string, vers
 	refused := &RowError{Collection: c.Name, Key: key, Expected: version, Actual: row.Version}
 	switch {
 	case !ok:
-		refused.Err = ErrNoRow
+		refused.Err = objectstore.ErrNoRow
 		return Row[T]{}, refused
 	case version != objectstore.AnyVersion && version != row.Version:
-		refused.Err = ErrConflict
+		refused.Err = objectstore.ErrConflict
 		return Row[T]{}, refused
 	}
 	if err := change(&row.Value); err != nil {
 		return Row[T]{}, err
 	}
 	if c.Key != nil && c.Key(row.Value) != key {
-		return Row[T]{}, fmt.Errorf("%w: an update of %s %q changes its key to %q", ErrCollection, c.Name, key, c.Key(row.Value))
+		return Row[T]{}, fmt.Errorf("%w: an update of %s %q changes its key to %q", errCollection, c.Name, key, c.Key(row.Value))
 	}
 	row.Version, err = c.put(ctx, s, row.Value, row.Version)
 	if err != nil {
@@ -214,7 +208,7 @@ func (c *Collection[T]) Delete(ctx context.Context, s *Storage, key string) (exi
 
 // DeleteIf removes a row that has the version that the caller saw.
 //
-// Errors: [ErrNoRow], [ErrConflict].
+// Errors: [ErrNotFound], [ErrConflict].
 func (c *Collection[T]) DeleteIf(ctx context.Context, s *Storage, key string, version uint64) error {
 	b := c.bytes()
 	_, err := s.rt().DeleteRow(ctx, &b, []byte(key), version)
@@ -270,7 +264,7 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 		After: []byte(q.After), Reverse: q.Reverse, Limit: q.Limit,
 	}
 	if q.Limit < 0 || q.Equal != "" && q.Prefix+q.Start+q.End != "" {
-		return b, fmt.Errorf("%w: query of %q with a negative Limit, or with Equal and Prefix, Start or End", ErrCollection, c.Name)
+		return b, fmt.Errorf("%w: query of %q with a negative Limit, or with Equal and Prefix, Start or End", errCollection, c.Name)
 	}
 	if q.Where != nil {
 		b.Limit = 0
@@ -285,7 +279,7 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 		return b, nil
 	}
 	if q.Index != "" {
-		return b, fmt.Errorf("%w: %q has no index %q", ErrCollection, c.Name, q.Index)
+		return b, fmt.Errorf("%w: %q has no index %q", errCollection, c.Name, q.Index)
 	}
 	return b, nil
 }
@@ -294,11 +288,11 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 // and those that q.Where rejects: by an index, one entry and one row each. A row with several places in the index
 // appears once for each.
 //
-// The loop must not give up the turn: the step after an Await or Call yields [ErrTurnOver]. It may write. In the
+// The loop must not give up the turn: the step after an Await or Call yields [ErrMisuse]. It may write. In the
 // order of keys, All yields the rows as they were when the loop began. By an index, it yields a row that the loop has
 // changed in its new state, and omits it if it has lost that place in the index.
 //
-// Errors: [ErrCollection], [ErrTurnOver].
+// Errors: [ErrMisuse].
 func (c *Collection[T]) All(ctx context.Context, s *Storage, q *Query[T]) iter.Seq2[Row[T], error] {
 	return func(yield func(Row[T], error) bool) {
 		rq, err := c.query(q)
@@ -333,7 +327,7 @@ func (c *Collection[T]) row(r objectstore.CollectionRow) (row Row[T], err error)
 
 // List returns the rows that q selects, as they are at one moment.
 //
-// Errors: [ErrCollection].
+// Errors: [ErrMisuse].
 func (c *Collection[T]) List(ctx context.Context, s *Storage, q *Query[T]) ([]Row[T], error) {
 	var rows []Row[T]
 	for row, err := range c.All(ctx, s, q) {
@@ -348,7 +342,7 @@ func (c *Collection[T]) List(ctx context.Context, s *Storage, q *Query[T]) ([]Ro
 // Count counts the rows that q selects. By an index it reads the entries alone,
 // unless q has a Where.
 //
-// Errors: [ErrCollection].
+// Errors: [ErrMisuse].
 func (c *Collection[T]) Count(ctx context.Context, s *Storage, q *Query[T]) (n int, err error) {
 	rq, err := c.query(q)
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/dohost/dohost"
+
+	"github.com/dohost/dohost/objectstore"
 )
 
 type order struct {
@@ -130,7 +132,7 @@ func TestCollectionQueries(t *testing.T) {
 		for _, q := range []dohost.Query[order]{{Index: "none"}, {Limit: -1}, {Equal: "a", Prefix: "a"}} {
 			_, listErr := orders.List(ctx, s, &q)
 			_, countErr := orders.Count(ctx, s, &q)
-			if !errors.Is(listErr, dohost.ErrCollection) || !errors.Is(countErr, dohost.ErrCollection) {
+			if !errors.Is(listErr, dohost.ErrMisuse) || !errors.Is(countErr, dohost.ErrMisuse) {
 				t.Errorf("%+v: %v, %v", q, listErr, countErr)
 			}
 		}
@@ -176,13 +178,13 @@ func TestCollectionWrites(t *testing.T) {
 				t.Errorf("got %v; want %v", err, want)
 			}
 		}
-		is(orders.Insert(ctx, s, order{ID: "a"}), dohost.ErrRowExists)
+		is(orders.Insert(ctx, s, order{ID: "a"}), objectstore.ErrRowExists)
 		row, err := orders.Update(ctx, s, "a", pay)
 		if err != nil || row.Version != 2 || row.Value.Status != "paid" || row.Value.Cents != 500 {
 			t.Errorf("updated to %+v, %v", row, err)
 		}
 		_, err = orders.UpdateIf(ctx, s, "a", 1, pay)
-		is(err, dohost.ErrConflict)
+		is(err, objectstore.ErrConflict)
 		if e, ok := errors.AsType[*dohost.RowError](err); !ok || e.Collection != "orders" || e.Key != "a" || e.Expected != 1 || e.Actual != 2 {
 			t.Errorf("conflict %+v", e)
 		}
@@ -190,17 +192,17 @@ func TestCollectionWrites(t *testing.T) {
 			t.Errorf("updated to %+v, %v", row, err)
 		}
 		_, err = orders.Update(ctx, s, "none", pay)
-		is(err, dohost.ErrNoRow)
+		is(err, objectstore.ErrNoRow)
 		_, err = orders.Update(ctx, s, "a", func(*order) error { return errNo })
 		is(err, errNo)
 		_, err = orders.Update(ctx, s, "a", func(o *order) error { o.ID = "b"; return nil })
-		is(err, dohost.ErrCollection)
+		is(err, dohost.ErrMisuse)
 		_, err = orders.Update(ctx, s, "a", func(o *order) error { return orders.Put(ctx, s, *o) })
-		is(err, dohost.ErrConflict)
-		is(orders.DeleteIf(ctx, s, "a", 3), dohost.ErrConflict)
+		is(err, objectstore.ErrConflict)
+		is(orders.DeleteIf(ctx, s, "a", 3), objectstore.ErrConflict)
 		is(orders.DeleteIf(ctx, s, "a", 4), nil)
-		is(orders.DeleteIf(ctx, s, "a", 4), dohost.ErrNoRow)
-		is(orders.DeleteIf(ctx, s, "b", 0), dohost.ErrConflict)
+		is(orders.DeleteIf(ctx, s, "a", 4), objectstore.ErrNoRow)
+		is(orders.DeleteIf(ctx, s, "b", 0), objectstore.ErrConflict)
 		if existed, err := orders.Delete(ctx, s, "a"); existed || err != nil {
 			t.Errorf("deleted again: %v, %v", existed, err)
 		}
@@ -210,7 +212,7 @@ func TestCollectionWrites(t *testing.T) {
 		if rows, err := orders.List(ctx, s, &dohost.Query[order]{Index: "paid"}); err != nil || idsOf(rows) != "b" {
 			t.Errorf("paid are %s, %v", idsOf(rows), err)
 		}
-		is((&dohost.Collection[order]{Name: "keyless"}).Put(ctx, s, order{}), dohost.ErrCollection)
+		is((&dohost.Collection[order]{Name: "keyless"}).Put(ctx, s, order{}), dohost.ErrMisuse)
 		var bad *dohost.NameError
 		if err := (&dohost.Collection[order]{Key: orders.Key}).Put(ctx, s, order{ID: "a"}); !errors.As(err, &bad) {
 			t.Errorf("a collection without a name: %v", err)
@@ -235,7 +237,7 @@ func TestCollectionWithBlindWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		has(2, 1)
-		if err := lines.Insert(ctx, s, order{ID: "a"}); !errors.Is(err, dohost.ErrRowExists) {
+		if err := lines.Insert(ctx, s, order{ID: "a"}); !errors.Is(err, objectstore.ErrRowExists) {
 			t.Errorf("inserted over another: %v", err)
 		}
 		more := func(o *order) error { o.Cents++; return nil }
@@ -251,7 +253,7 @@ func TestCollectionWithBlindWrites(t *testing.T) {
 		found := lines
 		found.Indexes = orders.Indexes
 		for _, c := range []dohost.Collection[order]{seen, found} {
-			if err := c.Put(ctx, s, order{ID: "b"}); !errors.Is(err, dohost.ErrCollection) {
+			if err := c.Put(ctx, s, order{ID: "b"}); !errors.Is(err, dohost.ErrMisuse) {
 				t.Errorf("put blindly: %v", err)
 			}
 		}
@@ -313,7 +315,7 @@ func TestFeedOfTwoCollections(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = session.Read(ctx, s, at, 0)
-		if e, ok := errors.AsType[*dohost.FeedError](err); !ok || !errors.Is(err, dohost.ErrFeedReset) || e.First != (dohost.Position{}) {
+		if e, ok := errors.AsType[*dohost.FeedError](err); !ok || !e.Reset || e.First != (dohost.Position{}) {
 			t.Errorf("reading a feed that is gone: %v", err)
 		}
 	})

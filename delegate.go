@@ -27,7 +27,7 @@ func (d *delegation) request(r *http.Request) *http.Request {
 // writes are durable; if they are lost, it does not. It sees URL and header of r, and the part of the body that the
 // handler has not read. The handler must write nothing to w. At most eight objects see a request.
 //
-// Errors: [ErrFenced], [ErrNoTurn], and one for a response that has begun. After an error the handler still answers
+// Errors: [ErrFenced], [ErrMisuse], and one for a response that has begun. After an error the handler still answers
 // the request. If the other object cannot answer, the client gets the error.
 func (s *State) Delegate(w http.ResponseWriter, r *http.Request, id ID) error {
 	rw, ok := responseOf(w)

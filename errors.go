@@ -1,43 +1,55 @@
 package dohost
 
 import (
-	"errors"
-
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
 
-// These errors report that an object did not run. errors.Is does not tell which object: it also finds an error that
-// the method got from another object and returned. The Outcome of the outermost [*Error] reports whether this call ran.
+// These are the kinds of errors: errors.Is(err, kind) reports whether err is one of that kind. The message has the
+// details, and so have the types [*Error], [*Fenced], [*RowError], [*FeedError], [*DamageError], [*NameError],
+// [*LimitError] and [*ArgumentError]; [DescribeError] returns a code for most of them.
+//
+// errors.Is does not report which object has returned the error: it also finds an error that a method got from
+// another object and returned. The Outcome of the outermost [*Error] reports whether the call of the caller ran.
 var (
-	ErrOverloaded  = runtime.ErrOverloaded  // the object's queue is full, or it has too many background tasks
-	ErrClosed      = runtime.ErrClosed      // the host takes no more calls
-	ErrDeadlock    = runtime.ErrDeadlock    // the call leads back into an Exclusive section that waits for it
-	ErrConstructor = runtime.ErrConstructor // the object's constructor failed, now or a moment ago
-	// ErrHalfImported: the process ended during an import of the object. Import it again.
-	ErrHalfImported = runtime.ErrHalfImported
-	ErrNoClass      = runtime.ErrNoClass  // no such class is bound
-	ErrNoMethod     = runtime.ErrNoMethod // the class exposes no such method
-	// ErrPrivate: the object is for other objects alone.
-	ErrPrivate = errors.New("dohost: the object is not for callers from outside")
+	// ErrFenced reports that the incarnation of an object has ended. Whether its call took effect is unknown, unless
+	// the [*Error] has [OutcomeRan]: then the method returned ErrFenced, and the incarnation of another object has
+	// ended. A storage operation that returns it did nothing.
+	ErrFenced = errkind.Fenced
+	// ErrOverloaded reports that the object, the host or the caller has reached a limit, and that a later attempt may
+	// succeed: the object's queue is full, or it has too many background tasks; the memory of the host is used up;
+	// the caller creates too many objects.
+	ErrOverloaded = errkind.Overloaded
+	// ErrClosed reports that the host takes no more calls, or that nothing can be sent on a socket any more, because
+	// the object has closed it, or the client has disconnected.
+	ErrClosed = errkind.Closed
+	// ErrNotFound reports that there is no such class, method, object, row, position of a feed, or store, or that a
+	// class has no handler for a request or a socket.
+	ErrNotFound = errkind.NotFound
+	// ErrConflict reports that a row exists or has another version than expected, that an object to be imported
+	// exists, or that another host has the store open.
+	ErrConflict = errkind.Conflict
+	// ErrUnauthenticated reports that the caller has not proved its identity.
+	ErrUnauthenticated = errkind.Unauthenticated
+	// ErrForbidden reports that the caller has no right to the object, or only the right to read, or that the object is
+	// private.
+	ErrForbidden = errkind.Forbidden
+	// ErrMisuse reports a mistake of the program: the context does not hold the object's turn, or two goroutines use one
+	// turn; the operation is not possible inside a [Transaction]; an iterator is used after its turn was given up; the
+	// class has no OnAlarm; a [Collection] or a [Query] is wrong; a call leads back into an [Exclusive] section that
+	// waits for it.
+	ErrMisuse = errkind.Misuse
+	// ErrNoSpace reports that the disk is nearly full, or that the store cannot write its files. The write did nothing.
+	ErrNoSpace = errkind.NoSpace
+	// ErrDamaged reports data that cannot be read: a damaged block of the disk, while reads that do not need the block
+	// succeed; a format that this version does not know; a directory that is not a store; a stream that is not a whole
+	// export; an object whose import was interrupted, which another import repairs.
+	ErrDamaged = errkind.Damaged
 )
-
-// ErrFenced reports that an object ran in an incarnation that has ended. Whether the call took effect is unknown,
-// unless the [*Error] has OutcomeRan: then the method returned ErrFenced, and the incarnation of another object has
-// ended. A storage operation that returns it did nothing.
-var ErrFenced = runtime.ErrFenced
 
 // PanicError is the cause of the end of an incarnation after a panic in a handler. It has the stack.
 type PanicError = runtime.PanicError
-
-// These errors report a misuse of the API.
-var (
-	ErrNoTurn         = runtime.ErrNoTurn         // the context does not hold this object's turn
-	ErrTurnBusy       = runtime.ErrTurnBusy       // two goroutines used one turn at the same moment
-	ErrInTransaction  = runtime.ErrInTransaction  // not possible inside a transaction
-	ErrTurnOver       = runtime.ErrTurnOver       // an iterator was used after its turn was given up
-	ErrNoAlarmHandler = runtime.ErrNoAlarmHandler // the class has no OnAlarm entry
-)
 
 // PublicError is an error with a Message that callers outside the process may read. If an exposed method or a handler
 // returns it, or an error that wraps it, they get Code and Message as an [ErrorBody] with Status, or Message in a
@@ -68,17 +80,6 @@ func (e *PublicError) PublicText() string { return e.Message }
 
 // Unwrap returns the cause.
 func (e *PublicError) Unwrap() error { return e.Err }
-
-// These errors are about the store.
-var (
-	ErrNoSpace = objectstore.ErrNoSpace // the disk is nearly full: writes are refused early
-	ErrDamaged = objectstore.ErrDamaged // a read needs a damaged block of the disk; others succeed
-	ErrLocked  = objectstore.ErrLocked  // another host has the directory
-	ErrFormat  = objectstore.ErrFormat  // written by a version that this one does not know
-	ErrForeign = objectstore.ErrForeign // the directory, or its database, holds something else
-	ErrAbsent  = objectstore.ErrAbsent  // the store's database is not there or not whole
-	ErrExists  = objectstore.ErrExists  // an import wants an absent object
-)
 
 // Error names the operation and the object, reports whether the operation ran, and whether the caller may repeat it.
 // Every error of Call, Do and Invoke is an Error about that call: Err may wrap the [*Error] of a call that the object

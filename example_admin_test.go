@@ -13,6 +13,7 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
 )
 
 type guest struct{ Name, Table string }
@@ -101,9 +102,9 @@ func TestOperateAndCheckStoreReportProblems(t *testing.T) {
 		}
 	}
 	for id, want := range map[dohost.ID]error{
-		{Class: "holder", Name: "a"}: dohost.ErrNoMethod,
-		{Class: "party", Name: "a"}:  dohost.ErrNoMethod,
-		{Class: "nobody", Name: "a"}: dohost.ErrNoClass,
+		{Class: "holder", Name: "a"}: runtime.ErrNoMethod,
+		{Class: "party", Name: "a"}:  runtime.ErrNoMethod,
+		{Class: "nobody", Name: "a"}: runtime.ErrNoClass,
 	} {
 		if done, err := h.Operate(t.Context(), id, dohost.Cancel, "guest", "x"); done || !errors.Is(err, want) {
 			t.Errorf("%v: %t, %v, want %v", id, done, err, want)

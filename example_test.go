@@ -217,13 +217,13 @@ func ExampleError() {
 			dohost.Namespace[notebook]("diary").Get(h, "home").Do(ctx, func(context.Context, *notebook) error { return nil }),
 		} {
 			e, _ := errors.AsType[*dohost.Error](err)
-			fmt.Printf("ran: %v, reset: %v, fenced: %v, no class: %v\n", e.Outcome, e.Reset(), errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrNoClass))
+			fmt.Printf("ran: %v, reset: %v, fenced: %v, not found: %v\n", e.Outcome, e.Reset(), errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrNotFound))
 		}
 	}, notebookClass(nil))
 	// Output:
-	// ran: yes, reset: false, fenced: false, no class: false
-	// ran: unknown, reset: true, fenced: true, no class: false
-	// ran: no, reset: false, fenced: false, no class: true
+	// ran: yes, reset: false, fenced: false, not found: false
+	// ran: unknown, reset: true, fenced: true, not found: false
+	// ran: no, reset: false, fenced: false, not found: true
 }
 
 // Retry repeats calls that may be repeated.
@@ -303,7 +303,7 @@ func ExampleHost_Import() {
 		fmt.Println(h.Import(ctx, bob.ID(), bytes.NewReader(export.Bytes())))
 		fmt.Println(dohost.Call(ctx, bob, (*counter.Counter).Add, 2))
 		err := h.Import(ctx, bob.ID(), &export)
-		fmt.Println(errors.Is(err, dohost.ErrExists))
+		fmt.Println(errors.Is(err, dohost.ErrConflict))
 	}, counter.Class())
 	// Output:
 	// 40 <nil>

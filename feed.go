@@ -63,7 +63,7 @@ const (
 //
 // The name of the log identifies the history. It changes with the first entry after a
 // DeleteAll, after an import of the object, and after a restored backup was opened. A
-// reader gets [ErrFeedReset] if the feed does not have the reader's history, even if the
+// reader gets a [*FeedError] with Reset if the feed does not have the reader's history, even if the
 // feed has become as long as that history. A reader that was not ahead of the import or the
 // backup reads on. A position without Log is valid in any log, and its reader does not
 // notice a change of the history.
@@ -82,13 +82,9 @@ type Change struct {
 	Value []byte
 }
 
-// A [*FeedError] wraps one of these errors if a feed cannot be read from a position.
-var (
-	ErrTrimmed   = objectstore.ErrTrimmed   // entries after the position are gone
-	ErrFeedReset = objectstore.ErrFeedReset // the feed does not have the reader's history
-)
-
-// FeedError has the position from where a feed can be read instead.
+// FeedError reports that a feed cannot be read from a position, and has the position from where it can be read. It is
+// [ErrNotFound]. A reader gets a copy of the rows, and reads the feed from First. Reset distinguishes a feed without the
+// reader's history from one whose entries after the position were trimmed.
 type FeedError = objectstore.FeedError
 
 // readLimit is the default limit of Read.
@@ -98,7 +94,7 @@ const readLimit = 100
 // that this event has written since its last Await. Read stops before an entry of another event that is not durable
 // yet, so a reader never sees an entry that a crash could undo.
 //
-// Errors: [ErrTrimmed], [ErrFeedReset].
+// Errors: a [*FeedError].
 func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) ([]Change, error) {
 	if limit <= 0 {
 		limit = readLimit
@@ -124,9 +120,9 @@ func (f *Feed) Read(ctx context.Context, s *Storage, after Position, limit int) 
 // Wait returns when [Feed.Read] has an entry after a position. Until then it gives up the
 // turn, as an [Await] does. If ctx has ended, Wait returns the cause of ctx even if there
 // is an entry. A DeleteAll does not wake Wait. The next entry does, and Wait returns
-// [ErrFeedReset] for a position with a Log.
+// a [*FeedError] for a position with a Log.
 //
-// Errors: [ErrTrimmed], [ErrFeedReset], the ctx's cause, those of Await.
+// Errors: a [*FeedError], the ctx's cause, those of Await.
 func (f *Feed) Wait(ctx context.Context, s *Storage, after Position) error {
 	return s.rt().WaitFeed(ctx, f.Name, after)
 }

@@ -126,8 +126,9 @@ type Host struct {
 // Open opens the store in dir, creating it if need be, and starts delivering the
 // alarms that are due. Close it in the end.
 //
-// Errors: [ErrLocked], [ErrFormat], [ErrForeign], [ErrAbsent], and those that name a mistake in
-// the options or classes, which leave the directory alone.
+// Errors: [ErrConflict] if another host has the store open; [ErrDamaged] for an unknown format, and for a directory, or
+// a database in it, that is not the store's; [ErrNotFound] if the store's database is missing or incomplete; and those
+// that name a mistake in the options or classes, which leave the directory alone.
 func Open(dir string, o *Options, classes ...Class) (*Host, error) {
 	if o == nil {
 		o = &Options{}
@@ -190,9 +191,8 @@ func (h *Host) Failed() <-chan struct{} { return h.rt.Failed() }
 // Invoke calls an exposed method by name, with JSON, for a caller outside the process. If the class
 // has an Authorize function, ctx must come from [Host.AuthorizeCall] or [GrantAccess].
 //
-// Errors: an [*Error], with OutcomeNotRun for [ErrNoClass], [ErrNoMethod], [ErrPrivate], [ErrUnauthenticated]
-// for a ctx without an Access, [ErrReadOnly], and an argument that cannot be read
-// ([*ArgumentError]); with OutcomeRan it is the error that the method returned.
+// Errors: an [*Error], with [OutcomeNotRun] for [ErrNotFound], [ErrForbidden], [ErrUnauthenticated] for a ctx without
+// an Access, and an argument that cannot be read ([*ArgumentError]); with [OutcomeRan] it is the error that the method returned.
 func (h *Host) Invoke(ctx context.Context, id ID, method string, arg []byte) (result []byte, err error) {
 	access := grantFrom(ctx, id)
 	m, err := h.callable(id, method, access)
@@ -235,7 +235,7 @@ func (h *Host) callable(id ID, method string, access *Access) (runtime.Method, e
 	}
 	m, err := h.rt.Method(id.Class, method)
 	if err == nil && access != nil && access.Rights == ReadOnly && !c.reads[method] {
-		return nil, ErrReadOnly
+		return nil, errReadOnly
 	}
 	return m, err
 }

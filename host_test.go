@@ -10,6 +10,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/examples/counter"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -45,7 +46,7 @@ func TestCallAndInvokeReachTheSameObject(t *testing.T) {
 			t.Fatalf("add = %s, %v", out, err)
 		}
 		_, err = h.Invoke(t.Context(), alice.ID(), "subtract", nil)
-		if e, ok := errors.AsType[*dohost.Error](err); !ok || !errors.Is(err, dohost.ErrNoMethod) || e.Outcome != dohost.OutcomeNotRun {
+		if e, ok := errors.AsType[*dohost.Error](err); !ok || !errors.Is(err, runtime.ErrNoMethod) || e.Outcome != dohost.OutcomeNotRun {
 			t.Fatalf("unknown method: %v", err)
 		}
 		bad, ok := errors.AsType[*dohost.ArgumentError](mustFail(h.Invoke(t.Context(), alice.ID(), "add", []byte("{"))))
@@ -119,7 +120,7 @@ func TestErrorDescribesTheCallThatReturnedIt(t *testing.T) {
 		})
 		outer, _ := errors.AsType[*dohost.Error](err)
 		inner, ok := errors.AsType[*dohost.Error](outer.Err)
-		if !ok || !errors.Is(err, dohost.ErrNoClass) || outer.Outcome != dohost.OutcomeRan || inner.Outcome != dohost.OutcomeNotRun || calls != 1 {
+		if !ok || !errors.Is(err, runtime.ErrNoClass) || outer.Outcome != dohost.OutcomeRan || inner.Outcome != dohost.OutcomeNotRun || calls != 1 {
 			t.Errorf("%d calls, ran %v behind %v: %v", calls, outer.Outcome, inner, err)
 		}
 		err = front.Do(t.Context(), func(ctx context.Context, r *relay) error {

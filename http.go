@@ -78,7 +78,7 @@ var errTooManyDelegations = &PublicError{
 // reachable returns an error if callers from outside may not reach an object.
 func (h *Host) reachable(id ID) error {
 	if c, bound := h.classes[id.Class]; bound && c.private != nil && c.private(id.Name) {
-		return ErrPrivate
+		return errPrivate
 	}
 	return nil
 }
@@ -91,9 +91,9 @@ func (h *Host) serves(id ID) error {
 	c, bound := h.classes[id.Class]
 	switch {
 	case !bound:
-		return fmt.Errorf("%w: %q", ErrNoClass, id.Class)
+		return fmt.Errorf("%w: %q", runtime.ErrNoClass, id.Class)
 	case c.http == nil:
-		return fmt.Errorf("%w: %q", ErrNoHTTPHandler, id.Class)
+		return fmt.Errorf("%w: %q", errNoHTTPHandler, id.Class)
 	}
 	return nil
 }
@@ -362,7 +362,7 @@ func (b *requestBody) Read(p []byte) (n int, err error) {
 		return nil
 	}
 	werr := runtime.Wait(b.ctx, read)
-	if !began && errors.Is(werr, ErrNoTurn) {
+	if !began && errors.Is(werr, runtime.ErrNoTurn) {
 		werr = read(b.ctx)
 	}
 	if werr != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/dohost/dohost"
 	"github.com/dohost/dohost/eviction"
 	"github.com/dohost/dohost/objectstore"
+	"github.com/dohost/dohost/runtime"
 )
 
 // page is an object with an HTTP handler that a test chooses.
@@ -511,7 +512,7 @@ func TestTimeoutHandler(t *testing.T) {
 			touch(t, h)
 		}
 		more.Close()
-		if err := <-left; !errors.Is(err, dohost.ErrNoTurn) {
+		if err := <-left; !errors.Is(err, runtime.ErrNoTurn) {
 			t.Errorf("what was left behind read on: %v", err)
 		}
 		touch(t, h)

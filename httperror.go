@@ -9,6 +9,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -42,25 +43,26 @@ var errorCodes = []struct {
 	status int
 }{
 	{ErrNoSpace, "no_space", http.StatusInsufficientStorage},
-	{ErrDamaged, "damaged", http.StatusInternalServerError},
-	{ErrConstructor, "constructor", http.StatusInternalServerError}, // precedes the errors that may cause it, as does
-	{ErrFenced, "fenced", http.StatusInternalServerError},           // this one
+	{objectstore.ErrDamaged, "damaged", http.StatusInternalServerError},
+	{runtime.ErrConstructor, "constructor", http.StatusInternalServerError}, // precedes the errors that may cause it, as does
+	{ErrFenced, "fenced", http.StatusInternalServerError},                   // this one
+	{errTooManyNew, "too_many_new", http.StatusTooManyRequests},             // precedes its kind
+	{runtime.ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
 	{ErrOverloaded, "overloaded", http.StatusServiceUnavailable},
-	{ErrHalfImported, "half_imported", http.StatusConflict},
-	{ErrClosed, "closed", http.StatusServiceUnavailable},
-	{ErrNoClass, "no_class", http.StatusNotFound},
-	{ErrNoMethod, "no_method", http.StatusNotFound},
-	{ErrPrivate, "private", http.StatusForbidden},
+	{runtime.ErrHalfImported, "half_imported", http.StatusConflict},
+	{runtime.ErrClosed, "closed", http.StatusServiceUnavailable},
+	{runtime.ErrNoClass, "no_class", http.StatusNotFound},
+	{runtime.ErrNoMethod, "no_method", http.StatusNotFound},
+	{errPrivate, "private", http.StatusForbidden},    // precedes its kind, as does
+	{errReadOnly, "read_only", http.StatusForbidden}, // this one
 	{ErrUnauthenticated, "unauthenticated", http.StatusUnauthorized},
+	{errNoHTTPHandler, "no_http_handler", http.StatusNotFound},
+	{objectstore.ErrNoObject, "no_object", http.StatusNotFound},
+	{runtime.ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},
+	{objectstore.ErrStream, "bad_export", http.StatusBadRequest},
+	{objectstore.ErrExists, "exists", http.StatusConflict},
+	{runtime.ErrDeadlock, "deadlock", http.StatusInternalServerError},
 	{ErrForbidden, "forbidden", http.StatusForbidden},
-	{ErrReadOnly, "read_only", http.StatusForbidden},
-	{ErrTooManyNew, "too_many_new", http.StatusTooManyRequests},
-	{ErrNoHTTPHandler, "no_http_handler", http.StatusNotFound},
-	{ErrNoObject, "no_object", http.StatusNotFound},
-	{ErrNoAlarmHandler, "no_alarm_handler", http.StatusBadRequest},
-	{ErrExport, "bad_export", http.StatusBadRequest},
-	{ErrExists, "exists", http.StatusConflict},
-	{ErrDeadlock, "deadlock", http.StatusInternalServerError},
 	{context.DeadlineExceeded, "timeout", http.StatusGatewayTimeout},
 	{context.Canceled, "canceled", statusClosedRequest},
 }
@@ -84,6 +86,8 @@ func DescribeError(err error) (ErrorBody, int) {
 	code, status := classify(cause, b.Remote)
 	b.Code = code
 	switch {
+	case status == http.StatusTooManyRequests:
+		b.Overloaded = false // the caller has reached its limit, not the object
 	case b.Overloaded, closing(cause) && !b.Remote:
 		status = http.StatusServiceUnavailable
 	}
@@ -96,8 +100,8 @@ func internals(err error) (text string, ok bool) {
 	if _, ok := errors.AsType[*PanicError](err); ok {
 		return "the object's code panicked", true
 	}
-	if errors.Is(err, ErrConstructor) {
-		return ErrConstructor.Error(), true
+	if errors.Is(err, runtime.ErrConstructor) {
+		return runtime.ErrConstructor.Error(), true
 	}
 	return "", false
 }
@@ -133,7 +137,7 @@ func publicText(err error, remote bool, status int) (text string, ok bool) {
 }
 
 // publicOfObjects reports whether an error keeps its code if an object's own code returns it.
-func publicOfObjects(err error) bool { return err == ErrNoSpace || err == ErrReadOnly }
+func publicOfObjects(err error) bool { return err == ErrNoSpace || err == errReadOnly }
 
 func classify(err error, remote bool) (code string, status int) {
 	if e, ok := errors.AsType[*PublicError](err); ok {
@@ -146,7 +150,7 @@ func classify(err error, remote bool) (code string, status int) {
 		if errors.Is(err, ErrNoSpace) {
 			return "no_space", http.StatusInsufficientStorage
 		}
-		if errors.Is(err, ErrReadOnly) {
+		if errors.Is(err, errReadOnly) {
 			return "read_only", http.StatusForbidden
 		}
 		return "failed", http.StatusInternalServerError
@@ -177,9 +181,9 @@ func closing(err error) bool {
 	return ok && f.Reason == runtime.ReasonClosing
 }
 
-// WriteError answers an HTTP request with err as an [ErrorBody]. For overload, closing and [ErrTooManyNew] it sets
-// Retry-After. Unless [Options.ErrorTexts] is set, it replaces a text that is not public, and writes it with an id to
-// the host's logger; the client gets the id. The id is the X-Request-Id of the response, if that has been set.
+// WriteError answers an HTTP request with err as an [ErrorBody]. For the status 429 or 503 it sets Retry-After. Unless
+// [Options.ErrorTexts] is set, it replaces a text that is not public, and writes it with an id to the host's logger; the
+// client gets the id. The id is the X-Request-Id of the response, if that has been set.
 func (h *Host) WriteError(w http.ResponseWriter, err error) {
 	b, status := DescribeError(err)
 	if !h.errorTexts {
@@ -246,11 +250,5 @@ func (b *ErrorBody) Write(w http.ResponseWriter, status int) {
 	_ = json.NewEncoder(w).Encode(b)
 }
 
-// ErrNoHTTPHandler reports that the class has no OnHTTP.
-var ErrNoHTTPHandler = errors.New("dohost: class has no HTTP handler")
-
-// These errors are about exports and imports.
-var (
-	ErrNoObject = objectstore.ErrNoObject // the object has nothing durable
-	ErrExport   = objectstore.ErrStream   // not an export, or a damaged one
-)
+// errNoHTTPHandler reports that the class has no OnHTTP.
+var errNoHTTPHandler = errkind.New(errkind.NotFound, "class has no HTTP handler")

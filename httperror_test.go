@@ -24,9 +24,9 @@ func TestDescribeErrorOfWrappedCauses(t *testing.T) {
 		status int
 	}{
 		{&dohost.Error{Err: aborted}, "fenced", http.StatusInternalServerError},
-		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoMethod), Outcome: dohost.OutcomeNotRun}, "constructor", http.StatusInternalServerError},
-		{&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, dohost.ErrNoSpace), Outcome: dohost.OutcomeNotRun}, "no_space", http.StatusInsufficientStorage},
-		{&dohost.Error{Err: dohost.ErrHalfImported, Outcome: dohost.OutcomeNotRun}, "half_imported", http.StatusConflict},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", runtime.ErrConstructor, runtime.ErrNoMethod), Outcome: dohost.OutcomeNotRun}, "constructor", http.StatusInternalServerError},
+		{&dohost.Error{Err: fmt.Errorf("%w: %w", runtime.ErrConstructor, dohost.ErrNoSpace), Outcome: dohost.OutcomeNotRun}, "no_space", http.StatusInsufficientStorage},
+		{&dohost.Error{Err: runtime.ErrHalfImported, Outcome: dohost.OutcomeNotRun}, "half_imported", http.StatusConflict},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeRan}, "failed", http.StatusInternalServerError},
 		{&dohost.Error{Err: dohost.ErrOverloaded, Outcome: dohost.OutcomeNotRun}, "overloaded", http.StatusServiceUnavailable},
 		{&dohost.Error{Err: &dohost.Fenced{Reason: runtime.ReasonClosing}}, "fenced", http.StatusServiceUnavailable},
@@ -44,7 +44,7 @@ func TestDescribeErrorHidesInternals(t *testing.T) {
 	for _, err := range []error{
 		&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: secret}}},
 		&dohost.Error{Err: &dohost.PanicError{Value: secret}},
-		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", dohost.ErrConstructor, secret), Outcome: dohost.OutcomeNotRun},
+		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", runtime.ErrConstructor, secret), Outcome: dohost.OutcomeNotRun},
 		fmt.Errorf("wrapped: %w", &dohost.PanicError{Value: secret}),
 	} {
 		if b, _ := dohost.DescribeError(err); strings.Contains(b.Message, "Hunter2") || b.Message == "" {
@@ -67,17 +67,17 @@ func TestWriteErrorSendsPublicTextsOnly(t *testing.T) {
 		status        int
 	}{
 		"an error of a method":                  {&dohost.Error{Err: inner, Outcome: dohost.OutcomeRan}, "failed", "internal error", 500},
-		"a wrapped error of dohost of a method": {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoMethod), Outcome: dohost.OutcomeRan}, "failed", "internal error", 500},
+		"a wrapped error of dohost of a method": {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, runtime.ErrNoMethod), Outcome: dohost.OutcomeRan}, "failed", "internal error", 500},
 		"a full disk in a method":               {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, dohost.ErrNoSpace), Outcome: dohost.OutcomeRan}, "no_space", dohost.ErrNoSpace.Error(), 507},
 		"a public error":                        {&dohost.Error{Err: public, Outcome: dohost.OutcomeRan}, "full", "no seat is left", 409},
 		"a public error without more":           {&dohost.Error{Err: &dohost.PublicError{Message: "no", Status: 17}, Outcome: dohost.OutcomeRan}, "failed", "no", 500},
 		"a panic":                               {&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: inner}}}, "fenced", "the object's code panicked", 500},
 		"an abort":                              {&dohost.Error{Err: &dohost.Fenced{Reason: "aborted", Err: inner}}, "fenced", dohost.ErrFenced.Error(), 500},
-		"a constructor":                         {&dohost.Error{Err: fmt.Errorf("%w: %w", dohost.ErrConstructor, inner), Outcome: dohost.OutcomeNotRun}, "constructor", dohost.ErrConstructor.Error(), 500},
+		"a constructor":                         {&dohost.Error{Err: fmt.Errorf("%w: %w", runtime.ErrConstructor, inner), Outcome: dohost.OutcomeNotRun}, "constructor", runtime.ErrConstructor.Error(), 500},
 		"a time limit":                          {&dohost.Error{Err: fmt.Errorf("%s: %w", secret, context.DeadlineExceeded)}, "timeout", context.DeadlineExceeded.Error(), 504},
 		"an error of the store":                 {&dohost.Error{Err: inner}, "internal", "internal error", 500},
 		"an error without a call":               {inner, "internal", "internal error", 500},
-		"an unknown method":                     {&dohost.Error{Err: fmt.Errorf("%w: %q", dohost.ErrNoMethod, "fly"), Outcome: dohost.OutcomeNotRun}, "no_method", dohost.ErrNoMethod.Error() + `: "fly"`, 404},
+		"an unknown method":                     {&dohost.Error{Err: fmt.Errorf("%w: %q", runtime.ErrNoMethod, "fly"), Outcome: dohost.OutcomeNotRun}, "no_method", runtime.ErrNoMethod.Error() + `: "fly"`, 404},
 		"an argument":                           {&dohost.Error{Err: &dohost.ArgumentError{Method: "add", Err: errors.New("want a number")}, Outcome: dohost.OutcomeNotRun}, "bad_argument", "argument of add: want a number", 400},
 	} {
 		var log strings.Builder

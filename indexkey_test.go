@@ -24,10 +24,10 @@ func TestIndexKeysMadeByHandAreRefused(t *testing.T) {
 	}
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		for _, v := range []tagged{{"b\x00c", "a"}, {"c", "a\x00b"}, {"d", dohost.KeyPrefix("d")}, {"e", dohost.KeyOf(1)[:5]}, {"f", dohost.KeyOf("f") + "\x00"}} {
-			if err := rows.Put(ctx, s, v); !errors.Is(err, dohost.ErrCollection) || !strings.Contains(err.Error(), `"tagged"`) || !strings.Contains(err.Error(), `"tag"`) {
+			if err := rows.Put(ctx, s, v); !errors.Is(err, dohost.ErrMisuse) || !strings.Contains(err.Error(), `"tagged"`) || !strings.Contains(err.Error(), `"tag"`) {
 				t.Errorf("Put under the index key %q: %v; want ErrCollection with the names of the collection and the index", v.Tag, err)
 			}
-			if _, err := rows.List(ctx, s, &dohost.Query[tagged]{Index: "tag", Equal: v.Tag}); !errors.Is(err, dohost.ErrCollection) {
+			if _, err := rows.List(ctx, s, &dohost.Query[tagged]{Index: "tag", Equal: v.Tag}); !errors.Is(err, dohost.ErrMisuse) {
 				t.Errorf("List with Equal %q: %v; want ErrCollection", v.Tag, err)
 			}
 		}

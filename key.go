@@ -16,7 +16,7 @@ import (
 // store them as strings. The encoding is part of the format on disk.
 //
 // An index entry is the key, a zero byte and the row's key, and only whole parts mark the end of the key. So the key
-// of a row in an index must consist of whole parts. A write with another key returns [ErrCollection].
+// of a row in an index must consist of whole parts. A write with another key returns [ErrMisuse].
 type Key string
 
 // KeyPart is the set of types of a part of a [Key]. All integers order by value, of any type, and so do floats: NaN

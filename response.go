@@ -94,7 +94,7 @@ func (w *responseWriter) FlushError() error {
 	}
 	p := w.piece()
 	if err := w.state.Chunk(w.ctx, len(p.body), func(err error) { w.out.put(p, err) }, w.out.wait); err != nil {
-		if errors.Is(err, ErrInTransaction) {
+		if errors.Is(err, runtime.ErrInTransaction) {
 			w.body = p.body // it has not left
 		}
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRetryStops(t *testing.T) {
-	notRun := &Error{Err: ErrConstructor, Outcome: OutcomeNotRun, Retryable: true}
+	notRun := &Error{Err: runtime.ErrConstructor, Outcome: OutcomeNotRun, Retryable: true}
 	unknown, ran := &Error{Err: ErrFenced}, &Error{Err: notRun, Outcome: OutcomeRan}
 	for _, c := range []struct {
 		name  string
@@ -35,11 +35,11 @@ func TestRetryStops(t *testing.T) {
 		{"delays with a bound of their own", &RetryPolicy{MaxAttempts: 1000, MaxDelay: time.Second}, notRun, 999, 1000, 1000 * time.Second},
 		{"delays without bound", &RetryPolicy{MaxDelay: -1}, notRun, 100, 3, 600 * time.Millisecond},
 		{"delay beyond the elapsed time", &RetryPolicy{BaseDelay: math.MaxInt64, MaxElapsed: 10 * time.Second}, notRun, 100, 1, 0},
-		{"did not run, and will not", nil, &Error{Err: ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
+		{"did not run, and will not", nil, &Error{Err: runtime.ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"unknown", nil, unknown, 100, 1, 0},
 		{"own error", nil, errors.New("no call at all"), 100, 1, 0},
 		{"idempotent, did not run", &RetryPolicy{ShouldRetry: RetryIdempotent}, notRun, 100, 3, 600 * time.Millisecond},
-		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
+		{"idempotent, did not run, and will not", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: runtime.ErrNoClass, Outcome: OutcomeNotRun}, 100, 1, 0},
 		{"idempotent, unknown", &RetryPolicy{ShouldRetry: RetryIdempotent}, unknown, 100, 3, 600 * time.Millisecond},
 		{"idempotent, ran", &RetryPolicy{ShouldRetry: RetryIdempotent}, ran, 100, 1, 0},
 		{"idempotent, overloaded", &RetryPolicy{ShouldRetry: RetryIdempotent}, &Error{Err: &Fenced{Reason: runtime.ReasonExclusive}}, 100, 1, 0},
@@ -86,10 +86,10 @@ func TestRetryReportsThatAnEarlierCallRan(t *testing.T) {
 				if calls++; calls == 1 {
 					return c.first
 				}
-				return fmt.Errorf("placing: %w", &Error{Err: ErrConstructor, Outcome: OutcomeNotRun, Retryable: true})
+				return fmt.Errorf("placing: %w", &Error{Err: runtime.ErrConstructor, Outcome: OutcomeNotRun, Retryable: true})
 			})
 			e, ok := errors.AsType[*Error](err)
-			if !ok || e.Outcome != OutcomeUnknown || !errors.Is(err, ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 3 {
+			if !ok || e.Outcome != OutcomeUnknown || !errors.Is(err, runtime.ErrConstructor) || !strings.Contains(err.Error(), "placing") || calls != 3 {
 				t.Errorf("%s: %d calls, %v", c.name, calls, err)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -25,8 +26,8 @@ const (
 	MaxSocketTimeout = 7 * 24 * time.Hour // of a handler
 )
 
-// ErrSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
-var ErrSocketClosed = errors.New("dohost: the socket is closed")
+// errSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
+var errSocketClosed = errkind.New(errkind.Closed, "the socket is closed")
 
 var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
 
@@ -117,8 +118,8 @@ type AcceptOptions struct {
 // frames queue. The client is answered when the handler has returned and its writes are durable; if they are lost,
 // the client gets no WebSocket. The handler must write nothing to w.
 //
-// Errors: a [*LimitError], [ErrNoSocketHandler], [ErrNoTurn], [ErrFenced], and one for a response that has begun or a
-// request that is not for a WebSocket. After an error the handler still answers the request. A handshake that is
+// Errors: a [*LimitError], [ErrNotFound] for a class without OnSocket, [ErrMisuse], [ErrFenced], and one for a response
+// that has begun or a request that is not for a WebSocket. After an error the handler still answers the request. A handshake that is
 // malformed, or of a page that may not connect, does not reach the handler.
 func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions) (*Socket, error) {
 	rw, ok := responseOf(w)
@@ -128,7 +129,7 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	case rw.status != 0 || rw.socket != nil || rw.next != nil:
 		return nil, errors.New("dohost: Accept after the response has begun")
 	case rw.handlers == nil:
-		return nil, fmt.Errorf("%w: %q", ErrNoSocketHandler, s.ID().Class)
+		return nil, fmt.Errorf("%w: %q", errNoSocketHandler, s.ID().Class)
 	}
 	if o == nil {
 		o = &AcceptOptions{}
@@ -177,7 +178,7 @@ func (s *State) Sockets(tag string) []*Socket {
 // notifying or waking the object. An empty request ends that. It takes effect when all earlier writes of the object
 // are durable, and ends with the incarnation, unless the host evicts that one for being idle or to save memory.
 //
-// Errors: a [*LimitError], [ErrNoTurn], [ErrFenced].
+// Errors: a [*LimitError], [ErrMisuse], [ErrFenced].
 func (s *State) SetAutoResponse(ctx context.Context, request, response string) error {
 	if n := max(len(request), len(response)); n > MaxAutoResponse {
 		return &LimitError{What: "automatic response", Size: n, Limit: MaxAutoResponse}
@@ -194,8 +195,8 @@ func alive(ctx context.Context, st *runtime.State) error {
 	return st.EmitOutput(ctx, 0, func(error) {})
 }
 
-// ErrNoSocketHandler reports that the object's class has no OnSocket.
-var ErrNoSocketHandler = errors.New("dohost: the class has no socket handler")
+// errNoSocketHandler reports that the object's class has no OnSocket.
+var errNoSocketHandler = errkind.New(errkind.NotFound, "the class has no socket handler")
 
 func (o *AcceptOptions) check() error {
 	for _, tag := range o.Tags {
@@ -232,7 +233,7 @@ func responseOf(w http.ResponseWriter) (*responseWriter, bool) {
 // waits. If more waits for all clients than [Options].SendBudget allows, the host closes the sockets with the most
 // waiting bytes.
 //
-// Errors: [ErrSocketClosed], [ErrNoTurn], [ErrFenced]; a text that is not UTF-8.
+// Errors: [ErrClosed], [ErrMisuse], [ErrFenced]; a text that is not UTF-8.
 func (s *Socket) Send(ctx context.Context, f Frame) error {
 	if f.Text && !utf8.Valid(f.Data) {
 		return errNotUTF8
@@ -285,7 +286,7 @@ func sendable(code int) bool {
 // Broadcast sends a frame to several of the object's sockets in one call, as Send does. It skips closed sockets
 // without an error.
 //
-// Errors: [ErrNoTurn], [ErrFenced]; a text that is not UTF-8; a socket of another object;
+// Errors: [ErrMisuse], [ErrFenced]; a text that is not UTF-8; a socket of another object;
 // [ErrOverloaded], while more than 64 MiB of broadcasts wait for the host to hand them out.
 func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	if f.Text && !utf8.Valid(f.Data) {
@@ -322,9 +323,9 @@ func (s *Socket) sender(ctx context.Context) (*runtime.State, error) {
 	st := runtime.StateOf(ctx)
 	switch {
 	case st == nil || st.ID() != s.c.ID():
-		return nil, ErrNoTurn
+		return nil, runtime.ErrNoTurn
 	case s.c.Silent():
-		return nil, ErrSocketClosed
+		return nil, errSocketClosed
 	}
 	return st, nil
 }
@@ -352,7 +353,7 @@ func (s *Socket) Attachment() []byte { return s.c.Attachment() }
 // SetAttachment keeps up to MaxAttachment bytes with the socket while it is connected, through evictions of the
 // object. It takes effect immediately.
 //
-// Errors: a [*LimitError], [ErrSocketClosed], [ErrNoTurn], [ErrFenced].
+// Errors: a [*LimitError], [ErrClosed], [ErrMisuse], [ErrFenced].
 func (s *Socket) SetAttachment(ctx context.Context, data []byte) error {
 	if len(data) > MaxAttachment {
 		return &LimitError{What: "attachment", Size: len(data), Limit: MaxAttachment}

@@ -466,7 +466,7 @@ func TestSocketOfASlowClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &hallEvents{message: func(h *hall, ctx context.Context, _ *dohost.Socket, f dohost.Frame) error {
 			for _, s := range h.st.Sockets("") {
-				if err := s.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
+				if err := s.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrClosed) {
 					return err
 				}
 			}
@@ -573,7 +573,7 @@ func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 			if err := s.Close(ctx, 4000, "enough"); err != nil {
 				return err
 			}
-			if err := s.Send(ctx, f); !errors.Is(err, dohost.ErrSocketClosed) {
+			if err := s.Send(ctx, f); !errors.Is(err, dohost.ErrClosed) {
 				t.Error(err)
 			}
 			return nil
@@ -682,7 +682,7 @@ func TestSocketRefusesCodeOfAnEndedIncarnation(t *testing.T) {
 				try := <-left
 				end(d, halls.Get(d, "a").ID())
 				for i, err := range try() {
-					if !errors.Is(err, dohost.ErrFenced) && !errors.Is(err, dohost.ErrSocketClosed) {
+					if !errors.Is(err, dohost.ErrFenced) && !errors.Is(err, dohost.ErrClosed) {
 						t.Errorf("%d: %v", i, err)
 					}
 				}

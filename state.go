@@ -12,7 +12,7 @@ import (
 
 // State gives the code of an incarnation the object's identity, storage, alarm and background tasks. It ends with the
 // incarnation. Unless they say otherwise, methods that take a context need one that holds the object's turn, and
-// return [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. It must not be copied.
+// return [ErrMisuse] or [ErrFenced]. It must not be copied.
 type State struct{ store Storage }
 
 // stateOf returns the State of the runtime's State: the same memory, since State and Storage are structs with it as
@@ -62,7 +62,7 @@ func (s *State) Storage() *Storage { return &s.store }
 // The time is a wall-clock time, and so is the time of a retry. If the clock is set back, the alarm fires when the
 // clock reaches its time again, however long that takes.
 //
-// Errors: [ErrNoAlarmHandler], and one for a time outside the years 1970 to 9999.
+// Errors: [ErrMisuse] for a class without OnAlarm, and one for a time outside the years 1970 to 9999.
 func (s *State) SetAlarm(ctx context.Context, at time.Time) error { return s.rt().SetAlarm(ctx, at) }
 
 // SetStartAlarm is SetAlarm for an alarm that is also delivered when the host starts, so that work that the end of a
@@ -131,7 +131,7 @@ type AbortOptions struct {
 // It takes any context of an event of this incarnation, with the turn or without: the fn of an Await may abort, and
 // so may a goroutine that outlives its event. With another context it does nothing.
 //
-// Errors: the [*Fenced] with the reason for the end of the incarnation, by this Abort or before it; [ErrNoTurn].
+// Errors: the [*Fenced] with the reason for the end of the incarnation, by this Abort or before it; [ErrMisuse].
 func (s *State) Abort(ctx context.Context, cause error, o *AbortOptions) error {
 	return s.rt().Abort(ctx, cause, o != nil && o.DropAlarm)
 }

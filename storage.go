@@ -16,7 +16,7 @@ import (
 // ([*LimitError]). Writes of an event are atomic, and durable before any output leaves the object.
 //
 // Functions that read or write need a ctx that holds the turn of the storage's object. In addition to the errors that
-// they name they return [ErrNoTurn], [ErrTurnBusy] or [ErrFenced]. A failed write has written nothing. A Storage must
+// they name they return [ErrMisuse] or [ErrFenced]. A failed write has written nothing. A Storage must
 // not be copied.
 type Storage struct{ state runtime.State }
 
@@ -26,7 +26,7 @@ const kv = objectstore.SpaceKV
 
 // Get returns the value of a key; ok is false if there is none.
 //
-// Errors: [ErrFormat], and one for a value that is not a T, or contains a number that a T
+// Errors: [ErrDamaged] for a value in an unknown format, and one for a value that is not a T, or contains a number that a T
 // cannot hold.
 func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err error) {
 	buf := buffers.Get().(*[]byte)
@@ -151,16 +151,16 @@ func (s *Storage) DeleteMany(ctx context.Context, keys ...string) (deleted int, 
 
 // DeleteAll removes all data of the object, its alarm included. It waits as [Put] does.
 //
-// Errors: [ErrInTransaction], [ErrOverloaded].
+// Errors: [ErrMisuse] in a transaction, [ErrOverloaded].
 func (s *Storage) DeleteAll(ctx context.Context) error { return s.rt().DeleteAll(ctx) }
 
 // Sync commits the writes of the event and returns when all writes of the object are durable, those of PutNoWait
 // included. It holds the turn until then; [AwaitDurable] gives it up.
 //
-// Errors: [ErrInTransaction].
+// Errors: [ErrMisuse] in a transaction.
 func (s *Storage) Sync(ctx context.Context) error {
 	if runtime.StateOf(ctx) != s.rt() {
-		return ErrNoTurn
+		return runtime.ErrNoTurn
 	}
 	return runtime.Sync(ctx)
 }
@@ -184,10 +184,10 @@ type Item[T any] struct {
 }
 
 // All yields the selected keys in order, as they are when the loop starts. The loop
-// must not give up the turn: the step after an Await or Call yields [ErrTurnOver].
+// must not give up the turn: the step after an Await or Call yields [ErrMisuse].
 // An error is the last thing that it yields.
 //
-// Errors: those of [Get], [ErrTurnOver].
+// Errors: those of [Get], [ErrMisuse].
 func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[T], error] {
 	return func(yield func(Item[T], error) bool) {
 		for row, err := range s.rt().Scan(ctx, o.bounds()) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/dohost/dohost"
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dohost/dohost/runtime"
 )
 
 // inStore runs fns as events of one object, one after the other.
@@ -184,10 +186,10 @@ func TestPutManyReportsTheLimitInKeys(t *testing.T) {
 func TestPutManyAndDeleteManyRequireTheTurn(t *testing.T) {
 	inStore(t, func(ctx context.Context, s *dohost.Storage) {
 		err := dohost.Await(ctx, func(ctx context.Context) error {
-			if err := dohost.PutMany(ctx, s, map[string]int{"a": 1}); !errors.Is(err, dohost.ErrNoTurn) {
+			if err := dohost.PutMany(ctx, s, map[string]int{"a": 1}); !errors.Is(err, runtime.ErrNoTurn) {
 				t.Errorf("PutMany: %v", err)
 			}
-			if _, err := s.DeleteMany(ctx, "a"); !errors.Is(err, dohost.ErrNoTurn) {
+			if _, err := s.DeleteMany(ctx, "a"); !errors.Is(err, runtime.ErrNoTurn) {
 				t.Errorf("DeleteMany: %v", err)
 			}
 			return nil

@@ -296,7 +296,7 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 		body         string
 	}{
 		{"POST", "/call/up", 403, `"code":"read_only"`},
-		{"POST", "/x", 200, "[Estate/e] <nil> Connection is readonly"},
+		{"POST", "/x", 200, "[Estate/e] <nil> agent: the client may only read"},
 		{"GET", "/sub/cottage/c/x", 403, `"code":"read_only"`},
 		{"SOCKET", "/sub/cottage/c", 403, ""},
 	} {
@@ -317,7 +317,7 @@ func TestReadOnlyRightsApplyOnEveryPath(t *testing.T) {
 	}
 	// An existing sub-agent can be read, but not changed.
 	g.ask(t, "GET", "/sub/cottage/c/x?write")
-	if status, body := g.ask(t, "GET", "/sub/cottage/c/x"); status != 200 || !strings.Contains(body, "Connection is readonly") {
+	if status, body := g.ask(t, "GET", "/sub/cottage/c/x"); status != 200 || !strings.Contains(body, "agent: the client may only read") {
 		t.Errorf("an existing sub-agent: %d %s", status, body)
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Agent is the base that an agent's struct embeds. S is the type of its state, which is stored as JSON. Unless
-// documented otherwise, methods want a context that holds the object's turn, and return [dohost.ErrNoTurn],
-// [dohost.ErrTurnBusy] or [dohost.ErrFenced].
+// documented otherwise, methods want a context that holds the object's turn, and return [dohost.ErrMisuse] or
+// [dohost.ErrFenced].
 type Agent[S any] struct{ core }
 
 // Ref is an agent: an [*Agent], or a struct that embeds one.

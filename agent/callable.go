@@ -99,11 +99,11 @@ type Stream struct {
 
 // Send sends v, as JSON, once all earlier writes of the agent are durable.
 //
-// Errors: [dohost.ErrSocketClosed] when the client has disconnected or the method has returned; those of
+// Errors: [dohost.ErrClosed] when the client has disconnected or the method has returned; those of
 // [dohost.Socket.Send]; one for a value that is not JSON.
 func (s *Stream) Send(ctx context.Context, v any) error {
 	if s.over {
-		return dohost.ErrSocketClosed
+		return dohost.ErrClosed
 	}
 	chunk, err := marshal(v)
 	if err != nil {

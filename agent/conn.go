@@ -250,7 +250,7 @@ func sameCaller(s *dohost.Socket, r *http.Request) bool {
 // code or reason is invalid, it uses valid ones, so that the connection closes.
 func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) {
 	err := conn.Close(ctx, code, reason)
-	if err == nil || errors.Is(err, dohost.ErrSocketClosed) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, dohost.ErrClosed) || ctx.Err() != nil {
 		return
 	}
 	c.failed(ctx, "close", err)

@@ -94,7 +94,7 @@ func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 func TestSubAgentIsPrivateToItsParent(t *testing.T) {
 	s := forest(t, treeClass(nil))
 	id := dohost.ID{Class: string(trees), Name: "sub/BigTree/oak/branch"}
-	if _, err := s.Invoke(t.Context(), id, "grow", []byte("1")); !errors.Is(err, dohost.ErrPrivate) {
+	if _, err := s.Invoke(t.Context(), id, "grow", []byte("1")); !errors.Is(err, dohost.ErrForbidden) {
 		t.Error(err)
 	}
 	res, err := http.Get(s.url + "/sub%2FBigTree%2Foak%2Fbranch/x")

@@ -68,7 +68,7 @@ type DeadLetter struct {
 // List returns the agent's dead letters, the oldest first. A limit of zero means all. A dead
 // letter is kept until [DeadLetters.Retry], [DeadLetters.Delete], or the failure of another item with the same id.
 //
-// Errors: [dohost.ErrCollection] for a negative limit.
+// Errors: [dohost.ErrMisuse] for a negative limit.
 func (l DeadLetters) List(ctx context.Context, limit int) ([]DeadLetter, error) {
 	c := l.c
 	rows, err := deadItems.List(ctx, c.store(), &dohost.Query[deadItem]{Index: byDeath, Limit: limit})

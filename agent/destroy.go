@@ -19,7 +19,7 @@ const destroying = "destroy"
 // Sub-agents are destroyed first, one by one; if the incarnation ends before all are, the next one continues.
 //
 // It does not return nil. Errors: one that wraps [ErrDestroyed], which callers of unfinished events get too;
-// [dohost.ErrInTransaction] and the errors for a ctx without the turn, which leave the agent as it is. After
+// [dohost.ErrMisuse] in a transaction, and for a ctx without the turn, which leave the agent as it is. After
 // any other error the agent still exists; if it had sub-agents, the next heartbeat continues the destruction.
 func (c *core) Destroy(ctx context.Context) error {
 	if err := c.store().Sync(ctx); err != nil { // not in a Transaction

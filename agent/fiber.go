@@ -12,11 +12,8 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// The errors of SaveCheckpoint and SetCheckpoint without an open fiber.
-var (
-	ErrNoFiber   = errors.New("agent: the context is not a fiber's")
-	ErrFiberDone = errors.New("agent: the fiber has ended")
-)
+// ErrFiberDone is the error of an operation on a fiber that has ended or was cancelled.
+var ErrFiberDone = errors.New("agent: the fiber has ended")
 
 // FiberStatus is the state of a fiber.
 type FiberStatus string
@@ -165,7 +162,7 @@ func FiberID(ctx context.Context) (id string, ok bool) {
 // SaveCheckpoint keeps the turn while it waits; inside an Await, SaveCheckpoint acquires the turn itself. For a fiber
 // with many small steps use [SetCheckpoint].
 //
-// Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
+// Errors: [dohost.ErrMisuse] if ctx is not a fiber's, [ErrFiberDone]; [dohost.ErrFenced] when the incarnation has ended; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
 func SaveCheckpoint(ctx context.Context, v any) error {
 	f, snapshot, err := checkpointOf(ctx, v)
@@ -173,8 +170,15 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 		return err
 	}
 	err = f.saveCheckpoint(ctx, snapshot)
-	if errors.Is(err, dohost.ErrNoTurn) {
-		return dohost.HoldTurn(ctx, func(ctx context.Context) error { return f.saveCheckpoint(ctx, snapshot) })
+	if errors.Is(err, dohost.ErrMisuse) {
+		inAwait := false
+		held := dohost.HoldTurn(ctx, func(ctx context.Context) error {
+			inAwait = true
+			return f.saveCheckpoint(ctx, snapshot)
+		})
+		if inAwait || !errors.Is(held, dohost.ErrMisuse) {
+			return held
+		}
 	}
 	if err != nil {
 		return err
@@ -186,7 +190,7 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 // and is durable before any output leaves the agent. It can be combined with other writes, also in a
 // [dohost.Transaction]. It wants a ctx that holds the turn.
 //
-// Errors: [ErrNoFiber], [ErrFiberDone]; [dohost.ErrNoTurn], [dohost.ErrFenced]; a
+// Errors: [dohost.ErrMisuse] if ctx is not a fiber's or does not hold the turn, [ErrFiberDone]; [dohost.ErrFenced]; a
 // [*dohost.LimitError] for more than nearly 2 MiB; one for a value that is not JSON.
 func SetCheckpoint(ctx context.Context, v any) error {
 	f, snapshot, err := checkpointOf(ctx, v)
@@ -200,7 +204,7 @@ func SetCheckpoint(ctx context.Context, v any) error {
 func checkpointOf(ctx context.Context, v any) (f *running, snapshot []byte, err error) {
 	f, ok := ctx.Value(fiberKey{}).(*running)
 	if !ok {
-		return nil, nil, ErrNoFiber
+		return nil, nil, errNoFiber
 	}
 	snapshot, err = marshal(v)
 	return f, snapshot, err
@@ -221,7 +225,7 @@ func (f *running) saveCheckpoint(ctx context.Context, snapshot []byte) error {
 		}
 		return nil
 	})
-	if errors.Is(err, dohost.ErrNoRow) {
+	if noRow(err) {
 		return ErrFiberDone
 	}
 	return err

@@ -610,7 +610,7 @@ func TestFiberCheckpointNeedsFiberContext(t *testing.T) {
 	atWork(t, w, nil, func(t *testing.T, ctx context.Context, h *dohosttest.Host) {
 		var kept context.Context
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if err := agent.SaveCheckpoint(ctx, 1); !errors.Is(err, agent.ErrNoFiber) {
+			if err := agent.SaveCheckpoint(ctx, 1); !errors.Is(err, dohost.ErrMisuse) {
 				t.Error(err)
 			}
 			err := agent.RunFiber(ctx, a, "outer", func(outer context.Context) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/dohost/dohost"
 )
 
 // hook durably counts a call of a hook about rows, and makes the call. In the constructor the hook has until
@@ -77,7 +75,7 @@ func (c *core) after(ctx context.Context, row *fiberRow, change func(r *fiberRow
 		})
 		return err
 	})
-	if errors.Is(err, errMoved) || errors.Is(err, dohost.ErrNoRow) {
+	if errors.Is(err, errMoved) || noRow(err) {
 		return true, nil
 	}
 	return false, err

@@ -207,7 +207,7 @@ func TestKeepAliveNeedsTheTurn(t *testing.T) {
 			}
 			err = dohost.Await(ctx, func(away context.Context) error {
 				_, err := a.KeepAlive(away)
-				if err2 := release(away); !errors.Is(err, dohost.ErrNoTurn) || !errors.Is(err2, dohost.ErrNoTurn) {
+				if err2 := release(away); !errors.Is(err, runtime.ErrNoTurn) || !errors.Is(err2, runtime.ErrNoTurn) {
 					t.Error(err, err2)
 				}
 				return nil

@@ -171,7 +171,7 @@ type QueueQuery struct {
 
 // List returns the queue items in the order of their runs, including the running one.
 //
-// Errors: [dohost.ErrCollection] for a negative Limit.
+// Errors: [dohost.ErrMisuse] for a negative Limit.
 func (qu Queue) List(ctx context.Context, q *QueueQuery) ([]QueueInfo, error) {
 	c := qu.c
 	if q == nil {

@@ -76,7 +76,7 @@ func (c *core) beginRun(ctx context.Context, name string) (id string, err error)
 		return "", err
 	}
 	err = dohost.AwaitDurable(ctx)
-	if errors.Is(err, dohost.ErrInTransaction) {
+	if errors.Is(err, dohost.ErrMisuse) {
 		_, gone := fiberRows.Delete(ctx, c.store(), row.ID)
 		err = errors.Join(err, gone, c.rearm(ctx))
 	}

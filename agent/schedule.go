@@ -215,7 +215,7 @@ type ScheduleQuery struct {
 
 // List returns the agent's schedules, ordered by due time.
 //
-// Errors: [dohost.ErrCollection] for a negative Limit.
+// Errors: [dohost.ErrMisuse] for a negative Limit.
 func (s Schedules) List(ctx context.Context, q *ScheduleQuery) ([]ScheduleInfo, error) {
 	c := s.c
 	if q == nil {

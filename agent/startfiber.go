@@ -280,7 +280,7 @@ func (c *core) method(ctx context.Context, row *fiberRow) (again bool, err error
 		err = c.settleLater(ctx, row, &e)
 	}
 	switch {
-	case errors.Is(err, errCancelled), errors.Is(err, dohost.ErrNoRow):
+	case errors.Is(err, errCancelled), noRow(err):
 		return false, nil
 	case err != nil:
 		return false, err

@@ -10,24 +10,6 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrReadonly is the error of a state change by a client with read-only rights. It is a
-// [dohost.ErrReadOnly], with the text of the Agents SDK.
-var ErrReadonly error = readonlyError{}
-
-type readonlyError struct{}
-
-func (readonlyError) Error() string        { return "Connection is readonly" }
-func (readonlyError) Is(target error) bool { return target == dohost.ErrReadOnly }
-
-// mayOnlyRead reports whether the event's client has read-only rights.
-func mayOnlyRead(ctx context.Context) bool {
-	if by := ConnFromContext(ctx); by != nil && by.Readonly() {
-		return true
-	}
-	a, ok := dohost.AccessFrom(ctx)
-	return ok && a.Rights != dohost.ReadWrite
-}
-
 // errRejected is the error that a client gets for a refused change; the log has the reason.
 var errRejected = errors.New("State update rejected")
 
@@ -70,11 +52,11 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 // called the method gets the new state too, before the answer to its call: the client did not make the change
 // itself.
 //
-// Errors: [ErrReadonly] in an event of a client that may only read, over a connection or over HTTP;
+// Errors: that of [CheckWrite] in an event of a client that may only read;
 // that of Validate; a [*dohost.LimitError] for a state of more than nearly 2 MiB.
 func (a *Agent[S]) SetState(ctx context.Context, s S) error {
-	if mayOnlyRead(ctx) {
-		return ErrReadonly
+	if err := CheckWrite(ctx); err != nil {
+		return err
 	}
 	raw, err := marshal(s)
 	if err != nil {
@@ -104,7 +86,7 @@ func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 	if err != nil || ok {
 		return row.Value.JSON, err
 	}
-	if c.class.initial == nil || mayOnlyRead(ctx) {
+	if c.class.initial == nil || CheckWrite(ctx) != nil {
 		return c.class.initial, nil
 	}
 	return c.class.initial, states.Put(ctx, c.store(), stateRow{c.class.initial})
@@ -113,7 +95,7 @@ func (c *core) rawState(ctx context.Context) (json.RawMessage, error) {
 // setState makes a change that a client sent on a connection, or one by the agent if from is nil.
 func (c *core) setState(ctx context.Context, raw json.RawMessage, from *Conn) error {
 	if from != nil && from.Readonly() {
-		return ErrReadonly
+		return errReadonly
 	}
 	if c.class.validate != nil {
 		if err := c.class.validate(c.self, ctx, raw, from); err != nil {
@@ -153,11 +135,11 @@ func (c *core) clientState(ctx context.Context, conn *Conn, raw json.RawMessage)
 	if err == nil {
 		return nil
 	}
-	told := errRejected
-	if errors.Is(err, ErrReadonly) {
-		told = ErrReadonly
+	told := errRejected.Error()
+	if errors.Is(err, errReadonly) {
+		told = readonlyText
 	}
-	if gone := conn.send(ctx, stateError{frameStateError, told.Error()}); gone != nil {
+	if gone := conn.send(ctx, stateError{frameStateError, told}); gone != nil {
 		return errors.Join(err, gone)
 	}
 	return err

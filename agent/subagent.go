@@ -13,9 +13,6 @@ import (
 	"github.com/dohost/dohost"
 )
 
-// ErrNoSub is the error for a class without a [Sub] entry in the agent's class.
-var ErrNoSub = errors.New("agent: no such class of sub-agents")
-
 // sub is a class of sub-agents.
 type sub struct {
 	class   string // its stored name
@@ -127,7 +124,7 @@ func Parent[O any](a Ref, ns dohost.Namespace[O]) (parent dohost.Stub[O], ok boo
 // SubAgent returns a stub for a sub-agent, and adds it to [SubAgents.List]. After a [SubAgents.Delete] call
 // SubAgent again: the old stub would create a sub-agent that its parent does not list.
 //
-// Errors: [ErrNoSub], a [*dohost.NameError] or a [*dohost.LimitError] for the name,
+// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, a [*dohost.NameError] or a [*dohost.LimitError] for the name,
 // [ErrDestroyed] while the agent is being destroyed.
 func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name string) (stub dohost.Stub[O], err error) {
 	c := a.base()
@@ -141,7 +138,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 // child returns the object name of a sub-agent.
 func (c *core) child(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
-		return "", fmt.Errorf("%w: %q has no %q", ErrNoSub, c.ID().Class, class)
+		return "", &kindError{dohost.ErrNotFound, fmt.Sprintf("no such class of sub-agents: %q has no %q", c.ID().Class, class)}
 	}
 	id := childOf(c.obj.ID(), class, name)
 	return id.Name, validateChild(class, name, id)
@@ -175,7 +172,7 @@ func (c *core) adopt(ctx context.Context, class, name string) (object string, er
 		d.wanted = d.wanted || d.key == subKey(class, name)
 	}
 	err = subRows.Insert(ctx, c.store(), subRow{class, name, time.Now().UnixMilli()})
-	if err != nil && !errors.Is(err, dohost.ErrRowExists) {
+	if err != nil && !errors.Is(err, dohost.ErrConflict) {
 		return "", err
 	}
 	return object, nil
@@ -218,7 +215,7 @@ type deletion struct {
 // Delete destroys a sub-agent with its own sub-agents, and reports whether there was one. If [SubAgent]
 // or a request asks for it during the deletion, it is listed afterwards, as a new agent.
 //
-// Errors: [ErrNoSub], and those of a call.
+// Errors: [dohost.ErrNotFound] for a class without a [Sub] entry, and those of a call.
 func (s SubAgents) Delete(ctx context.Context, class, name string) (existed bool, err error) {
 	c := s.c
 	object, err := c.child(class, name)
@@ -311,9 +308,8 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 		err = c.obj.Delegate(w, r, to.object)
 	}
 	switch {
-	case errors.Is(err, dohost.ErrReadOnly):
-		b, status := dohost.DescribeError(&dohost.Error{Op: "http", ID: c.obj.ID(), Err: dohost.ErrReadOnly, Outcome: dohost.OutcomeNotRun})
-		b.Write(w, status)
+	case errors.Is(err, errReadonly):
+		c.obj.LocateHost().WriteError(w, &dohost.Error{Op: "http", ID: c.obj.ID(), Err: err, Outcome: dohost.OutcomeNotRun})
 	case err != nil:
 		http.Error(w, c.errorText("http", err), http.StatusInternalServerError)
 	}
@@ -322,7 +318,8 @@ func (c *core) handOn(w http.ResponseWriter, r *http.Request, to subRoute) {
 // adoptFor records the sub-agent of a request, unless it exists. A client with read-only rights cannot create
 // one.
 func (c *core) adoptFor(ctx context.Context, s SubRequest) error {
-	if !mayOnlyRead(ctx) {
+	readonly := CheckWrite(ctx)
+	if readonly == nil {
 		_, err := c.adopt(ctx, s.Class, s.Name)
 		return err
 	}
@@ -331,7 +328,7 @@ func (c *core) adoptFor(ctx context.Context, s SubRequest) error {
 	}
 	_, there, err := subRows.Get(ctx, c.store(), subKey(s.Class, s.Name))
 	if err == nil && !there {
-		err = dohost.ErrReadOnly
+		err = readonly
 	}
 	return err
 }

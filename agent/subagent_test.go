@@ -129,7 +129,7 @@ func TestSubAgentsAreReachedThroughTheirParents(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := agent.SubAgent(ctx, oak, rooms, "x"); !errors.Is(err, agent.ErrNoSub) {
+		if _, err := agent.SubAgent(ctx, oak, rooms, "x"); !errors.Is(err, dohost.ErrNotFound) {
 			t.Error(err)
 		}
 		if _, err := agent.SubAgent(ctx, oak, trees, ""); err == nil {

@@ -129,7 +129,7 @@ func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 	} else {
 		reply.Success, reply.Done, reply.Result = true, &done, value
 	}
-	if gone := conn.send(ctx, reply); gone != nil && !errors.Is(gone, dohost.ErrSocketClosed) {
+	if gone := conn.send(ctx, reply); gone != nil && !errors.Is(gone, dohost.ErrClosed) {
 		return errors.Join(err, gone)
 	}
 	return err
@@ -137,8 +137,8 @@ func (c *core) answer(ctx context.Context, conn *Conn, call rpcCall) error {
 
 // errorText returns the text of an error for a client.
 func (c *core) errorText(op string, err error) string {
-	if errors.Is(err, ErrReadonly) {
-		return ErrReadonly.Error()
+	if errors.Is(err, errReadonly) {
+		return readonlyText
 	}
 	return c.obj.ErrorText(op, err)
 }

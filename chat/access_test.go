@@ -113,7 +113,7 @@ func TestReadOnlyMethodsDoNotChangeAConversation(t *testing.T) {
 		writer.ask(ctx, "one", "go", nil)
 		writer.begins(t, "one")
 		for _, method := range slices.Sorted(maps.Keys(changing)) {
-			if err := call(ctx, h, "?_pk=viewer", method); !errors.Is(err, agent.ErrReadonly) {
+			if err := call(ctx, h, "?_pk=viewer", method); !errors.Is(err, dohost.ErrForbidden) {
 				t.Errorf("%s over HTTP: %v", method, err)
 			}
 			for _, r := range []*reader{viewer, guest} {

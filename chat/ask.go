@@ -12,18 +12,6 @@ import (
 	"github.com/dohost/dohost/agent"
 )
 
-// mayChange returns agent.ErrReadonly in an event of a read-only client, over a connection or over HTTP: the functions
-// that change a conversation refuse such a client, even when a method of the class calls them.
-func mayChange(ctx context.Context) error {
-	if by := agent.ConnFromContext(ctx); by != nil && by.Readonly() {
-		return agent.ErrReadonly
-	}
-	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.ReadWrite {
-		return agent.ErrReadonly
-	}
-	return nil
-}
-
 // AskOptions tunes Ask and Continue. A nil *AskOptions, and the zero AskOptions, mean the defaults.
 type AskOptions struct {
 	// ID names the request. A second request with the id of a known one is ignored; a request is known until ten minutes
@@ -36,10 +24,10 @@ type AskOptions struct {
 // Ask stores messages like [SetMessages], and queues a request to answer them. It returns the id of the accepted
 // request; see [Wait].
 //
-// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; [agent.ErrReadonly] in
+// Errors: a [*dohost.LimitError]; one for an invalid message; one for a Body that is not JSON; that of [agent.CheckWrite] in
 // an event of a read-only client.
 func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, err error) {
-	if err := mayChange(ctx); err != nil {
+	if err := agent.CheckWrite(ctx); err != nil {
 		return "", err
 	}
 	for _, m := range list {
@@ -55,7 +43,7 @@ func Ask(ctx context.Context, a Ref, list []Message, o *AskOptions) (id string, 
 //
 // Errors: those of [Ask].
 func Continue(ctx context.Context, a Ref, o *AskOptions) (id string, err error) {
-	if err := mayChange(ctx); err != nil {
+	if err := agent.CheckWrite(ctx); err != nil {
 		return "", err
 	}
 	return a.talk().program(ctx, replyRow{Continues: true, Answers: true}, nil, o)
@@ -157,9 +145,9 @@ func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 // has made. Check messages of a client before you pass them to SetMessages.
 //
 // Errors: a [*dohost.LimitError] for a message that does not fit into a row; one for an invalid message;
-// [agent.ErrReadonly] in an event of a read-only client.
+// that of [agent.CheckWrite] in an event of a read-only client.
 func SetMessages(ctx context.Context, a Ref, list []Message) error {
-	if err := mayChange(ctx); err != nil {
+	if err := agent.CheckWrite(ctx); err != nil {
 		return err
 	}
 	k := a.talk()

@@ -12,10 +12,10 @@ import (
 // Cancel ends the reply to a request, or a queued request, and reports whether there was one. The chunks sent so far
 // stay.
 //
-// Errors: [dohost.ErrInTransaction], since a stop cannot be rolled back; [agent.ErrReadonly] in an event of a read-only
-// client.
+// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; that of [agent.CheckWrite] in an event
+// of a read-only client.
 func Cancel(ctx context.Context, a Ref, request string) (bool, error) {
-	if err := mayChange(ctx); err != nil {
+	if err := agent.CheckWrite(ctx); err != nil {
 		return false, err
 	}
 	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction
@@ -90,10 +90,10 @@ func (k *conversation) endCancelled(ctx context.Context, fiber string) error {
 
 // Clear deletes the conversation, and ends all running and queued requests.
 //
-// Errors: [dohost.ErrInTransaction], since a stop cannot be rolled back; [agent.ErrReadonly] in an event of a read-only
-// client.
+// Errors: [dohost.ErrMisuse] in a transaction, since a stop cannot be rolled back; that of [agent.CheckWrite] in an event
+// of a read-only client.
 func Clear(ctx context.Context, a Ref) error {
-	if err := mayChange(ctx); err != nil {
+	if err := agent.CheckWrite(ctx); err != nil {
 		return err
 	}
 	if err := a.talk().store().Sync(ctx); err != nil { // not in a Transaction

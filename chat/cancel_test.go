@@ -13,6 +13,7 @@ import (
 	"github.com/dohost/dohost/agent"
 	"github.com/dohost/dohost/chat"
 	"github.com/dohost/dohost/dohosttest"
+	"github.com/dohost/dohost/runtime"
 )
 
 // A request that would leave no space for its result is refused, and concurrent requests are answered.
@@ -72,10 +73,10 @@ func TestStopInTransactionIsRefused(t *testing.T) {
 		r.begins(t, "one")
 		err := parrots.Get(h, polly.Name).Do(ctx, func(ctx context.Context, p *parrot) error {
 			return dohost.Transaction(ctx, func(ctx context.Context) error {
-				if _, err := chat.Cancel(ctx, p, "one"); !errors.Is(err, dohost.ErrInTransaction) {
+				if _, err := chat.Cancel(ctx, p, "one"); !errors.Is(err, runtime.ErrInTransaction) {
 					t.Error(err)
 				}
-				if err := chat.Clear(ctx, p); !errors.Is(err, dohost.ErrInTransaction) {
+				if err := chat.Clear(ctx, p); !errors.Is(err, runtime.ErrInTransaction) {
 					t.Error(err)
 				}
 				return nil

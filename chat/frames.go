@@ -82,7 +82,7 @@ func (k *conversation) send(ctx context.Context, conn *agent.Conn, v any) error 
 }
 
 func (k *conversation) sendFrame(ctx context.Context, conn *agent.Conn, f dohost.Frame) error {
-	if err := conn.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrSocketClosed) {
+	if err := conn.Send(ctx, f); err != nil && !errors.Is(err, dohost.ErrClosed) {
 		return err
 	}
 	return nil

@@ -159,7 +159,7 @@ func (k *conversation) tell(ctx context.Context, row replyRow) error {
 		r.Told = true
 		return nil
 	})
-	if errors.Is(err, dohost.ErrNoRow) {
+	if errors.Is(err, dohost.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -164,13 +164,16 @@ var changes = map[string]bool{
 	frameRequest: true, frameCancel: true, frameClear: true, frameMessages: true, frameToolResult: true, frameToolConsent: true,
 }
 
+// readonlyText is the text of the Agents SDK for clients with read-only rights.
+const readonlyText = "Connection is readonly"
+
 // refuseChange answers a frame of a read-only client. A request gets an error. Clients apply other changes before they
 // send them, so they get the stored conversation.
 func (k *conversation) refuseChange(ctx context.Context, conn *agent.Conn, frame, id string) error {
 	switch frame {
 	case frameRequest:
 		return k.send(ctx, conn, responseFrame{
-			Type: frameResponse, ID: id, Body: agent.ErrReadonly.Error(), Done: true, Error: true, Outcome: StatusFailed,
+			Type: frameResponse, ID: id, Body: readonlyText, Done: true, Error: true, Outcome: StatusFailed,
 		})
 	case frameCancel:
 		return nil

@@ -185,7 +185,7 @@ func byEnding(err error) bool {
 		}
 		return false
 	}
-	if errors.Is(err, dohost.ErrConstructor) {
+	if errors.Is(err, runtime.ErrConstructor) {
 		return false
 	}
 	return errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrClosed)

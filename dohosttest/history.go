@@ -168,7 +168,7 @@ func fateOf(err error) (fate, error) {
 		return answered, nil
 	}
 	e, ok := errors.AsType[*dohost.Error](err)
-	own := errors.Is(err, dohost.ErrFenced) || errors.Is(err, dohost.ErrConstructor)
+	own := errors.Is(err, dohost.ErrFenced) || errors.Is(err, runtime.ErrConstructor)
 	switch {
 	case !ok:
 		return unknown, err
@@ -176,7 +176,7 @@ func fateOf(err error) (fate, error) {
 		return unknown, fmt.Errorf("the object has ended itself; if it is meant to, Do has to say so in Out: %w", err)
 	case e.Outcome == dohost.OutcomeNotRun:
 		return leftOut, nil
-	case e.Outcome == dohost.OutcomeUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, dohost.ErrConstructor):
+	case e.Outcome == dohost.OutcomeUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, runtime.ErrConstructor):
 		return unknown, nil
 	}
 	return unknown, fmt.Errorf("the method returned an error, which is an answer, so Do has to say it in Out: %w", err)

@@ -2,14 +2,15 @@ package objectstore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // ErrFull reports that a write would exceed the limits that Options sets for undurable data. Nothing was written.
 // [Batch.WaitRoom] waits until the write may be repeated.
-var ErrFull = errors.New("dohost: too many bytes wait to be committed")
+var ErrFull = errkind.New(errkind.Overloaded, "too many bytes wait to be committed")
 
 // MaxOvercommit bounds the bytes of the one batch that may exceed Options.MaxHostBytes. A batch of MaxBatchBytes
 // fits, with the undo of a savepoint.

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // MaxCollectionName bounds the names of collections, indexes and feeds, in bytes.
@@ -55,11 +57,11 @@ const AnyVersion = math.MaxUint64
 // A *RowError wraps these errors.
 var (
 	// ErrRowExists reports that a row exists that must not.
-	ErrRowExists = errors.New("dohost: row exists")
+	ErrRowExists = errkind.New(errkind.Conflict, "row exists")
 	// ErrNoRow reports that a row does not exist.
-	ErrNoRow = errors.New("dohost: no such row")
+	ErrNoRow = errkind.New(errkind.NotFound, "no such row")
 	// ErrConflict reports that a row has another version than expected.
-	ErrConflict = errors.New("dohost: row has changed")
+	ErrConflict = errkind.New(errkind.Conflict, "row has changed")
 )
 
 // RowError reports that a row does not have the state that a write expects. Nothing was written.

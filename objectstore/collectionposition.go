@@ -1,11 +1,12 @@
 package objectstore
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // Position is a place in a feed: after the entry at Offset, in the log named Log. The
@@ -24,34 +25,32 @@ type Position struct {
 	Offset uint64
 }
 
-// These errors are found in a *FeedError.
-var (
-	// ErrTrimmed reports that entries after a position are no longer there.
-	ErrTrimmed = errors.New("dohost: feed is trimmed")
-	// ErrFeedReset means that the feed was never at the position, or no longer is: its log is
-	// another one, or ends before the position. The entries that the reader has read may not
-	// be in the feed.
-	ErrFeedReset = errors.New("dohost: feed was reset")
-)
-
-// FeedError reports that a feed cannot be read from a position.
+// FeedError reports that a feed cannot be read from a position. The reader needs a new copy of the rows, and reads the
+// feed from First.
 type FeedError struct {
 	Feed  string
 	At    Position
 	First Position // before the first entry that is there
-	Err   error    // ErrTrimmed or ErrFeedReset
+	// Reset reports that the feed was never at the position, or no longer is: its log is another one, or ends before the
+	// position. The entries that the reader has read may not be in the feed. If Reset is false, the feed was trimmed:
+	// entries after the position are no longer there.
+	Reset bool
 }
 
 // Error names the feed, the position and the first entry that is there.
 func (e *FeedError) Error() string {
-	return fmt.Sprintf("%v: %q cannot be read after %d of log %q, its first entry is %d of log %q",
-		e.Err, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
+	why := "feed is trimmed"
+	if e.Reset {
+		why = "feed was reset"
+	}
+	return fmt.Sprintf("dohost: %s: %q cannot be read after %d of log %q, its first entry is %d of log %q",
+		why, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
 }
 
-// Unwrap returns ErrTrimmed or ErrFeedReset.
-func (e *FeedError) Unwrap() error { return e.Err }
+// Is makes the error one of something that is not found.
+func (e *FeedError) Is(target error) bool { return target == errkind.NotFound }
 
-// maxFeedLogs bounds the logs in a feed's header. A position in an older one is ErrFeedReset.
+// maxFeedLogs bounds the logs in a feed's header. A position in an older one is not found.
 const maxFeedLogs = 32
 
 func (f *feedEnds) start() Position { return f.at(f.first - 1) }
@@ -66,16 +65,11 @@ func (f *feedEnds) at(offset uint64) Position {
 // admit returns a *FeedError if a feed cannot be read from a position.
 func (f *feedEnds) admit(name string, p Position) error {
 	end, ok := f.endOf(p.Log)
-	var err error
-	switch {
-	case !ok || p.Offset > end:
-		err = ErrFeedReset
-	case p.Offset < f.first-1:
-		err = ErrTrimmed
-	default:
+	reset := !ok || p.Offset > end
+	if !reset && p.Offset >= f.first-1 {
 		return nil
 	}
-	return &FeedError{Feed: name, At: p, First: f.start(), Err: err}
+	return &FeedError{Feed: name, At: p, First: f.start(), Reset: reset}
 }
 
 // endOf returns the last offset of a log; without a name that of the feed.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 var forked = &Collection{Name: "orders", Feed: Feed{Name: "f"}}
@@ -26,16 +28,17 @@ func (l live) grow(t failer, entries int) Position {
 }
 
 // wantFeed reads the feed from a position: an error, or so many entries.
-func (l live) wantFeed(t *testing.T, when string, at Position, want error, entries int) {
+func (l live) wantFeed(t *testing.T, when string, at Position, reset bool, entries int) {
 	t.Helper()
 	changes, err := l.ReadFeed("f", at, 0)
-	if !errors.Is(err, want) || len(changes) != entries {
-		t.Errorf("%s: from %v read %d entries, %v; want %d, %v", when, at, len(changes), err, entries, want)
+	e, failed := errors.AsType[*FeedError](err)
+	if failed != reset || failed && !e.Reset || !failed && err != nil || len(changes) != entries {
+		t.Errorf("%s: from %v read %d entries, %v; want %d, reset %t", when, at, len(changes), err, entries, reset)
 	}
-	if _, _, err := l.FeedGrown("f", at); !errors.Is(err, want) {
-		t.Errorf("%s: grown after %v: %v; want %v", when, at, err, want)
+	if _, _, err := l.FeedGrown("f", at); errors.Is(err, errkind.NotFound) != reset {
+		t.Errorf("%s: grown after %v: %v; want reset %t", when, at, err, reset)
 	}
-	if e, ok := errors.AsType[*FeedError](err); ok {
+	if failed {
 		if _, err := l.ReadFeed("f", e.First, 0); err != nil {
 			t.Errorf("%s: from the position that the error names: %v", when, err)
 		}
@@ -44,17 +47,17 @@ func (l live) wantFeed(t *testing.T, when string, at Position, want error, entri
 
 func TestFeedRefusesAPositionAfterItsEnd(t *testing.T) {
 	o := open(t, NewMemFS(), Options{}).live("c", "a")
-	o.wantFeed(t, "empty", Position{}, nil, 0)
-	o.wantFeed(t, "empty", Position{Offset: 1}, ErrFeedReset, 0)
+	o.wantFeed(t, "empty", Position{}, false, 0)
+	o.wantFeed(t, "empty", Position{Offset: 1}, true, 0)
 	end := o.grow(t, 3)
 	for _, log := range []string{"", end.Log} {
 		for _, offset := range []uint64{4, 1 << 63, math.MaxUint64 - 1, math.MaxUint64} {
-			o.wantFeed(t, "three entries", Position{log, offset}, ErrFeedReset, 0)
+			o.wantFeed(t, "three entries", Position{log, offset}, true, 0)
 		}
-		o.wantFeed(t, "three entries", Position{log, 3}, nil, 0)
-		o.wantFeed(t, "three entries", Position{log, 1}, nil, 2)
+		o.wantFeed(t, "three entries", Position{log, 3}, false, 0)
+		o.wantFeed(t, "three entries", Position{log, 1}, false, 2)
 	}
-	o.wantFeed(t, "no ULID", Position{"x", 1}, ErrFeedReset, 0)
+	o.wantFeed(t, "no ULID", Position{"x", 1}, true, 0)
 }
 
 // TestFeedDetectsLostHistoryAfterRestore reads a feed and its restored copy from positions of both.
@@ -72,18 +75,18 @@ func TestFeedDetectsLostHistoryAfterRestore(t *testing.T) {
 	}
 	defer s.Abandon()
 	b := s.live("c", "a")
-	b.wantFeed(t, "restored", shared, nil, 0)
-	b.wantFeed(t, "restored, shorter", lost, ErrFeedReset, 0)
+	b.wantFeed(t, "restored", shared, false, 0)
+	b.wantFeed(t, "restored, shorter", lost, true, 0)
 	for _, entries := range []int{1, 2, 4} { // in the end longer than the lost history
 		end := b.grow(t, entries)
 		when := fmt.Sprintf("restored, %d entries", end.Offset)
-		b.wantFeed(t, when, lost, ErrFeedReset, 0)
-		b.wantFeed(t, when, shared, nil, int(end.Offset-2))
-		b.wantFeed(t, when, Position{lost.Log, 3}, ErrFeedReset, 0)
-		b.wantFeed(t, when, Position{end.Log, 1}, nil, int(end.Offset-1))
-		o.wantFeed(t, "original", end, ErrFeedReset, 0)
+		b.wantFeed(t, when, lost, true, 0)
+		b.wantFeed(t, when, shared, false, int(end.Offset-2))
+		b.wantFeed(t, when, Position{lost.Log, 3}, true, 0)
+		b.wantFeed(t, when, Position{end.Log, 1}, false, int(end.Offset-1))
+		o.wantFeed(t, "original", end, true, 0)
 	}
-	o.wantFeed(t, "original", shared, nil, 3)
+	o.wantFeed(t, "original", shared, false, 3)
 	wantSound(t, s)
 }
 
@@ -98,13 +101,13 @@ func TestFeedDetectsOtherHistoryAfterImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := s.live("c", "b")
-	b.wantFeed(t, "imported", shared, nil, 0)
-	b.wantFeed(t, "imported, shorter", lost, ErrFeedReset, 0)
+	b.wantFeed(t, "imported", shared, false, 0)
+	b.wantFeed(t, "imported, shorter", lost, true, 0)
 	end := b.grow(t, 5)
-	b.wantFeed(t, "imported, longer", lost, ErrFeedReset, 0)
-	b.wantFeed(t, "imported, longer", shared, nil, 5)
-	o.wantFeed(t, "original", end, ErrFeedReset, 0)
-	o.wantFeed(t, "original", shared, nil, 3)
+	b.wantFeed(t, "imported, longer", lost, true, 0)
+	b.wantFeed(t, "imported, longer", shared, false, 5)
+	o.wantFeed(t, "original", end, true, 0)
+	o.wantFeed(t, "original", shared, false, 3)
 	wantSound(t, s)
 }
 
@@ -121,7 +124,7 @@ func TestFeedLogListIsBounded(t *testing.T) {
 	if err != nil || len(f.logs) != maxFeedLogs {
 		t.Errorf("the feed remembers %d logs, %v; want %d", len(f.logs), err, maxFeedLogs)
 	}
-	o.wantFeed(t, "after many forks", first, ErrFeedReset, 0)
+	o.wantFeed(t, "after many forks", first, true, 0)
 	// A feed trimmed to one entry does not need the logs before it.
 	forked := *forked
 	forked.Feed.Keep = 1

@@ -1,20 +1,20 @@
 package objectstore
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/guard"
 )
 
 // ErrDamaged is the error of a read that needs a damaged block of the disk, which does
 // not match its checksum. Reads that do not need the block succeed. The error is a
 // [*DamageError].
-var ErrDamaged = errors.New("dohost: damaged block")
+var ErrDamaged = errkind.New(errkind.Damaged, "damaged block")
 
 // DamageError is the error of a read that needs a damaged block.
 type DamageError struct {
@@ -39,8 +39,8 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("%v: reading %s: %s: %s", ErrDamaged, e.Object, e.Damage.File, e.Damage.Detail)
 }
 
-// Is makes the error [ErrDamaged].
-func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
+// Is makes the error ErrDamaged, and its kind.
+func (e *DamageError) Is(target error) bool { return target == ErrDamaged || target == errkind.Damaged }
 
 // maxDamages bounds the entries of damages.
 const maxDamages = 1024

@@ -3,17 +3,18 @@ package objectstore
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash"
 	"hash/crc32"
 	"io"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // ErrNoObject reports that an object to be exported has no rows.
-var ErrNoObject = errors.New("dohost: no such object")
+var ErrNoObject = errkind.New(errkind.NotFound, "no such object")
 
 // An export is a sequence of msgpack values: the magic text and the format
 // number; then frames, each a kind and its fields; the last one is frameEnd.

@@ -8,14 +8,16 @@ import (
 	"io"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/dohost/dohost/internal/errkind"
 )
 
 // Errors of Import.
 var (
 	// ErrExists reports that an object to be imported already has rows, or is being imported.
-	ErrExists = errors.New("dohost: object exists")
+	ErrExists = errkind.New(errkind.Conflict, "object exists")
 	// ErrStream reports that a stream is not an export, or is damaged.
-	ErrStream = errors.New("dohost: not a whole export")
+	ErrStream = errkind.New(errkind.Damaged, "not a whole export")
 )
 
 // importChunk is how many bytes of rows go into one record of an import.

@@ -11,35 +11,36 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/guard"
 )
 
 // Errors of Open. ErrFormat also marks a record of an unknown version.
 var (
 	// ErrLocked reports that another host has the store open.
-	ErrLocked = errors.New("dohost: locked by another host")
+	ErrLocked = errkind.New(errkind.Conflict, "locked by another host")
 	// ErrFormat reports data in a format that this build does not read.
-	ErrFormat = errors.New("dohost: unknown format")
+	ErrFormat = errkind.New(errkind.Damaged, "unknown format")
 	// ErrForeign reports that the directory holds other files than a store, or a store with the database of another
 	// one.
-	ErrForeign = errors.New("dohost: not a store")
+	ErrForeign = errkind.New(errkind.Damaged, "not a store")
 	// ErrAbsent reports that the database of a store is missing or incomplete, or that there is no store to open
 	// read-only.
-	ErrAbsent = errors.New("dohost: no store there")
+	ErrAbsent = errkind.New(errkind.NotFound, "no store there")
 )
 
 // Errors of a running store.
 var (
 	// ErrFenced reports that a commit or an output came from an incarnation that does not own its range, or that the
 	// store has failed or is closed.
-	ErrFenced = errors.New("dohost: fenced")
+	ErrFenced = errkind.Fenced
 	// ErrClosed is wrapped with ErrFenced when the store was closed.
 	ErrClosed = errors.New("dohost: store closed")
 	// ErrNoSpace reports that the disk has less free space than Options.ReserveBytes, or that the engine's last flush
 	// failed. The error wraps that of the flush.
-	ErrNoSpace = errors.New("dohost: disk almost full")
+	ErrNoSpace = errkind.NoSpace
 	// ErrReadOnlyStore reports that the store was opened with Options.ReadOnly.
-	ErrReadOnlyStore = errors.New("dohost: opened read-only")
+	ErrReadOnlyStore = errkind.New(errkind.Forbidden, "opened read-only")
 )
 
 // Store is the objects of one host, in one directory. All methods may be called

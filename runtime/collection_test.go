@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dohost/dohost/eviction"
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 )
 
@@ -130,7 +131,7 @@ func TestFeedWaitErrors(t *testing.T) {
 			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{}); err != nil {
 				return err
 			}
-			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, objectstore.ErrFeedReset) {
+			if err := c.s.WaitFeed(ctx, "f", objectstore.Position{Log: "another"}); !errors.Is(err, errkind.NotFound) {
 				return fmt.Errorf("waiting on another log: %w", err)
 			}
 			return Transaction(ctx, func(ctx context.Context) error {

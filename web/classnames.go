@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -41,9 +42,9 @@ func classNames(h *dohost.Host) []string {
 	return names
 }
 
-// noClass is the error for a class that is not in known.
-func noClass(class string, known []string) error {
-	return fmt.Errorf("%w: %q; the classes are: %s", dohost.ErrNoClass, class, nameList(known))
+// noClass is the error for a class that is neither bound nor stored.
+func noClass(what string) error {
+	return &dohost.PublicError{Message: "dohost: no such class: " + what, Code: "no_class", Status: http.StatusNotFound}
 }
 
 // known returns an error for a class that is neither bound nor has objects on the disk: operators may inspect the
@@ -61,5 +62,5 @@ func (a *admin) known(ctx context.Context, class string) error {
 	}
 	all := append(classNames(a.host), stored...)
 	slices.Sort(all)
-	return noClass(class, slices.Compact(all))
+	return noClass(fmt.Sprintf("%q; the classes are: %s", class, nameList(slices.Compact(all))))
 }

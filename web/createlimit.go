@@ -45,7 +45,7 @@ func (l *createLimit) watch(r *http.Request) *http.Request {
 		if l.allow(networkOf(q.Request.RemoteAddr), time.Now()) {
 			return nil
 		}
-		return dohost.ErrTooManyNew
+		return dohost.ErrOverloaded
 	}))
 }
 

@@ -211,7 +211,7 @@ func (p *public) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, ok := p.served(id.Class); !ok { // before the body is read
-		p.fail(w, &dohost.Error{Op: method, ID: id, Err: fmt.Errorf("%w: %q", dohost.ErrNoClass, id.Class), Outcome: dohost.OutcomeNotRun})
+		p.fail(w, &dohost.Error{Op: method, ID: id, Err: noClass(fmt.Sprintf("%q", id.Class)), Outcome: dohost.OutcomeNotRun})
 		return
 	}
 	if !p.bounded(w, r, method, id) {

@@ -17,11 +17,11 @@ import (
 // agent, chat and web use the public API alone, which proves that an outsider could have
 // written them; so not even internal/invariants is open to them.
 var mayImport = map[string][]string{
-	"objectstore": {"internal/engine", "internal/guard", "internal/invariants"},
+	"objectstore": {"internal/engine", "internal/errkind", "internal/guard", "internal/invariants"},
 	"eviction":    {},
 	"alarm":       {"objectstore", "internal/invariants"},
-	"runtime":     {"objectstore", "alarm", "eviction", "internal/guard", "internal/invariants"},
-	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel"},
+	"runtime":     {"objectstore", "alarm", "eviction", "internal/errkind", "internal/guard", "internal/invariants"},
+	".":           {"runtime", "objectstore", "alarm", "eviction", "internal/errkind", "internal/invariants", "internal/socket", "internal/budget", "internal/kernel"},
 
 	"agent":          {"."},
 	"chat":           {"agent", "."},
@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"internal/archtest":      {},
 	"internal/budget":        {},
 	"internal/engine":        {},
+	"internal/errkind":       {},
 	"internal/guard":         {},
 	"internal/invariants":    {},
 	"internal/lifecycletest": {},

@@ -125,7 +125,7 @@ func (m *moving) run(ctx context.Context, h *dohosttest.Host) (err error) {
 	}
 	err = persist(h, func(try int) error {
 		err := h.Host().Import(ctx, docs.Get(h, "b").ID(), bytes.NewReader(export.Bytes()))
-		if try > 1 && errors.Is(err, dohost.ErrExists) {
+		if try > 1 && errors.Is(err, dohost.ErrConflict) {
 			err = nil // an earlier try was committed after all
 		}
 		return err

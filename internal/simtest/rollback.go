@@ -44,7 +44,7 @@ func (d *desk) claim(ctx context.Context, c claim) (holder int, err error) {
 	if err == nil {
 		err = dohost.Add(ctx, s, "count", 1)
 	}
-	if !errors.Is(err, dohost.ErrRowExists) {
+	if !errors.Is(err, dohost.ErrConflict) {
 		return c.Try, err
 	}
 	asks, _, err := dohost.Get[int](ctx, s, "asks")

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/dohost/dohost"
+)
+
+// kindError is an error of this package that matches one of the kinds of package dohost.
+type kindError struct {
+	kind error
+	text string
+}
+
+func (e *kindError) Error() string        { return "agent: " + e.text }
+func (e *kindError) Is(target error) bool { return target == e.kind }
+
+var errNoFiber error = &kindError{dohost.ErrMisuse, "the context is not a fiber's"}
+
+// readonlyText is the text of the Agents SDK for clients with read-only rights.
+const readonlyText = "Connection is readonly"
+
+// errReadonly is the error of a change by a client with read-only rights.
+var errReadonly error = readonlyError{}
+
+type readonlyError struct{}
+
+func (readonlyError) Error() string { return "agent: the client may only read" }
+
+// Unwrap returns the kind, and the code for clients.
+func (readonlyError) Unwrap() []error {
+	return []error{dohost.ErrForbidden, &dohost.PublicError{
+		Message: "dohost: the caller may only read", Code: "read_only", Status: http.StatusForbidden,
+	}}
+}
+
+// CheckWrite returns an error that is [dohost.ErrForbidden] in an event of a client with read-only rights, over a
+// connection or over HTTP, and nil in other events. It is for methods that change more than the agent's state.
+func CheckWrite(ctx context.Context) error {
+	if by := ConnFromContext(ctx); by != nil && by.Readonly() {
+		return errReadonly
+	}
+	if a, ok := dohost.AccessFrom(ctx); ok && a.Rights != dohost.ReadWrite {
+		return errReadonly
+	}
+	return nil
+}
+
+// noRow reports whether err is that of a write that wants a row which does not exist.
+func noRow(err error) bool {
+	e, ok := errors.AsType[*dohost.RowError](err)
+	return ok && errors.Is(e, dohost.ErrNotFound)
+}
