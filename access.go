@@ -101,7 +101,7 @@ type CloseError struct {
 }
 
 // Error names code and reason.
-func (e *CloseError) Error() string { return fmt.Sprintf("close %d: %s", e.Code, e.Reason) }
+func (e *CloseError) Error() string { return fmt.Sprintf("dohost: close %d: %s", e.Code, e.Reason) }
 
 type accessKey struct{}
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/dohost/dohost/alarm"
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/internal/socket"
 	"github.com/dohost/dohost/runtime"
 )
@@ -109,7 +110,7 @@ type ArgumentError struct {
 
 // Error names the method.
 func (e *ArgumentError) Error() string {
-	return fmt.Sprintf("argument of %s: %v", e.Method, e.Err)
+	return errkind.Text("argument of "+e.Method, e.Err)
 }
 
 // Unwrap returns the error of the decoder.

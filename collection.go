@@ -230,7 +230,7 @@ func (c *Collection[T]) Get(ctx context.Context, s *Storage, key string) (row Ro
 // decode returns the value of a row, or an error that names the row.
 func (c *Collection[T]) decode(key string, data []byte) (v T, err error) {
 	if v, err = decode[T](data); err != nil {
-		err = fmt.Errorf("collection %q, row %.64q: %w", c.Name, key, err)
+		err = errkind.About(fmt.Sprintf("collection %q, row %.64q", c.Name, key), err)
 	}
 	return v, err
 }

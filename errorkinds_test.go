@@ -346,8 +346,13 @@ var allKinds = []error{
 }
 
 // TestErrorsHaveOneKindAndTheirCode provokes errors, and compares the code and the status that they have had since before
-// they had kinds. A text begins with the name of the package.
+// they had kinds. Their texts begin with the name of the package.
 func TestErrorsHaveOneKindAndTheirCode(t *testing.T) {
+	for _, kind := range allKinds {
+		if !strings.HasPrefix(kind.Error(), "dohost: ") {
+			t.Errorf("the text of a kind is %q", kind)
+		}
+	}
 	for _, s := range situations {
 		t.Run(s.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -359,6 +364,9 @@ func TestErrorsHaveOneKindAndTheirCode(t *testing.T) {
 					if errors.Is(err, kind) != (kind == s.kind) {
 						t.Errorf("%v: it is %q: %v; want %v", err, kind, errors.Is(err, kind), s.kind)
 					}
+				}
+				if text := err.Error(); !strings.HasPrefix(text, "dohost: ") {
+					t.Errorf("the text is %q", text)
 				}
 				if b, status := dohost.DescribeError(err); b.Code != s.code || status != s.status {
 					t.Errorf("%v: %s %d, want %s %d", err, b.Code, status, s.code, s.status)

@@ -290,7 +290,7 @@ func ExampleRetry_ran() {
 	// Output:
 	// ran: no, retryable: true
 	// ran: yes, retryable: false
-	// 2 Do notebook/home: torn page
+	// 2 dohost: Do notebook/home: torn page
 }
 
 // An export of an object's durable state is a stream of bytes. Import makes another object of it.

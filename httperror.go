@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 
@@ -117,7 +118,7 @@ func publicText(err error, remote bool, status int) (text string, ok bool) {
 		return e.PublicText(), true
 	}
 	if e, ok := errors.AsType[*ArgumentError](err); ok {
-		return e.Error(), true
+		return strings.TrimPrefix(e.Error(), "dohost: "), true
 	}
 	if e, ok := errors.AsType[*LimitError](err); ok {
 		return e.Error(), true

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dohost/dohost/internal/errkind"
 	"github.com/dohost/dohost/objectstore"
 	"github.com/dohost/dohost/runtime"
 )
@@ -39,7 +40,7 @@ func Get[T any](ctx context.Context, s *Storage, key string) (v T, ok bool, err 
 		return v, false, err
 	}
 	if v, err = decode[T](data); err != nil {
-		return v, false, fmt.Errorf("key %q: %w", key, err)
+		return v, false, errkind.About(fmt.Sprintf("key %q", key), err)
 	}
 	return v, true, nil
 }
@@ -195,7 +196,7 @@ func All[T any](ctx context.Context, s *Storage, o *ListOptions) iter.Seq2[Item[
 			if err == nil {
 				it.Key = string(row.Key)
 				if it.Value, err = decode[T](row.Value); err != nil {
-					err = fmt.Errorf("key %q: %w", it.Key, err)
+					err = errkind.About(fmt.Sprintf("key %q", it.Key), err)
 				}
 			}
 			if !yield(it, err) || err != nil {

@@ -230,4 +230,4 @@ func count(n int, thing string) string {
 }
 
 // ErrRefused is an error for [FakeService.Fail] to return.
-var ErrRefused = errors.New("the service refuses")
+var ErrRefused = errors.New("dohosttest: the service refuses")

@@ -189,7 +189,7 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
-		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object has ended itself; if it is meant to, Do has to say so in Out: Add sum/"},
+		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object has ended itself; if it is meant to, Do has to say so in Out: dohost: Add sum/"},
 		"no answer":        {func(w *Workload[int, add, int]) { w.Do = never }, "nothing is ended any more, and it has no answer: "},
 		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "nothing was ended"},
 		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do has to say it in Out: "},

@@ -112,7 +112,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
 		"untouched run": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
-		}, "the untouched run fails, before anything was ended: run: do thing/a: out of milk"},
+		}, "the untouched run fails, before anything was ended: run: dohost: do thing/a: out of milk"},
 		"untouched check": {func(s *Scenario) {
 			s.Check = func(context.Context, *Host) error { return errors.New("wrong from the start") }
 		}, "the untouched run fails, before anything was ended: check: wrong from the start"},

@@ -64,7 +64,7 @@ func (s *State) reviveAlarm(ctx context.Context) (revived bool, err error) {
 }
 
 // errInUse means that an object has an incarnation, or events.
-var errInUse = errors.New("object is in use")
+var errInUse = errors.New("dohost: object is in use")
 
 // claimCold keeps the next incarnation of an object that has none, and no events, from
 // beginning until disclaim. Errors: errInUse, errGone.

@@ -83,7 +83,7 @@ type Error struct {
 
 // Error returns the operation, the object and the cause.
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s %v: %v", e.Op, e.ID, e.Err)
+	return errkind.Text(fmt.Sprintf("%s %v", e.Op, e.ID), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -35,5 +35,19 @@ func New(kind error, text string) error { return &detailed{kind, prefix + text} 
 func (e *detailed) Error() string        { return e.text }
 func (e *detailed) Is(target error) bool { return target == e.kind }
 
-// Text returns the text of err without the prefix "dohost: ", for an error that adds the prefix itself.
-func Text(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+// Text returns the text of an error about a subject: the prefix, the subject, and the text of err without its prefix.
+func Text(subject string, err error) string {
+	return prefix + subject + ": " + strings.TrimPrefix(err.Error(), prefix)
+}
+
+// about is an error that names its subject.
+type about struct {
+	subject string
+	err     error
+}
+
+// About returns an error that wraps err, and has the text of [Text].
+func About(subject string, err error) error { return &about{subject, err} }
+
+func (e *about) Error() string { return Text(e.subject, e.err) }
+func (e *about) Unwrap() error { return e.err }
