@@ -85,13 +85,13 @@ func (c Class) Authorizes() bool { return c.authorize != nil }
 
 // The errors for refused requests of callers from outside the process, in addition to ErrUnauthenticated and ErrForbidden.
 var (
-	errPrivate    = errkind.New(errkind.Forbidden, "the object is not for callers from outside")
+	errPrivate    = errkind.New(errkind.Forbidden, "the object is private: clients cannot reach it")
 	errReadOnly   = errkind.New(errkind.Forbidden, "the caller may only read")
 	errTooManyNew = errkind.New(errkind.Overloaded, "too many new objects")
 )
 
 // errAuthorize is the error of a request after a panic in its Authorize function.
-var errAuthorize = errors.New("dohost: the authorization has failed")
+var errAuthorize = errors.New("dohost: the Authorize function panicked")
 
 // CloseError is an error that makes the host close a WebSocket with a code. Clients of agents do
 // not connect again after 1008 and after 4000 to 4999.

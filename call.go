@@ -144,7 +144,7 @@ func instanceOf[O any](instance any) (*O, error) {
 	if o, ok := instance.(*O); ok {
 		return o, nil
 	}
-	return nil, fmt.Errorf("dohost: the class is bound to %T, the namespace says *%v", instance, reflect.TypeFor[O]())
+	return nil, fmt.Errorf("dohost: the class is bound to %T, but the namespace is for *%v", instance, reflect.TypeFor[O]())
 }
 
 // methodNames remembers the names of methods by their code's address. The map is

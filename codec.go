@@ -68,7 +68,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // that names the place of the number.
 func decode[T any](data []byte) (v T, err error) {
 	if len(data) == 0 || data[0] != valueFormat {
-		return v, fmt.Errorf("%w: value of format %v, this version knows %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
+		return v, fmt.Errorf("%w: value has format %v, this version reads format %d", objectstore.ErrFormat, data[:min(len(data), 1)], valueFormat)
 	}
 	d := decoders.Get().(*decoder)
 	d.r.Reset(data[1:])

@@ -105,7 +105,7 @@ func (c *Collection[T]) write(v T, expect uint64) (w objectstore.RowWrite, err e
 		return w, fmt.Errorf("%w: %q has no Key", errCollection, c.Name)
 	}
 	if c.Blind && (c.Feed != nil || len(c.Indexes) > 0) {
-		return w, fmt.Errorf("%w: %q is blind, and has a feed or indexes", errCollection, c.Name)
+		return w, fmt.Errorf("%w: %q is blind, so it cannot have a feed or indexes", errCollection, c.Name)
 	}
 	w.Key, w.Expect, w.Blind = []byte(c.Key(v)), expect, c.Blind && expect == objectstore.AnyVersion
 	if w.Value, err = encode(v); err != nil {
@@ -264,7 +264,7 @@ func (c *Collection[T]) query(q *Query[T]) (objectstore.RowQuery, error) {
 		After: []byte(q.After), Reverse: q.Reverse, Limit: q.Limit,
 	}
 	if q.Limit < 0 || q.Equal != "" && q.Prefix+q.Start+q.End != "" {
-		return b, fmt.Errorf("%w: query of %q with a negative Limit, or with Equal and Prefix, Start or End", errCollection, c.Name)
+		return b, fmt.Errorf("%w: query of %q has a negative Limit, or Equal together with Prefix, Start or End", errCollection, c.Name)
 	}
 	if q.Where != nil {
 		b.Limit = 0

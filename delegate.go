@@ -33,9 +33,9 @@ func (s *State) Delegate(w http.ResponseWriter, r *http.Request, id ID) error {
 	rw, ok := responseOf(w)
 	switch {
 	case !ok || rw.state != s.rt():
-		return errors.New("dohost: Delegate wants the ResponseWriter of the object's OnHTTP handler")
+		return errors.New("dohost: Delegate needs the ResponseWriter of the object's OnHTTP handler")
 	case rw.status != 0 || rw.socket != nil || rw.next != nil:
-		return errors.New("dohost: Delegate after the response has begun")
+		return errors.New("dohost: Delegate was called after the response had begun")
 	}
 	if err := alive(r.Context(), s.rt()); err != nil {
 		return err

@@ -72,7 +72,7 @@ func (h *Host) ServeObject(w http.ResponseWriter, r *http.Request, id ID) {
 }
 
 var errTooManyDelegations = &PublicError{
-	Message: fmt.Sprintf("dohost: the request was delegated %d times", maxDelegations), Code: "too_many_delegations",
+	Message: fmt.Sprintf("dohost: too many delegations: the limit is %d objects per request", maxDelegations), Code: "too_many_delegations",
 }
 
 // reachable returns an error if callers from outside may not reach an object.

@@ -44,7 +44,7 @@ func TestDescribeErrorHidesInternals(t *testing.T) {
 	for _, err := range []error{
 		&dohost.Error{Err: &dohost.Fenced{Reason: "panic", Err: &dohost.PanicError{Value: secret}}},
 		&dohost.Error{Err: &dohost.PanicError{Value: secret}},
-		&dohost.Error{Err: fmt.Errorf("%w (next try in 1s): %w", runtime.ErrConstructor, secret), Outcome: dohost.OutcomeNotRun},
+		&dohost.Error{Err: fmt.Errorf("%w (next attempt in 1s): %w", runtime.ErrConstructor, secret), Outcome: dohost.OutcomeNotRun},
 		fmt.Errorf("wrapped: %w", &dohost.PanicError{Value: secret}),
 	} {
 		if b, _ := dohost.DescribeError(err); strings.Contains(b.Message, "Hunter2") || b.Message == "" {

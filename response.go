@@ -124,7 +124,7 @@ func bodyAllowed(status int) bool {
 }
 
 // errNotTaken is the reason when the host cuts a response.
-var errNotTaken = errors.New("dohost: the client does not take its response, and too many bytes wait for all clients")
+var errNotTaken = errors.New("dohost: the client does not read its response, and the send budget is exhausted")
 
 // outlet is where the pieces of a response wait for the goroutine that serves the
 // request. It is a socket.Response.

@@ -29,7 +29,7 @@ const (
 // errSocketClosed reports that nothing more can be sent: the object has closed the socket, or the client has gone.
 var errSocketClosed = errkind.New(errkind.Closed, "the socket is closed")
 
-var errNotUTF8 = errors.New("dohost: a text frame that is not UTF-8")
+var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 
 // Socket is a client's WebSocket, which belongs to an object. It outlives an incarnation
 // that ends because it is idle, or for want of memory: the object leaves memory, the
@@ -125,9 +125,9 @@ func (s *State) Accept(w http.ResponseWriter, r *http.Request, o *AcceptOptions)
 	rw, ok := responseOf(w)
 	switch {
 	case !ok || rw.state != s.rt():
-		return nil, errors.New("dohost: Accept wants the ResponseWriter of the object's OnHTTP handler")
+		return nil, errors.New("dohost: Accept needs the ResponseWriter of the object's OnHTTP handler")
 	case rw.status != 0 || rw.socket != nil || rw.next != nil:
-		return nil, errors.New("dohost: Accept after the response has begun")
+		return nil, errors.New("dohost: Accept was called after the response had begun")
 	case rw.handlers == nil:
 		return nil, fmt.Errorf("%w: %q", errNoSocketHandler, s.ID().Class)
 	}
@@ -256,10 +256,13 @@ func (s *Socket) Send(ctx context.Context, f Frame) error {
 // Errors: as Send's, and one for a code or reason that cannot be sent.
 func (s *Socket) Close(ctx context.Context, code int, reason string) error {
 	if !sendable(code) {
-		return fmt.Errorf("dohost: closing code %d: want 1000 to 1003, 1007 to 1014, or 3000 to 4999", code)
+		return fmt.Errorf("dohost: close code %d: want 1000 to 1003, 1007 to 1014, or 3000 to 4999", code)
 	}
-	if len(reason) > maxReason || !utf8.ValidString(reason) {
-		return &LimitError{What: "closing reason", Size: len(reason), Limit: maxReason}
+	if !utf8.ValidString(reason) {
+		return errors.New("dohost: the close reason is not valid UTF-8")
+	}
+	if len(reason) > maxReason {
+		return &LimitError{What: "close reason", Size: len(reason), Limit: maxReason}
 	}
 	st, err := s.sender(ctx)
 	if err != nil {
@@ -294,7 +297,7 @@ func (s *State) Broadcast(ctx context.Context, f Frame, to []*Socket) error {
 	}
 	for _, sock := range to {
 		if sock.c.ID() != s.ID() {
-			return fmt.Errorf("dohost: broadcast to a socket of %s", sock.c.ID())
+			return fmt.Errorf("dohost: Broadcast to a socket of another object, %s", sock.c.ID())
 		}
 	}
 	packed, cs := socket.Pack(f), make([]*socket.Conn, len(to))

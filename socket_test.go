@@ -503,7 +503,7 @@ func TestSocketOfASlowClientIsClosed(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(e.closed) != 1 || !strings.HasSuffix(e.closed[0], "1 left") {
-			t.Errorf("the object heard of %q", e.closed)
+			t.Errorf("closed sockets: %q", e.closed)
 		}
 	})
 }
@@ -527,7 +527,7 @@ func TestSocketOfADeadPeerIsClosed(t *testing.T) {
 		}()
 		pass(5 * time.Minute)
 		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], "1006 ") {
-			t.Errorf("the object heard of %q", e.closed)
+			t.Errorf("closed sockets: %q", e.closed)
 		}
 		<-swallowed // it was cut
 		_ = ws.CloseNow()
@@ -561,10 +561,13 @@ func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 		e := &hallEvents{message: func(_ *hall, ctx context.Context, s *dohost.Socket, f dohost.Frame) error {
 			for _, code := range []int{999, 1004, 1006, 1015, 5000} {
 				if err := s.Close(ctx, code, ""); err == nil {
-					t.Errorf("closing with %d was taken", code)
+					t.Errorf("Close accepted the code %d", code)
 				}
 			}
 			if err := s.Close(ctx, 4000, strings.Repeat("x", 124)); !isLimit(err) {
+				t.Error(err)
+			}
+			if err := s.Close(ctx, 4000, "\xff"); err == nil || isLimit(err) || !strings.Contains(err.Error(), "UTF-8") {
 				t.Error(err)
 			}
 			if err := s.Send(ctx, f); err != nil {
@@ -591,7 +594,7 @@ func TestSocketClosedByItsObjectAcceptsNoFrames(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], `4000 "enough" clean true`) {
-			t.Errorf("the object heard of %q", e.closed)
+			t.Errorf("closed sockets: %q", e.closed)
 		}
 	})
 }
@@ -653,7 +656,7 @@ func TestSocketCloseIsDeliveredToABusyObject(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		if len(e.closed) != 1 || !strings.HasPrefix(e.closed[0], `4000 "enough" clean true`) {
-			t.Errorf("the object heard of %q", e.closed)
+			t.Errorf("closed sockets: %q", e.closed)
 		}
 	})
 }

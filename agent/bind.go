@@ -116,7 +116,7 @@ func Bind[O, S any, P interface {
 			return nil, err
 		}
 		if o == nil || P(o).base() != &a.core {
-			return nil, fmt.Errorf("agent: the constructor of %q does not embed the agent that it was given", ns)
+			return nil, fmt.Errorf("agent: the constructor of %q must return an object that embeds the Agent passed to it", ns)
 		}
 		a.self = o
 		return o, a.wake(ctx)

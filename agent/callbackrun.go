@@ -48,7 +48,7 @@ func OnSchedule[O, P any](cb Callback[P], m func(*O, context.Context, P) error) 
 		call := func(self any, ctx context.Context, raw json.RawMessage) error {
 			var p P
 			if err := json.Unmarshal(raw, &p); err != nil {
-				return &hopelessError{fmt.Errorf("agent: the payload is no %T: %w", p, err)}
+				return &hopelessError{fmt.Errorf("agent: the payload does not decode into %T: %w", p, err)}
 			}
 			return m(self.(*O), ctx, p)
 		}
@@ -75,7 +75,7 @@ func (e *hopelessError) Error() string { return e.err.Error() }
 func (e *hopelessError) Unwrap() error { return e.err }
 
 // errCutOff is the error of a row if the end of an incarnation cut off every start.
-var errCutOff = errors.New("agent: every start was cut off by the end of the incarnation")
+var errCutOff = errors.New("agent: the end of the incarnation interrupted every attempt")
 
 // errSuperseded ends the attempts of a run if its outcome no longer counts.
 var errSuperseded = errors.New("agent: superseded")
@@ -208,7 +208,7 @@ func (c *core) soon(now time.Time) time.Time {
 func (c *core) attempt(ctx context.Context, name, key string, b backoff, wanted func(context.Context) bool) error {
 	cb, ok := c.class.callbacks[name]
 	if !ok {
-		return fmt.Errorf("agent: callback %q is not registered any more", name)
+		return fmt.Errorf("agent: callback %q is no longer registered", name)
 	}
 	raw, err := c.payload(ctx, key)
 	if err != nil {

@@ -254,7 +254,7 @@ func (c *core) hangUp(ctx context.Context, conn *Conn, code int, reason string) 
 		return
 	}
 	c.failed(ctx, "close", err)
-	if err := conn.Close(ctx, CloseFailed, "the agent does not say why"); err != nil {
+	if err := conn.Close(ctx, CloseFailed, "the agent gave no valid reason"); err != nil {
 		c.failed(ctx, "close", err)
 	}
 }
@@ -297,7 +297,7 @@ func (c *core) turnAway(ctx context.Context, conn *Conn, why error) {
 	}
 	c.failed(ctx, "connect", why)
 	if err := conn.send(ctx, errorFrame{Error: c.errorText("connect", why)}); err == nil {
-		c.hangUp(ctx, conn, CloseFailed, "the agent does not take the connection")
+		c.hangUp(ctx, conn, CloseFailed, "the agent refused the connection")
 	}
 }
 

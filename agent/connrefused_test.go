@@ -86,7 +86,7 @@ func TestConnectionRefusedWithInvalidCloseError(t *testing.T) {
 			agent.Callable("add", (*room).add)))
 		c := s.dial(t, "/r")
 		c.send(`{"type":"rpc","id":"1","method":"add","args":[5]}`)
-		c.closes(agent.CloseFailed, "the agent does not say why")
+		c.closes(agent.CloseFailed, "the agent gave no valid reason")
 	}
 }
 

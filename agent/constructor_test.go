@@ -74,7 +74,7 @@ func scheduleOfAParkedAlarm(t *testing.T, revive bool) {
 		b.Advance(time.Hour)
 		broken = false
 		id := clerks.Get(b, "a").ID()
-		shows(t, b.Host.Host(), id, `schedule waiting "note" [cancel] it waits, and the agent's alarm is parked: constructor failed`)
+		shows(t, b.Host.Host(), id, `schedule waiting "note" [cancel] the schedule is waiting, but the agent's alarm is parked: constructor failed`)
 		if revive {
 			if ok, err := b.Host.Host().ReviveAlarm(t.Context(), id); !ok || err != nil {
 				t.Errorf("revived: %v, %v", ok, err)

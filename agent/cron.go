@@ -34,7 +34,7 @@ func parseCron(expr, zone string) (timetable, error) {
 			"want an IANA name such as %q", zone, "Europe/Berlin")
 	}
 	if strings.HasPrefix(expr, "TZ=") || strings.HasPrefix(expr, "CRON_TZ=") {
-		return timetable{}, fmt.Errorf("agent: cron %q: the zone is an argument of its own", expr)
+		return timetable{}, fmt.Errorf("agent: cron %q: pass the zone as the argument, not in the expression", expr)
 	}
 	parsed, err := cronParser.Parse(expr)
 	if err != nil {
@@ -42,7 +42,7 @@ func parseCron(expr, zone string) (timetable, error) {
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return timetable{}, fmt.Errorf("agent: cron %q: use Every", expr)
+		return timetable{}, fmt.Errorf("agent: cron %q: use Every for an interval", expr)
 	}
 	spec.Location = time.UTC
 	const allHours = 1<<24 - 1

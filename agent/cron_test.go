@@ -169,15 +169,15 @@ func TestScheduleFirstTime(t *testing.T) {
 		{Cron("0 13 * * *", ""), now.Truncate(time.Hour).Add(time.Hour), ""},
 		{Cron("0 13 * * *", "Mars/Phobos"), now, `zone "Mars/Phobos" is not in`},
 		{Cron("0 13 * * *", "Local"), now, `zone "Local" is not in`},
-		{Cron("TZ=UTC 0 13 * * *", ""), now, "the zone is an argument"},
+		{Cron("TZ=UTC 0 13 * * *", ""), now, "pass the zone as the argument"},
 		{Cron("@every 5m", ""), now, "use Every"},
 		{Cron("@reboot", ""), now, "@reboot"},
 		{Cron("0 25 * * *", ""), now, `cron "0 25 * * *"`},
 		{Cron("* * * *", ""), now, `cron "* * * *"`},
 		{Cron("0 0 0 1 1 *", ""), now, `cron "0 0 0 1 1 *"`},
 		{Cron("", ""), now, `cron ""`},
-		{Cron("0 0 30 2 *", ""), now, "never comes"},
-		{When{}, now, "none of After, At, Every and Cron"},
+		{Cron("0 0 30 2 *", ""), now, "never fires"},
+		{When{}, now, "want one from After, At, Every or Cron"},
 	} {
 		got, err := tt.when.first(now)
 		switch {

@@ -106,7 +106,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string) (existed bool, err er
 			return err
 		}
 		if queued {
-			return fmt.Errorf("agent: %q is in the queue anew", id)
+			return fmt.Errorf("agent: an item with the id %q is already in the queue", id)
 		}
 		if _, err := c.unbury(ctx, id, true); err != nil {
 			return err

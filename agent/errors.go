@@ -17,7 +17,7 @@ type kindError struct {
 func (e *kindError) Error() string        { return "agent: " + e.text }
 func (e *kindError) Is(target error) bool { return target == e.kind }
 
-var errNoFiber error = &kindError{dohost.ErrMisuse, "the context is not a fiber's"}
+var errNoFiber error = &kindError{dohost.ErrMisuse, "the context does not belong to a fiber"}
 
 // readonlyText is the text of the Agents SDK for clients with read-only rights.
 const readonlyText = "Connection is readonly"

@@ -95,7 +95,7 @@ func ExampleSchedule() {
 		})
 	})
 	// Output:
-	// agent: cron "0 0 30 2 *" never comes
+	// agent: cron "0 0 30 2 *" never fires
 	// reminder: tea
 	// cron 30 2 * * * Europe/Berlin {"Text":"sleep"}
 }

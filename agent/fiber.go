@@ -303,7 +303,7 @@ func decode(snapshot []byte, v any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(snapshot, v); err != nil {
-		return true, fmt.Errorf("agent: checkpoint: %w", err)
+		return true, fmt.Errorf("agent: decoding the checkpoint: %w", err)
 	}
 	return true, nil
 }

@@ -213,7 +213,7 @@ func (f Fibers) Restart(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	if _, ok := c.class.kinds[r.Name]; !ok {
-		return false, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, r.Name)
+		return false, fmt.Errorf("agent: class %s has no fiber kind %q", c.ID().Class, r.Name)
 	}
 	if _, err := c.firstExpiry(ctx); err != nil { // before there is a write that may be rolled back
 		return false, err
@@ -249,7 +249,7 @@ func (c *core) renew(r *fiberRow, now int64) {
 // Errors: one for a status that is not completed, failed or cancelled.
 func (f Fibers) SetStatus(ctx context.Context, id string, status FiberStatus) (bool, error) {
 	if status != FiberCompleted && status != FiberFailed && status != FiberCancelled {
-		return false, fmt.Errorf("agent: a fiber cannot be resolved as %q", status)
+		return false, fmt.Errorf("agent: final status %q: want completed, failed or cancelled", status)
 	}
 	c := f.c
 	row, ok, err := fiberOf(ctx, c, id)

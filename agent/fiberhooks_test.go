@@ -246,7 +246,7 @@ func TestFiberRecoveryHookSkipsOneOfThree(t *testing.T) {
 		kill(h)
 		h.Advance(2 * time.Minute)
 		w.happened(t, "1s [0 1 2] of job, attempt 1", "1s 0 goes on, attempt 1", "1s 2 goes on, attempt 1")
-		same(t, "states", states(t, h, ids), "completed 1 ;failed 1 agent: OnRecovery has left it;completed 1 ;")
+		same(t, "states", states(t, h, ids), "completed 1 ;failed 1 agent: OnRecovery returned without a decision about the fiber;completed 1 ;")
 	})
 }
 

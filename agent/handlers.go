@@ -160,10 +160,10 @@ func (h *Handlers[O, S]) bind(c *class) {
 // setOptions sets the class's options.
 func (c *class) setOptions(o Options) {
 	if o.KeepAlive < 0 {
-		c.mistake("Options.KeepAlive is %v", o.KeepAlive)
+		c.mistake("Options.KeepAlive is %v: want 0 for the default, or more", o.KeepAlive)
 	}
 	if o.StuckAfter < 0 {
-		c.mistake("Options.StuckAfter is %v", o.StuckAfter)
+		c.mistake("Options.StuckAfter is %v: want 0 for the default, or more", o.StuckAfter)
 	}
 	c.options = o.withDefaults()
 }

@@ -66,7 +66,7 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 		case r.Tell:
 			d.Fault = unalarmed(v)
 		case r.Expires != 0 && at.IsZero():
-			d.Fault = "it is due to expire, and " + noAlarm(v)
+			d.Fault = "the fiber is due to expire, but " + noAlarm(v)
 		}
 	default:
 		d.Can = []dohost.Action{dohost.Cancel}
@@ -77,9 +77,9 @@ func fiberDetail(v *dohost.Snapshot, r *fiberRow) dohost.Resource {
 	text.add(!r.Started, "run")
 	text.add(true, "since %s", r.since().Format(time.RFC3339))
 	text.add(r.Key != "", "key %q", r.Key)
-	text.add(r.tries() > 0, "%d failed or cut off", r.tries())
+	text.add(r.tries() > 0, "%d attempts failed or interrupted", r.tries())
 	text.add(r.Checkpoint != nil, "checkpoint of %d bytes", len(r.Checkpoint))
-	text.add(r.Tell, "its end is still to be told")
+	text.add(r.Tell, "the call of OnFiberEnded is pending")
 	text.add(r.Error != "", "%q", short(r.Error))
 	d.Text = text.String()
 	return d
@@ -91,9 +91,9 @@ func (r *fiberRow) since() time.Time { return time.UnixMilli(r.Created).UTC() }
 func unalarmed(v *dohost.Snapshot) string {
 	switch at, boot := v.Alarm(); {
 	case at.IsZero():
-		return "there is something to do, and " + noAlarm(v)
+		return "work is pending, but " + noAlarm(v)
 	case !boot:
-		return "there is something to do, and the agent's alarm does not come when the host starts"
+		return "work is pending, but the agent's alarm is not delivered when the host starts"
 	}
 	return ""
 }
@@ -113,9 +113,9 @@ func jobDetail(v *dohost.Snapshot, j *job) dohost.Resource {
 	case j.Run.Life != "":
 		d.State, d.Fault = "running", unalarmed(v)
 	case at.IsZero():
-		d.Fault = "it waits, and " + noAlarm(v)
+		d.Fault = "the schedule is waiting, but " + noAlarm(v)
 	case at.After(j.Due.Add(time.Millisecond)) && j.Due.After(time.Now().Add(overloadPause)):
-		d.Fault = fmt.Sprintf("it is due at %s, and the agent's alarm at %s", j.Due, at)
+		d.Fault = fmt.Sprintf("the schedule is due at %s, but the agent's alarm at %s", j.Due, at)
 	}
 	text := words{fmt.Sprintf("%q", j.Callback)}
 	text.add(true, "due %s", j.Due.UTC().Format(time.RFC3339))
@@ -197,7 +197,7 @@ func (c *core) operate(ctx context.Context, a dohost.Action, kind, id string) (b
 	}
 	fns, ok := acts[act{kind, a}]
 	if !ok {
-		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("an agent has no %q that could be asked to %s", kind, a)}
+		return false, &dohost.ArgumentError{Method: "operate", Err: fmt.Errorf("items of kind %q do not allow the action %s", kind, a)}
 	}
 	for _, fn := range fns {
 		if done, err := fn(ctx, id); done || err != nil {

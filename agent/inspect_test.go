@@ -70,8 +70,8 @@ func TestDetailsOfFibersAndOperations(t *testing.T) {
 		if h.Host().IsLive(id) {
 			t.Fatal("it is in memory")
 		}
-		const failed = `fiber failed "job", started, 4 failed or cut off, checkpoint of 2 bytes, "no such thing" [rerun clear]`
-		const dead = `fiber dead "lost", run, 5 failed or cut off, "not now" [rerun clear]`
+		const failed = `fiber failed "job", started, 4 attempts failed or interrupted, checkpoint of 2 bytes, "no such thing" [rerun clear]`
+		const dead = `fiber dead "lost", run, 5 attempts failed or interrupted, "not now" [rerun clear]`
 		const open = `fiber pending "job", started, key "k", checkpoint of 1 bytes [cancel]`
 		shows(t, h.Host(), id, failed, dead, open)
 		if h.Host().IsLive(id) {
@@ -159,8 +159,8 @@ func TestCheckReportsRowsWithoutAlarm(t *testing.T) {
 	class := w.class(nil)
 	for name, want := range map[string][]string{
 		"as it is":         nil,
-		"without an alarm": {`worker/a: fiber "ID": there is something to do, and the agent has no alarm`},
-		"late":             {`worker/a: fiber "ID": there is something to do, and the agent's alarm does not come when the host starts`},
+		"without an alarm": {`worker/a: fiber "ID": work is pending, but the agent has no alarm`},
+		"late":             {`worker/a: fiber "ID": work is pending, but the agent's alarm is not delivered when the host starts`},
 	} {
 		h, err := dohost.Open("data", &dohost.Options{FS: disk, Grace: -1}, class)
 		if err != nil {

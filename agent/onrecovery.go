@@ -60,7 +60,7 @@ func (f *InterruptedFiber) Complete(ctx context.Context, result any) error {
 // Errors: [ErrFiberDone], as for Resume; one for a why that is nil.
 func (f *InterruptedFiber) Fail(ctx context.Context, why error) error {
 	if why == nil {
-		return errors.New("agent: a fiber fails for a reason: why is nil")
+		return errors.New("agent: Fail needs an error: why is nil")
 	}
 	return f.end(ctx, FiberFailed, func(r *fiberRow) { r.Error = text(why) })
 }
@@ -107,7 +107,7 @@ func (f *InterruptedFiber) decide(ctx context.Context, do func(context.Context, 
 }
 
 // errLeft is the error of a fiber about which OnRecovery has not decided.
-var errLeft = errors.New("agent: OnRecovery has left it")
+var errLeft = errors.New("agent: OnRecovery returned without a decision about the fiber")
 
 // handed returns the rows about which OnRecovery has to decide now, the oldest first.
 func (c *core) handed(ctx context.Context) (rows []*fiberRow, err error) {

@@ -147,7 +147,7 @@ func TestDeadLetterOfAnIDQueuedAgain(t *testing.T) {
 		fail(2)
 		b.do(func(ctx context.Context, c *clerk) error {
 			existed, err := c.DeadLetters().Retry(ctx, "a")
-			if existed || err == nil || !strings.Contains(err.Error(), `"a" is in the queue anew`) {
+			if existed || err == nil || !strings.Contains(err.Error(), `an item with the id "a" is already in the queue`) {
 				t.Error(existed, err)
 			}
 			return nil
@@ -297,7 +297,7 @@ func TestQueueIsNotBlockedByPoisonItem(t *testing.T) {
 		if got := b.dead(); !slices.Equal(got, []string{once, "boom"}) {
 			t.Errorf("dead: %q", got)
 		}
-		cutOff := " callback=boom err=agent: every start was cut off by the end of the incarnation"
+		cutOff := " callback=boom err=agent: the end of the incarnation interrupted every attempt"
 		b.told("queue:dead", "queue:dead"+cutOff+" depth=2")
 		b.told("schedule:dead", "schedule:dead"+cutOff+" depth=1")
 		b.told("schedule:error")

@@ -56,10 +56,10 @@ func RunFiberValue[T any](ctx context.Context, a Ref, name string, fn func(conte
 // beginRun makes the row, and returns when it is durable.
 func (c *core) beginRun(ctx context.Context, name string) (id string, err error) {
 	if name == "" || len(name) > maxName {
-		return "", &dohost.LimitError{What: "fiber's name", Size: len(name), Limit: maxName}
+		return "", &dohost.LimitError{What: "fiber name", Size: len(name), Limit: maxName}
 	}
 	if strings.HasPrefix(name, reserved) {
-		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are not the program's", name, reserved)
+		return "", fmt.Errorf("agent: fiber %q: names that begin with %q are reserved", name, reserved)
 	}
 	now := time.Now().UnixMilli()
 	row := fiberRow{ID: ulid.Make().String(), Name: name, Life: c.life, Status: FiberRunning, Created: now, Began: now, Updated: now}

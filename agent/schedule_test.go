@@ -414,14 +414,14 @@ func TestSchedulePoisonDoesNotStopOthers(t *testing.T) {
 		b.wrote("good") // although a suspect, it had fewer starts than they
 		b.Advance(105 * time.Second)
 		b.told("schedule:error callback=gone",
-			`schedule:error callback=gone err=agent: callback "gone" is not registered any more`)
+			`schedule:error callback=gone err=agent: callback "gone" is no longer registered`)
 		got := b.o.told("schedule:error callback=retyped")
-		if len(got) != 1 || !strings.Contains(got[0], "the payload is no agent_test.task") {
+		if len(got) != 1 || !strings.Contains(got[0], "the payload does not decode into agent_test.task") {
 			t.Errorf("%q", got)
 		}
-		cutOff := "schedule:error callback=boom err=agent: every start was cut off by the end of the incarnation"
+		cutOff := "schedule:error callback=boom err=agent: the end of the incarnation interrupted every attempt"
 		b.told("schedule:error callback=boom", cutOff) // of the interval
-		b.told("schedule:dead", "schedule:dead callback=boom err=agent: every start was cut off by the end of the incarnation depth=1")
+		b.told("schedule:dead", "schedule:dead callback=boom err=agent: the end of the incarnation interrupted every attempt depth=1")
 		if once, often := b.o.run("boom")-1, b.o.run("boom every")-1; once != 5 || often != 3 { // twice cut off by the other
 			t.Errorf("panicking callbacks ran %d and %d times", once, often)
 		}

@@ -20,7 +20,7 @@ func TestScheduleCutOffTooOftenIsADeadLetter(t *testing.T) {
 			b.Crash()
 		}
 		b.Advance(time.Minute)
-		b.told("schedule:dead", "schedule:dead callback=work err=agent: every start was cut off by the end of the incarnation depth=1")
+		b.told("schedule:dead", "schedule:dead callback=work err=agent: the end of the incarnation interrupted every attempt depth=1")
 		if got := b.dead(); len(got) != 1 || got[0] != once {
 			t.Fatalf("dead letters %q, want the schedule %s", got, once)
 		}

@@ -70,9 +70,9 @@ func OnFiber[O, T any](k FiberKind[T], m func(*O, context.Context, *Fiber[T]) er
 		_, taken := c.kinds[string(k)]
 		switch {
 		case k == "" || len(k) > maxName:
-			c.mistake("OnFiber of %q: a name has 1 to %d bytes", k, maxName)
+			c.mistake("OnFiber of %q: want a name of 1 to %d bytes", k, maxName)
 		case strings.HasPrefix(string(k), reserved):
-			c.mistake("OnFiber of %q: names that begin with %q are not the program's", k, reserved)
+			c.mistake("OnFiber of %q: names that begin with %q are reserved", k, reserved)
 		case m == nil:
 			c.mistake("OnFiber of %q without a method", k)
 		case taken:
@@ -159,7 +159,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 	of, ok := c.class.kinds[string(k)]
 	switch {
 	case !ok:
-		return Started{}, fmt.Errorf("agent: %s has no fiber %q", c.ID().Class, k)
+		return Started{}, fmt.Errorf("agent: class %s has no fiber kind %q", c.ID().Class, k)
 	case of.checkpoint != reflect.TypeFor[T]():
 		return Started{}, fmt.Errorf("agent: the checkpoint of fiber %q is a %v, not a %v", k, of.checkpoint, reflect.TypeFor[T]())
 	}
@@ -167,7 +167,7 @@ func StartFiber[T any](ctx context.Context, a Ref, k FiberKind[T], checkpoint T,
 		o = &FiberOptions{}
 	}
 	if len(o.Key) > maxName {
-		return Started{}, &dohost.LimitError{What: "fiber's key", Size: len(o.Key), Limit: maxName}
+		return Started{}, &dohost.LimitError{What: "fiber key", Size: len(o.Key), Limit: maxName}
 	}
 	snapshot, err := marshal(checkpoint)
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *core) startFiber(ctx context.Context, row fiberRow) (s Started, err err
 		case err != nil:
 			return s, err
 		case len(old) > 0 && old[0].Value.Name != row.Name:
-			return s, fmt.Errorf("agent: key %q belongs to a fiber %q", row.Key, old[0].Value.Name)
+			return s, fmt.Errorf("agent: key %q belongs to a fiber of kind %q", row.Key, old[0].Value.Name)
 		case len(old) > 0:
 			return Started{ID: old[0].Key}, nil
 		}

@@ -43,7 +43,7 @@ func (a *Agent[S]) State(ctx context.Context) (s S, err error) {
 		return s, err
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return s, fmt.Errorf("agent: the state of %s is no %T: %w", a.ID(), s, err)
+		return s, fmt.Errorf("agent: the state of %s does not decode into %T: %w", a.ID(), s, err)
 	}
 	return s, nil
 }

@@ -42,7 +42,7 @@ func Sub[O, C any, P interface {
 	return func(c *class) {
 		k := dohost.URLName(string(ns))
 		if k == "sub" {
-			c.mistake("Sub of %q: the name is taken", ns)
+			c.mistake("Sub of %q: the name is reserved", ns)
 		}
 		if _, taken := c.subs[k]; taken {
 			c.mistake("a second Sub of %q", ns)
@@ -138,7 +138,7 @@ func SubAgent[O any](ctx context.Context, a Ref, ns dohost.Namespace[O], name st
 // child returns the object name of a sub-agent.
 func (c *core) child(class, name string) (object string, err error) {
 	if s, ok := c.class.subs[dohost.URLName(class)]; !ok || s.class != class {
-		return "", &kindError{dohost.ErrNotFound, fmt.Sprintf("no such class of sub-agents: %q has no %q", c.ID().Class, class)}
+		return "", &kindError{dohost.ErrNotFound, fmt.Sprintf("no such class of sub-agents: class %q has no Sub entry for %q", c.ID().Class, class)}
 	}
 	id := childOf(c.obj.ID(), class, name)
 	return id.Name, validateChild(class, name, id)

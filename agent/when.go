@@ -70,10 +70,10 @@ func (w When) first(now time.Time) (due time.Time, err error) {
 			return due, err
 		}
 		if due = table.next(now); due.IsZero() {
-			return due, fmt.Errorf("agent: cron %q never comes", w.cron)
+			return due, fmt.Errorf("agent: cron %q never fires", w.cron)
 		}
 	default:
-		return due, fmt.Errorf("agent: a When that none of After, At, Every and Cron has made")
+		return due, fmt.Errorf("agent: invalid When: want one from After, At, Every or Cron")
 	}
 	if y := due.UTC().Year(); y < 1970 || y > 9999 {
 		return due, fmt.Errorf("agent: the schedule's time %v is not in the years 1970 to 9999", due.UTC())

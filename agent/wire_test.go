@@ -364,11 +364,11 @@ func TestConnectionAcceptRefuseAndReplace(t *testing.T) {
 	s.dial(t, "/r?token=wrong").closes(4001, "who are you?")
 	broken := s.dial(t, "/r?broken")
 	broken.want(`{"error":"no door"}`)
-	broken.closes(1011, "the agent does not take the connection")
+	broken.closes(1011, "the agent refused the connection")
 	late := s.dial(t, "/r?late")
 	late.want(greeting("r", `{"title":"untitled","count":0}`)...)
 	late.want(`{"error":"too late"}`)
-	late.closes(1011, "the agent does not take the connection")
+	late.closes(1011, "the agent refused the connection")
 	// A client that connects with an id in use replaces the older connection.
 	older, other := s.dial(t, "/r?_pk=me"), s.dial(t, "/r?_pk=you&tag=me")
 	older.want(greeting("r", `{"title":"untitled","count":0}`)...)

@@ -110,7 +110,7 @@ func breakdowns(ctx context.Context, b *bench) (err error) {
 		{eviction.PlaceRecord, "hand-over to the committer"},
 		{eviction.PlaceSync, "record: batch, log buffer, memtable"},
 		{eviction.PlaceDurable, "write and sync of the log, by Pebble and the disk"},
-		{eviction.PlaceRelease, "release of what waited"},
+		{eviction.PlaceRelease, "release of the waiting outputs"},
 		{eviction.PlaceAnswer, "hand-over of the answer to the caller"},
 	}, func() error { return nil }, func() error { _, err := dohost.Call(ctx, s, (*subject).add, 1); return err })
 	if err != nil {

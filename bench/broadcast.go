@@ -197,7 +197,7 @@ func (b *bench) fanOut(ctx context.Context, r Row, clients, abreast int) error {
 			What:   fmt.Sprintf("memory of an idle socket, of %d of an object that is not in memory", clients),
 			Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(clients)}},
 			Target: Target{Text: "≤ 20 KiB", ValueMost: 20 << 10},
-			Notes:  []string{"heap and stacks of the process, beside what the system has for a connection"},
+			Notes:  []string{"heap and stacks of the process, without the memory of the operating system for a connection"},
 		})
 	}
 	r.Notes = []string{

@@ -56,8 +56,8 @@ func (b *bench) chaotic(ctx context.Context, r Row, c dohost.Chaos) error {
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("%d evictions in %d calls", ended.Load(), r.Sides[0].Checked))
 	if n := side.unknown.Load(); n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d calls beside these had an unknown outcome, and may have counted: "+
-			"the sum is known within as many; E1 asks after each", n))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d further calls had an unknown outcome, and may have counted: "+
+			"the sum is known to within that number; E1 reads the object after each", n))
 	}
 	b.add(r)
 	return nil

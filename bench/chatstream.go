@@ -302,7 +302,7 @@ func (r *reciting) behind(percent int) int {
 // streaming measures the cost of a chunk of a reply, and its time to its client.
 func streaming(ctx context.Context, b *bench) error {
 	n := min(streams, b.objects/10)
-	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks at once, ", n, wordsOfAReply)
+	what := fmt.Sprintf("chat: %d agents stream replies of %d chunks concurrently, ", n, wordsOfAReply)
 	heard, err := b.stream(ctx, Row{
 		ID: "P15", Unit: "chunks/s", What: what + "each to a client",
 		Target: Target{Text: "≥ 0.3 of the limit", Beside: limit, Least: 0.3},
@@ -311,7 +311,7 @@ func streaming(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.add(heard)
-	alone, err := b.stream(ctx, Row{ID: "P15a", Unit: "chunks/s", What: what + "and nobody is connected"}, n, false, 0)
+	alone, err := b.stream(ctx, Row{ID: "P15a", Unit: "chunks/s", What: what + "without clients"}, n, false, 0)
 	if err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 		r.Notes = append(r.Notes, fmt.Sprintf("%.2f batches a chunk", float64(wrote.Batches)/float64(warm.ops())))
 	}
 	if clients {
-		r.Notes = append(r.Notes, "p50 and p99 are from a chunk's Send to its client, which is in the process, behind a pipe; of the limit, "+
+		r.Notes = append(r.Notes, "p50 and p99 are from a chunk's Send to its client, which is in the process, connected by a pipe; for the limit, "+
 			"of a commit")
 	}
 	if pace > 0 {
@@ -375,7 +375,7 @@ func (b *bench) stream(ctx context.Context, r Row, n int, clients bool, pace tim
 func (r *reciting) groups(checked int64) Row {
 	most := float64(r.behind(99))
 	return Row{
-		ID: "P15b", Unit: "syncs", What: "of the log, that end between a chunk's Send and its client's having it, in P15c: of 99 in 100 no more",
+		ID: "P15b", Unit: "syncs", What: "syncs of the log that end between a chunk's Send and its arrival at the client, in P15c, at p99",
 		Sides:  []Figure{{Side: ours, Value: most, Rounds: []float64{most}, Checked: checked}},
 		Target: Target{Text: "≤ 2", ValueMost: 2},
 		Notes: []string{

@@ -323,7 +323,7 @@ func (w way) foundAfter(dir string) (lost int, err error) {
 	select {
 	case p = <-found:
 	case <-time.After(time.Minute):
-		return 0, errors.New("OnInterrupted was not told within a minute")
+		return 0, errors.New("OnInterrupted was not called within a minute")
 	}
 	return w.lost(done, acked, p)
 }

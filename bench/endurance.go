@@ -48,7 +48,7 @@ func endurance(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	b.progress("looking at what is there")
+	b.progress("reading the objects")
 	rung, err := e.verify(ctx)
 	if err != nil {
 		return fmt.Errorf("no figure: %w", err)
@@ -64,7 +64,7 @@ func endurance(ctx context.Context, b *bench) (err error) {
 		Notes: []string{
 			fmt.Sprintf("%d callers of %d objects: adds, appends, rows of a collection with an index, reads, "+
 				"and DeleteAll at %d rows", keeperCount, e.n, mostRows),
-			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was asked; "+
+			fmt.Sprintf("%d evictions, at any place; %d calls with an unknown outcome, after which the object was read; "+
 				"%d alarms", e.ended.Load(), e.unknown, rung),
 			"memtable 1 MiB, block cache 8 MiB",
 		},

@@ -16,11 +16,11 @@ func TestInterruptedCheckFindsLostAndDoubledHooks(t *testing.T) {
 	const sound = "o a 1\no b 2\nh b 2\nh a 1\n"
 	for _, c := range []struct{ name, roll, want string }{
 		{"sound", sound, ""},
-		{"told twice", sound + "h a 1\n", "the hook of a was told 2 times"},
-		{"not told", strings.Replace(sound, "h a 1\n", "", 1), "2 fibers were opened and 1 told of"},
-		{"told of another's", strings.Replace(sound, "h a 1", "h a 2", 1), "the hook of a was told 0 times"},
+		{"told twice", sound + "h a 1\n", "the hook of a was called 2 times"},
+		{"not told", strings.Replace(sound, "h a 1\n", "", 1), "2 fibers were started and 1 hooks called"},
+		{"told of another's", strings.Replace(sound, "h a 1", "h a 2", 1), "the hook of a was called 0 times"},
 		{"opened twice", sound + "o a 3\n", "a has opened two fibers"},
-		{"one too few", "o a 1\nh a 1\n", "1 fibers were opened and 1 told of, want 2"},
+		{"one too few", "o a 1\nh a 1\n", "1 fibers were started and 1 hooks called, want 2"},
 		{"cut off", sound + "h\n", "line"},
 	} {
 		dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestInterruptedCheckFindsRemainingFiber(t *testing.T) {
 	if err := noFibers(t.Context(), dir, 1); err == nil {
 		t.Error("a fiber that was left is not noticed")
 	}
-	if err := noFibers(t.Context(), dir, 1); err == nil || !strings.Contains(err.Error(), "was told 2 times") {
+	if err := noFibers(t.Context(), dir, 1); err == nil || !strings.Contains(err.Error(), "was called 2 times") {
 		t.Errorf("a hook that was told again: %v", err)
 	}
 }

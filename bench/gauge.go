@@ -31,7 +31,7 @@ func gauges(dir string) []*gauge {
 		}
 	}
 	gs := []*gauge{
-		{name: "heap, with what is not collected yet", unit: memoryUnit, read: mib("/memory/classes/heap/objects:bytes")},
+		{name: "heap, with garbage that is not collected yet", unit: memoryUnit, read: mib("/memory/classes/heap/objects:bytes")},
 		{name: "heap that the last collection left", unit: memoryUnit, judged: true, read: mib("/gc/heap/live:bytes")},
 		{name: "goroutines", unit: countUnit, judged: true, read: func() (float64, error) {
 			s := []metrics.Sample{{Name: "/sched/goroutines:goroutines"}}
@@ -134,7 +134,7 @@ func (g *gauge) thirds() (middle, last float64) {
 // level is a row that reports whether a judged gauge has grown, with the one that has grown most.
 func level(gs []*gauge) Row {
 	var worst float64
-	notes := []string{"the median of the last third beside that of the middle one, or beside 1 if that is more; " +
+	notes := []string{"the median of the last third compared with that of the middle one, or with 1 if that is more; " +
 		"the first third is for filling"}
 	for _, g := range gs {
 		if !g.judged {

@@ -58,7 +58,7 @@ func history() (string, error) {
 		return "", fmt.Errorf("history.json: %w", err)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## What decisions bought\n\n%s\n\n| commit | what | %s |\n|---|---|%s\n",
+	fmt.Fprintf(&b, "\n## Gains of decisions\n\n%s\n\n| commit | decision | %s |\n|---|---|%s\n",
 		h.How, strings.Join(h.Rows, " | "), strings.Repeat("---|", len(h.Rows)))
 	for _, d := range h.Decisions {
 		fmt.Fprintf(&b, "| %s | %s |", d.Commit, d.What)

@@ -222,7 +222,7 @@ func manyOverHTTP(ctx context.Context, b *bench) error {
 
 func (b *bench) postings(ctx context.Context, r Row, objects int) error {
 	r.Unit = "requests/s"
-	r.Notes = []string{"the clients share the machine with the server: ours its process too"}
+	r.Notes = []string{"the clients share the machine with the server; those of dohost share its process too"}
 	return b.overHTTP(ctx, r, objects, 0, func(at reached) side {
 		return &posting{reached: at, objects: objects}
 	})
@@ -234,8 +234,8 @@ func wakeOverHTTP(ctx context.Context, b *bench) error {
 		ID: "P6h", What: "cold wake over HTTP: a request that reads 20 rows of an object on disk", Unit: "requests/s",
 		Target: Target{Text: "p50 ≤ 0.3 ms", P50: 300 * time.Microsecond},
 		Notes: []string{
-			"1 connection; the object was ended before, workerd's by ctx.abort(), which is in the rate, and not in p50 and p99",
-			"1,000 objects, drawn; ours have their rows in the engine's memtable, and still their table entry, which goes " +
+			"1 connection; the object was ended before, workerd's by ctx.abort(); the end counts in the rate, but not in p50 and p99",
+			"1,000 objects, in a random order; those of dohost have their rows in the engine's memtable, and still their table entry, which is removed " +
 				"about a second after an end: P6 is of rows in tables and objects without an entry",
 		},
 	}, objects, wakeRows, func(at reached) side {

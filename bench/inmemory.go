@@ -94,7 +94,7 @@ func (e *echo) work(_ context.Context, m *meter) error {
 
 func (e *echo) verify(_ context.Context, done int64) error {
 	if e.sum != done {
-		return errors.New("something was lost on the way")
+		return errors.New("a value was lost between the goroutines")
 	}
 	return nil
 }

@@ -119,11 +119,11 @@ func checkRoll(dir string, want int) (fibers map[string]string, err error) {
 		}
 	}
 	if len(fibers) != want || len(told) != want {
-		return nil, fmt.Errorf("%d fibers were opened and %d told of, want %d", len(fibers), len(told), want)
+		return nil, fmt.Errorf("%d fibers were started and %d hooks called, want %d", len(fibers), len(told), want)
 	}
 	for name, id := range fibers {
 		if n := told[name+" "+id]; n != 1 {
-			return nil, fmt.Errorf("the hook of %s was told %d times of its fiber", name, n)
+			return nil, fmt.Errorf("the hook of %s was called %d times for its fiber", name, n)
 		}
 	}
 	return fibers, lines.Err()
@@ -170,7 +170,7 @@ func recoverAll(_ context.Context, o orders, told *json.Encoder) error {
 	select {
 	case done.Last = <-r.all:
 	case <-time.After(time.Minute):
-		return errors.Join(fmt.Errorf("after a minute %d of %d hooks were told", r.lines.Load(), o.Fibers), h.Close())
+		return errors.Join(fmt.Errorf("after a minute %d of %d hooks were called", r.lines.Load(), o.Fibers), h.Close())
 	}
 	done.First = r.first.Load()
 	return errors.Join(told.Encode(done), ordersEnd(), h.Close())
@@ -205,8 +205,8 @@ func interrupted(ctx context.Context, b *bench) error {
 			fmt.Sprintf("from the start of the process: %.3g ms until the host was open, %.3g ms to the first hook, "+
 				"%s ms to the last", median(open), median(first), number(median(last))),
 			fmt.Sprintf("the process took %.3g µs of the cores' time for each, its start and end included", median(processor)),
-			"each hook's run is counted, durably, before it; each writes a line to a file outside of the store",
-			"afterwards the file has each fiber once as opened and once as told of, and a host that was opened again " +
+			"each call of a hook is charged durably before it; each writes a line to a file outside of the store",
+			"afterwards the file has each fiber once as started and once as notified, and a host that was opened again " +
 				"has none of them, and no alarm",
 		},
 	})

@@ -59,18 +59,18 @@ var experiments = []experiment{
 	{"P11", "opening a store with ten alarms for each of -objects", openingWithAlarms},
 	{"P13", "SIGKILL with 10,000 interrupted fibers: to the last recovery hook of the next process", interrupted},
 	{"P14", "eviction recovery of an agent mid-fiber: to the resumed fiber's first step", resumedFibers},
-	{"P15", "chat: 1,000 replies that stream at once, to a client each, to nobody (P15a) and at a pace (P15b, P15c)", streaming},
-	{"C", "ways to keep a fiber's checkpoint: what they cost, and what a kill costs with them (C0 to C4c)", stashing},
+	{"P15", "chat: 1,000 replies that stream concurrently, each to a client, without clients (P15a) and at a pace (P15b, P15c)", streaming},
+	{"C", "ways to save a fiber's checkpoint: their cost, and the cost of a kill with each of them (C0 to C4c)", stashing},
 	{"P16", "one object broadcasts to 10,000 sockets that hibernate, and their memory", fanningOut},
 	{"P17", "P3 with an eviction every 10 calls", underChaos},
 	{"P17a", "P3 with an eviction every 10 calls, at any place", underChaosAnywhere},
-	{"O1", "open loop at 50, 80 and 200 % of what the machine takes", overloadedMachine},
-	{"O2", "open loop at 50 and 200 % of what objects take", overloadedObjects},
+	{"O1", "open loop at 50, 80 and 200 % of the capacity of the machine", overloadedMachine},
+	{"O2", "open loop at 50 and 200 % of the capacity of the objects", overloadedObjects},
 	{"P18", "opening a store with many objects", opening},
 	{"E1", "endurance: mixed work under chaos, for as long as -endure says", endurance},
-	{"B", "where the time of a durable call goes, and of a cold wake", breakdowns},
+	{"B", "breakdown of the time of a durable call, and of a cold wake", breakdowns},
 	{"G", "cost of a call as the store grows", growth},
-	{"A", "what reads come upon in an old store", age},
+	{"A", "deleted entries that reads meet in an old store", age},
 }
 
 func main() {
@@ -100,18 +100,18 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	pattern := flags.String("run", "", "a regular `expression` for the ids of what to measure; all if empty")
+	pattern := flags.String("run", "", "a regular `expression` for the ids of the experiments; all if empty")
 	out := flags.String("out", "bench-results", "the `folder` for results.json, results.md and report.html")
-	dir := flags.String("data", "", "the `folder` for the stores, on the disk that is meant; a temporary one if empty")
+	dir := flags.String("data", "", "the `folder` for the stores, on the disk to measure; a temporary one if empty")
 	with := flags.String("peer", "", "measure `workerd` too, which npm installs into bench/workerd/node_modules")
 	b := &bench{rest: rest}
 	flags.StringVar(&b.profiles, "profiles", "", "a `folder` for a CPU profile of each experiment; none if empty")
-	flags.Uint64Var(&b.seed, "seed", 1, "draws what is drawn")
-	flags.IntVar(&b.rounds, "rounds", 5, "how often each side is measured, beside a round that warms up")
-	flags.DurationVar(&b.duration, "for", 2*time.Second, "how long a round takes")
-	flags.IntVar(&b.objects, "objects", 100_000, "how many objects the experiments with many have")
-	flags.DurationVar(&b.endure, "endure", 20*time.Second, "how long the endurance run takes")
-	flags.BoolVar(&b.alone, "alone", false, "leave out what dohost is compared with: for a profile of dohost")
+	flags.Uint64Var(&b.seed, "seed", 1, "seed of all random choices")
+	flags.IntVar(&b.rounds, "rounds", 5, "rounds for each side, after one that warms up")
+	flags.DurationVar(&b.duration, "for", 2*time.Second, "duration of a round")
+	flags.IntVar(&b.objects, "objects", 100_000, "number of objects in the experiments with many")
+	flags.DurationVar(&b.endure, "endure", 20*time.Second, "duration of the endurance run")
+	flags.BoolVar(&b.alone, "alone", false, "measure dohost without the sides that it is compared with: for a profile of dohost")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%q: want flags only", flags.Arg(0))
 	case b.rounds < 1 || b.duration <= 0 || b.endure <= 0 || b.objects < 1000:
 		return fmt.Errorf("-rounds %d, -for %v, -endure %v, -objects %d: "+
-			"want at least 1 round, more than no time and 1000 objects", b.rounds, b.duration, b.endure, b.objects)
+			"want at least 1 round, durations above 0 and at least 1000 objects", b.rounds, b.duration, b.endure, b.objects)
 	}
 	if *with != "" {
 		if b.peer, err = findPeer(ctx, *with); err != nil {

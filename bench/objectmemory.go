@@ -78,12 +78,12 @@ type cost struct {
 func (c *cost) row(id, what string, n int, self uintptr, most int) Row {
 	each := c.each - float64(self)
 	return Row{
-		ID: id, What: fmt.Sprintf("memory of an idle live %s, of %d", what, n), Unit: "B beside the user's struct",
+		ID: id, What: fmt.Sprintf("memory of an idle live %s, of %d", what, n), Unit: "B in addition to the user's struct",
 		Sides:  []Figure{{Side: ours, Value: each, Rounds: []float64{each}, Checked: int64(n)}},
 		Target: Target{Text: fmt.Sprintf("≤ %s B, no goroutine", number(float64(most))), ValueMost: float64(most)},
 		Notes: []string{
 			fmt.Sprintf("%d goroutines more with all of them live, and %d files more", c.goroutines, c.files),
-			"its place in the wheel of those that will be evicted for idleness is part of it",
+			"the memory for its idle eviction is part of it",
 		},
 	}
 }

@@ -87,13 +87,13 @@ func (a *aging) tell(b *bench, young, most [len(lookups)]int64) {
 	for i, what := range lookups {
 		b.add(Row{
 			ID: fmt.Sprint("A", i+1), Unit: "entries",
-			What: fmt.Sprintf("%s, after %d fired alarms, evictions and DeleteAlls: what the engine comes upon", what, n),
+			What: fmt.Sprintf("%s, after %d fired alarms, evictions and DeleteAlls: entries that the engine reads", what, n),
 			Sides: []Figure{
 				{Side: ours, Value: float64(most[i]), Rounds: []float64{float64(most[i])}, Checked: int64(n)},
 				{Side: first, Value: float64(young[i]), Rounds: []float64{float64(young[i])}},
 			},
 			Target: targets[i],
-			Notes: []string{fmt.Sprintf("after the alarms, or after the DeleteAlls; what is deleted is in the way "+
+			Notes: []string{fmt.Sprintf("after the alarms, or after the DeleteAlls; the engine reads deleted entries "+
 				"until the memtable of %d MiB is flushed for it", engine.MemTable>>20)},
 		})
 	}

@@ -63,7 +63,7 @@ func openingWithAlarms(ctx context.Context, b *bench) error {
 		ID: "P11m", What: "the same: heap of the host that was opened", Unit: "MiB",
 		Sides: sides(func(s *storedAlarms) []float64 { return s.heaps }), Target: target,
 		Notes: []string{
-			"what was there before is not counted, nor what Pebble has outside of the heap",
+			"memory in use before is not counted, nor the memory of Pebble outside of the heap",
 			"a host reads some thousands of alarms, those that are due next; of a store with fewer it reads all",
 		},
 	})

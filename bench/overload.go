@@ -31,7 +31,7 @@ type overload struct {
 func (o *overload) maxCallers() int { return 2*o.objects*o.events + 1000 }
 
 // allOffered is the target of a load within the capacity.
-var allOffered = Target{Text: "≥ 0.95 of what is offered", Beside: "offered", Least: 0.95}
+var allOffered = Target{Text: "≥ 0.95 of the offered rate", Beside: "offered", Least: 0.95}
 
 // overloadedMachine has too little processor for the calls.
 func overloadedMachine(ctx context.Context, b *bench) error {
@@ -178,7 +178,7 @@ func atMost(unit string, value, most float64, checked int64) Row {
 		What: "the same: " + unit + ", at most", Unit: unit,
 		Sides:  []Figure{{Side: ours, Value: value, Rounds: []float64{value}, Checked: checked}},
 		Target: Target{Text: fmt.Sprintf("≤ %s", number(most)), ValueMost: most},
-		Notes:  []string{"with those of who makes the calls"},
+		Notes:  []string{"with those of the load generator"},
 	}
 }
 
@@ -325,11 +325,11 @@ func (o *offered) add(other offered) {
 
 func (o *offered) notes(by *overload, due float64) []string {
 	return []string{
-		fmt.Sprintf("%s calls/s were due, and %s/s made: who makes them shares the cores with the host",
+		fmt.Sprintf("%s calls/s were due, and %s/s made: the load generator shares the cores with the host",
 			number(due), number(median(o.rates))),
 		fmt.Sprintf("%s calls, of which %s were refused with ErrOverloaded and did not run: an object has at most %d",
 			number(float64(o.calls)), number(float64(o.refused)), by.events),
-		fmt.Sprintf("times are from when a call was due; a caller had it %s later at p50, %s at p99",
+		fmt.Sprintf("times are from when a call was due; the load generator made it %s late at p50, %s at p99",
 			duration(time.Duration(o.late.ValueAtQuantile(50))), duration(time.Duration(o.late.ValueAtQuantile(99)))),
 	}
 }

@@ -49,7 +49,7 @@ func findPeer(ctx context.Context, name string) (*peer, error) {
 	}
 	var installed struct{ Default, Version string }
 	if err := json.Unmarshal(out, &installed); err != nil {
-		return nil, fmt.Errorf("-peer %s: node said %q: %w", name, out, err)
+		return nil, fmt.Errorf("-peer %s: node printed %q: %w", name, out, err)
 	}
 	p.binary, p.version = installed.Default, installed.Version
 	if p.strace, err = exec.LookPath("strace"); err != nil {
@@ -70,7 +70,7 @@ func peerFolder() (string, error) {
 			return folder, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is in no checkout of dohost: run this in one", here)
+			return "", fmt.Errorf("%s is not in a checkout of dohost: run bench in one", here)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (p *peer) run(ctx context.Context, tool string, args ...string) ([]byte, er
 
 // fact describes the peer in the results.
 func (p *peer) fact() string {
-	syncs := "its syncs were counted by strace in a round that is not shown"
+	syncs := "its syncs were counted by strace in a separate round that is not listed"
 	if p.blind != "" {
 		syncs = "its syncs were not counted: " + p.blind
 	}

@@ -23,7 +23,7 @@ func TestPeerNeedsNodeAndACheckout(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	refused("there is no node: install Node.js")
 	t.Chdir(t.TempDir())
-	refused("is in no checkout of dohost")
+	refused("is not in a checkout of dohost")
 }
 
 func TestStraceCallsAreCounted(t *testing.T) {

@@ -31,7 +31,7 @@ func recoveries(ctx context.Context, b *bench) error {
 		"P12": {Text: "p50 ≤ 25 ms", P50: 25 * time.Millisecond},
 	}
 	c := Curve{
-		ID: "R", What: "eviction recovery: within which time so many of a hundred had gone on",
+		ID: "R", What: "eviction recovery: the share of objects, in percent, that had resumed within a time",
 		X: "%", Y: "µs", LinearX: true, LogY: true,
 	}
 	for _, d := range ds {

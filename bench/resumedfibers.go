@@ -235,12 +235,12 @@ func resumedFibers(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	c := Curve{
-		ID: "P14", What: "eviction recovery of an agent: within which time so many of a hundred fibers had gone on",
+		ID: "P14", What: "eviction recovery of an agent: the share of fibers, in percent, that had resumed within a time",
 		X: "%", Y: "µs", LinearX: true, LogY: true,
 	}
 	slices.Sort(wrote)
 	write := recovery.Distribution{Took: wrote}
-	note := fmt.Sprintf("the first step does not wait for the disk, since the process has not ended; what leaves it does: a durable "+
+	note := fmt.Sprintf("the first step does not wait for the disk, since the process has not ended; its outputs do: a durable "+
 		"write of the same agents, each just before a fence of P14b, took %s (p50), %s (p99)", duration(write.At(50)), duration(write.At(99)))
 	for _, d := range []recovery.Distribution{
 		{ID: "P14", Took: rested, What: fmt.Sprintf("fence of an agent mid-fiber, at rest: %d agents whose fibers have waited "+

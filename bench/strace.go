@@ -39,7 +39,7 @@ func (o outside) traced(ctx context.Context, d time.Duration) (r round, err erro
 	}
 	said := bufio.NewReader(stderr)
 	if line, _ := said.ReadString('\n'); !strings.Contains(line, " attached") {
-		p.blind = "strace said " + strings.TrimSpace(line)
+		p.blind = "strace printed " + strings.TrimSpace(line)
 		_ = cmd.Wait() // its output has the error
 		return round{}, nil
 	}

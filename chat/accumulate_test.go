@@ -266,7 +266,7 @@ func TestMessageStoredWithOutOfBoundsIDIsReadable(t *testing.T) {
 
 func TestMessageUnmarshalErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`7`:                                     "a message is an object",
+		`7`:                                     "a message must be a JSON object",
 		`{"role":"user","parts":[]}`:            "a message has no id",
 		`{"id":7,"role":"user","parts":[]}`:     "id of a message",
 		`{"id":"a","role":"egg","parts":[]}`:    `message "a": role "egg": want system, user or assistant`,

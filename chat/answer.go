@@ -30,7 +30,7 @@ type ResumableModel interface {
 }
 
 // ErrNotResumable is the error of a provider that does not have the answer, or has a different one.
-var ErrNotResumable = errors.New("chat: the provider does not have the answer")
+var ErrNotResumable = errors.New("chat: the provider cannot resume the answer")
 
 // Prompt is the input of a model.
 type Prompt struct {

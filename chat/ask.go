@@ -135,7 +135,7 @@ func (k *conversation) response(ctx context.Context, row *replyRow) (r Response,
 // running reply.
 func Messages(ctx context.Context, a Ref, limit int) ([]Message, error) {
 	if limit < 0 {
-		return nil, errors.New("chat: a negative limit")
+		return nil, errors.New("chat: the limit is negative")
 	}
 	return a.talk().newest(ctx, dohost.Query[messageRow]{Limit: limit})
 }

@@ -149,7 +149,7 @@ func Bind[O, S any, P interface {
 			return nil, err
 		}
 		if P(self).talk() != &own.conversation {
-			return nil, errors.New("chat: the constructor does not embed the agent that it was given")
+			return nil, errors.New("chat: the constructor must return an object that embeds the Agent passed to it")
 		}
 		own.owner = self
 		return self, nil
@@ -192,7 +192,7 @@ func Bind[O, S any, P interface {
 func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 	c = &class{options: h.Options}
 	if h.Reply == nil {
-		errs = append(errs, errors.New("chat: Handlers without a Reply"))
+		errs = append(errs, errors.New("chat: Handlers.Reply is nil"))
 	}
 	if c.options.Stall < 0 {
 		errs = append(errs, errors.New("chat: Options.Stall is negative"))
@@ -201,7 +201,7 @@ func newClass[O, S any](h Handlers[O, S]) (c *class, errs []error) {
 		errs = append(errs, errors.New("chat: Options.MaxMessages is negative"))
 	}
 	if p := c.options.Policy; !slices.Contains([]Policy{"", PolicyQueue, PolicyLatest, PolicyMerge, PolicyDrop, PolicyDebounce}, p) {
-		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q", p))
+		errs = append(errs, fmt.Errorf("chat: Options.Policy is %q: want one of the Policy constants", p))
 	}
 	c.options.Recovery = c.options.Recovery.withDefaults()
 	c.options.Debounce = max(0, cmp.Or(c.options.Debounce, 750*time.Millisecond))

@@ -92,7 +92,7 @@ func checkFrame(data []byte) error {
 		{"members", s.members, maxFrameMembers}, {"tools", s.tools, maxFrameTools},
 	} {
 		if c.is > c.most {
-			return fmt.Errorf("chat: a frame with %d %s, the limit is %d", c.is, c.what, c.most)
+			return fmt.Errorf("chat: the frame has %d %s, the limit is %d", c.is, c.what, c.most)
 		}
 	}
 	return nil

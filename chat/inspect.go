@@ -55,7 +55,7 @@ func lookAtOpen(v *dohost.Snapshot, yield func(dohost.Resource, error) bool) boo
 			d.Counts["chunks"] = n
 			d.Text += fmt.Sprintf(", %d chunks", n)
 		} else if first && r.Due == 0 {
-			d.Fault = "it waits, and none is being answered"
+			d.Fault = "the request is waiting, but no request is being answered"
 		}
 		if first = false; !yield(d, nil) {
 			return false
@@ -129,8 +129,8 @@ func requestDetail(r *replyRow) dohost.Resource {
 	add(r.Ended != 0, "ended %s", timeText(r.Ended))
 	add(r.Due != 0 && r.Status == StatusQueued, "not before %s", timeText(r.Due))
 	add(r.Runs.Begun > 0, "%d runs", r.Runs.Begun)
-	add(r.Runs.Idle > 1, "the last %d from the same chunk", r.Runs.Idle)
-	add(r.Continues, "goes on in message %s", r.Message)
+	add(r.Runs.Idle > 1, "the last %d without a new chunk", r.Runs.Idle)
+	add(r.Continues, "continues message %s", r.Message)
 	add(r.Error != "", "%q", strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], ""))
 	d.Text = strings.Join(text, ", ")
 	return d

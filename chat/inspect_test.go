@@ -85,7 +85,7 @@ func TestDetailsOfRunsWithoutChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.leave()
-		shows(t, h, "request", "request one error: 7 runs, the last 6 from the same chunk, "+
+		shows(t, h, "request", "request one error: 7 runs, the last 6 without a new chunk, "+
 			`"The assistant was interrupted and could not recover. Please try again." map[idle:6 recoveries:6 runs:7]`)
 	})
 }

@@ -13,7 +13,7 @@ type object map[string]json.RawMessage
 
 func parseTyped(what string, data []byte) (o object, err error) {
 	if err := json.Unmarshal(data, &o); err != nil {
-		return nil, fmt.Errorf("chat: a %s is an object: %w", what, err)
+		return nil, fmt.Errorf("chat: a %s must be a JSON object: %w", what, err)
 	}
 	if o.Type() == "" {
 		return nil, fmt.Errorf("chat: a %s without a type", what)

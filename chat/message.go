@@ -42,7 +42,7 @@ func Text(id string, r Role, text string) Message {
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
-		return fmt.Errorf("chat: a message is an object: %w", err)
+		return fmt.Errorf("chat: a message must be a JSON object: %w", err)
 	}
 	var got Message
 	for _, f := range []struct {
@@ -92,7 +92,7 @@ func (m *Message) check() error {
 		return fmt.Errorf("chat: id of a message: %w", err)
 	}
 	if !slices.Contains([]Role{RoleSystem, RoleUser, RoleAssistant}, m.Role) {
-		return fmt.Errorf("chat: message %q of the role %q", m.ID, m.Role)
+		return fmt.Errorf("chat: message %q: role %q: want system, user or assistant", m.ID, m.Role)
 	}
 	if m.Metadata != nil && !json.Valid(m.Metadata) {
 		return fmt.Errorf("chat: message %q: its metadata is not JSON", m.ID)

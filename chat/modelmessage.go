@@ -154,7 +154,7 @@ func outcomeOf(p Part) (text string, failed bool) {
 	case outputError:
 		return p.Text("errorText"), true
 	case outputDenied:
-		return "The user has not allowed this call.", true
+		return "The user denied this call.", true
 	}
-	return "Nobody has answered this call.", true
+	return "This call was not answered.", true
 }

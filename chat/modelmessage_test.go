@@ -80,8 +80,8 @@ func TestModelMessages(t *testing.T) {
 				`{"type":"tool-search","toolCallId":"g","state":"output-available","providerExecuted":true},` +
 				`{"type":"tool-add","toolCallId":"h","state":"output-available","output":null}`,
 			want: "assistant: call c add({\"n\":1}) call d add({}) call e sub({}) call h add({})\n" +
-				"tool: outcome c \"no\" true outcome d \"The user has not allowed this call.\" true" +
-				" outcome e \"Nobody has answered this call.\" true outcome h \"null\" false\n",
+				"tool: outcome c \"no\" true outcome d \"The user denied this call.\" true" +
+				" outcome e \"This call was not answered.\" true outcome h \"null\" false\n",
 		},
 		"files": {
 			before: `{"type":"file","mediaType":"image/png","filename":"a.png","url":"data:image/png;base64,QUJD"},` +

@@ -301,7 +301,7 @@ func TestMaxMessages(t *testing.T) {
 func TestBindMistakesAreErrorsOfOpen(t *testing.T) {
 	reply := (*parrot).reply
 	for want, class := range map[string]dohost.Class{
-		"Handlers without a Reply":  parrotClassOf(&cage{}, nil),
+		"Handlers.Reply is nil":     parrotClassOf(&cage{}, nil),
 		"Stall is negative":         parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Stall: -1}}),
 		"MaxMessages is negative":   parrotClassOf(&cage{}, &handlers{Options: chat.Options{MaxMessages: -1}}),
 		`Policy is "newest"`:        parrotClassOf(&cage{}, &handlers{Reply: reply, Options: chat.Options{Policy: "newest"}}),

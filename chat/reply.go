@@ -13,10 +13,10 @@ import (
 )
 
 // ErrReplyOver is the error for a chunk of a reply that has ended, was stopped, or was given up.
-var ErrReplyOver = errors.New("chat: the reply is over")
+var ErrReplyOver = errors.New("chat: the reply has ended")
 
 // errStalled cancels a run without a chunk for longer than [Options.Stall].
-var errStalled = errors.New("chat: the handler has sent nothing for too long")
+var errStalled = errors.New("chat: the handler sent no chunk for longer than Options.Stall")
 
 // Reply is the answer to a request, under construction. Its methods need a context of the handler, and the turn.
 type Reply struct {
@@ -73,7 +73,7 @@ func (r *Reply) Checkpoint(v any) (bool, error) {
 // nested more than 100 deep.
 func (r *Reply) Send(ctx context.Context, c Chunk) error {
 	if c.object == nil {
-		return errors.New("chat: the zero Chunk is not one")
+		return errors.New("chat: the zero Chunk cannot be sent")
 	}
 	return r.l.send(ctx, c)
 }
@@ -169,7 +169,7 @@ func (l *live) log(ctx context.Context, seq uint64, c Chunk) (row chunkRow, err 
 		return row, err
 	}
 	if nesting(row.JSON) > maxChunkNesting {
-		return row, fmt.Errorf("a chunk of the type %s: %w", c.Type(), errNesting)
+		return row, fmt.Errorf("chat: chunk of type %s: %w", c.Type(), errNesting)
 	}
 	return row, chunkRows.Put(ctx, l.k.store(), row)
 }

@@ -38,7 +38,7 @@ func (k *conversation) endWhenever(ctx context.Context, l *live, s Status, why f
 }
 
 // errUnstorable is the error of a message that is too large even when shortened.
-var errUnstorable = errors.New("chat: what was said cannot be stored")
+var errUnstorable = errors.New("chat: the message is too large to be stored")
 
 // end ends a reply, in one batch, and notifies its clients.
 func (k *conversation) end(ctx context.Context, l *live, s Status, why failure) error {

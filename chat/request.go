@@ -43,7 +43,7 @@ func parseRequest(f requestFrame) (r request, err error) {
 		return r, fmt.Errorf("chat: id of a request: %w", err)
 	}
 	if f.Init.Method != http.MethodPost || f.Init.Body == "" {
-		return r, fmt.Errorf("chat: a request has an id, the method POST, and a body")
+		return r, fmt.Errorf("chat: a request needs an id, the method POST, and a body")
 	}
 	if err := checkFrame([]byte(f.Init.Body)); err != nil {
 		return r, fmt.Errorf("chat: request %q: %w", f.ID, err)

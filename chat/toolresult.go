@@ -132,11 +132,11 @@ func (f *answerFrame) chunk() Chunk {
 func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data []byte) error {
 	var f answerFrame
 	if err := json.Unmarshal(data, &f); err != nil {
-		return k.refuse(ctx, conn, fmt.Errorf("chat: an answer to a tool's call: %w", err))
+		return k.refuse(ctx, conn, fmt.Errorf("chat: tool result or approval: %w", err))
 	}
 	switch {
 	case nesting(f.Output) >= maxChunkNesting:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the result of the call %q: %w", f.CallID, errNesting))
+		return k.refuse(ctx, conn, fmt.Errorf("chat: the result of the tool call %q: %w", f.CallID, errNesting))
 	case len(f.Tools) > maxRequest:
 		return k.refuse(ctx, conn, &dohost.LimitError{What: "list of tools", Size: len(f.Tools), Limit: maxRequest})
 	}
@@ -145,9 +145,9 @@ func (k *conversation) toolAnswered(ctx context.Context, conn *agent.Conn, data 
 	case err != nil:
 		return err
 	case of == "":
-		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool was called as %q", f.CallID))
+		return k.refuse(ctx, conn, fmt.Errorf("chat: no tool call has the id %q", f.CallID))
 	case how == refused:
-		return k.refuse(ctx, conn, fmt.Errorf("chat: the call %q does not wait for this answer", f.CallID))
+		return k.refuse(ctx, conn, fmt.Errorf("chat: the tool call %q is not waiting for this result or approval", f.CallID))
 	case !f.AutoContinue:
 		return nil
 	}

@@ -175,7 +175,7 @@ func TestRequestErrorIsSentToItsSender(t *testing.T) {
 		} {
 			r.say(ctx, f)
 		}
-		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); f.Error != `chat: no tool was called as "nobody's"` {
+		if f := r.hears(t, func(f frame) bool { return f.Type == "" }); f.Error != `chat: no tool call has the id "nobody's"` {
 			t.Errorf("%+v", f)
 		}
 		r.ask(ctx, "one", strings.Repeat("count", 600_000), nil)

@@ -31,7 +31,7 @@ func (c *chatCmd) Run(ctx context.Context, std streams) error {
 		return err
 	}
 	if strings.ContainsAny(c.Agent.Name, "?#% ") {
-		return fmt.Errorf("--agent %v: the name cannot stand in a URL as it is", c.Agent)
+		return fmt.Errorf("--agent %v: the name contains a character that must be encoded in a URL", c.Agent)
 	}
 	path := "/agents/" + dohost.URLName(c.Agent.Class) + "/" + c.Agent.Name
 	at := c.At
@@ -168,8 +168,8 @@ func (e *answerError) Error() string { return e.text }
 
 // reconnect connects again to a host that was away.
 func (t *talk) reconnect(ctx context.Context) (err error) {
-	fmt.Fprintln(t.err, "\n(the host has gone: coming back to it)") //nolint:errcheck // a lost message does no harm
-	_ = t.ws.CloseNow()                                             // it is broken
+	fmt.Fprintln(t.err, "\n(lost the connection to the host: reconnecting)") //nolint:errcheck // a lost message does no harm
+	_ = t.ws.CloseNow()                                                      // it is broken
 	for end := time.Now().Add(talkPatience); time.Now().Before(end); {
 		if err = t.connect(ctx); err == nil || ctx.Err() != nil {
 			return err
@@ -195,7 +195,7 @@ func (t *talk) messages(ctx context.Context) (list []json.RawMessage, err error)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s/get-messages: %s: it is no chat agent", t.path, res.Status)
+		return nil, fmt.Errorf("%s/get-messages: %s: not a chat agent", t.path, res.Status)
 	}
 	return list, json.NewDecoder(res.Body).Decode(&list)
 }

@@ -26,7 +26,7 @@ func (f *hostFlags) base() (string, error) {
 		return "", err
 	}
 	if f.Admin == "off" {
-		return "", errors.New("--admin off: a host without an admin listener cannot be asked; want host:port of one that has")
+		return "", errors.New("--admin off: want host:port or unix:PATH of the admin listener of a running host")
 	}
 	if isUnix(f.Admin) {
 		return "http://localhost", nil
@@ -37,7 +37,7 @@ func (f *hostFlags) base() (string, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "" {
-		return "", fmt.Errorf("--admin %s: want host:port, as 127.0.0.1:8788", f.Admin)
+		return "", fmt.Errorf("--admin %s: want host:port, such as 127.0.0.1:8788", f.Admin)
 	}
 	if host == "" {
 		addr = net.JoinHostPort("localhost", port)
@@ -76,7 +76,7 @@ func (f *hostFlags) ask(ctx context.Context, media, method, path string, query u
 	}
 	defer res.Body.Close() // it has been read, or is useless
 	if res.StatusCode == http.StatusOK {
-		return nil, f.notOurs(fmt.Errorf("what does sends %q", got))
+		return nil, f.notOurs(fmt.Errorf("the server there sends the content type %q", got))
 	}
 	return nil, f.answered(res)
 }
@@ -114,7 +114,7 @@ func (f *hostFlags) notOurs(err error) error {
 func (f *hostFlags) answered(res *http.Response) error {
 	var b dohost.ErrorBody
 	if err := json.NewDecoder(res.Body).Decode(&b); err != nil || b.Message == "" || b.Code == "" || b.Ran == "" {
-		return f.notOurs(fmt.Errorf("what does said %s", res.Status))
+		return f.notOurs(fmt.Errorf("the server there answered %s", res.Status))
 	}
 	for _, text := range []*string{&b.Code, &b.Message, &b.Op, &b.Object} {
 		*text = shown(*text)

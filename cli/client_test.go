@@ -33,10 +33,10 @@ func TestClientReportsServerThatIsNoAdminListener(t *testing.T) {
 		command []string
 		want    string
 	}{
-		{answer("text/html", 404, "<h1>not found"), []string{"ls"}, "what does said 404 Not Found"},
-		{answer("application/json", 404, `{"message": "Not Found"}`), []string{"show", "a/b"}, "what does said 404 Not Found"},
-		{answer("text/html", 200, "<h1>welcome"), []string{"pins", "a/b"}, `what does sends "text/html"`},
-		{answer("text/html", 200, "<h1>welcome"), []string{"export", "a/b"}, `what does sends "text/html"`},
+		{answer("text/html", 404, "<h1>not found"), []string{"ls"}, "the server there answered 404 Not Found"},
+		{answer("application/json", 404, `{"message": "Not Found"}`), []string{"show", "a/b"}, "the server there answered 404 Not Found"},
+		{answer("text/html", 200, "<h1>welcome"), []string{"pins", "a/b"}, `the server there sends the content type "text/html"`},
+		{answer("text/html", 200, "<h1>welcome"), []string{"export", "a/b"}, `the server there sends the content type "text/html"`},
 		{answer("application/json", 200, "welcome"), []string{"evict", "a/b"}, "invalid character 'w' looking for beginning of value"},
 	} {
 		s := httptest.NewServer(tt.handler)

@@ -27,10 +27,10 @@ func (o *objectID) UnmarshalText(text []byte) (err error) {
 
 // chaosFlags are the flags of chaos, which ends incarnations at random.
 type chaosFlags struct {
-	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations: after this time on average, or with this chance per place. Off if empty or 0."`
-	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"Only at these places."`
-	ChaosStyle string `env:"DOHOST_CHAOS_STYLE" default:"fence" placeholder:"STYLE" help:"How: fence, restart or crash, which also loses what is not on its way to the disk."`
-	ChaosSeed  uint64 `env:"DOHOST_CHAOS_SEED" placeholder:"N" help:"Seed of the draws. Zero draws one."`
+	ChaosEvict string `env:"DOHOST_CHAOS_EVICT" placeholder:"200ms|0.02" help:"End incarnations at random: after this time on average, or with this chance per place. Off if empty or 0."`
+	ChaosAt    string `env:"DOHOST_CHAOS_AT" placeholder:"PLACE,..." help:"End incarnations only at these places."`
+	ChaosStyle string `env:"DOHOST_CHAOS_STYLE" default:"fence" placeholder:"STYLE" help:"How to end incarnations: fence, restart or crash. A crash also loses writes that are not on their way to the disk."`
+	ChaosSeed  uint64 `env:"DOHOST_CHAOS_SEED" placeholder:"N" help:"Seed of the random choices. Zero chooses a random seed."`
 }
 
 // chaos reads the flags.

@@ -9,12 +9,12 @@ import (
 
 // limitFlags bound the resources of a server that clients can use.
 type limitFlags struct {
-	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Largest WebSocket frame of a client (${default})."`
-	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Largest body of a request (${default})."`
-	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Frames and bodies that the host reads or handles, for all clients together (${default})."`
-	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Connections to --listen; 0 for the number of files that the process may open, less 256."`
-	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Connections to --listen of one remote address other than loopback; 0 for half of --max-conns."`
-	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Frames and HTTP responses waiting for clients, for all together; beyond it the host disconnects those with the most waiting bytes (${default})."`
+	MaxFrame   int `env:"DOHOST_MAX_FRAME" default:"4" placeholder:"MIB" help:"Maximum size of a WebSocket frame from a client (${default} MiB)."`
+	MaxBody    int `env:"DOHOST_MAX_BODY" default:"16" placeholder:"MIB" help:"Maximum size of a request body (${default} MiB)."`
+	ReadBudget int `env:"DOHOST_READ_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and bodies that the host is reading or handling (${default} MiB)."`
+	MaxConns   int `env:"DOHOST_MAX_CONNS" placeholder:"N" help:"Maximum number of connections to --listen; 0 for the number of files that the process may open, less 256."`
+	MaxPerAddr int `name:"max-conns-per-addr" env:"DOHOST_MAX_CONNS_PER_ADDR" placeholder:"N" help:"Maximum number of connections to --listen from one remote address other than loopback; 0 for half of --max-conns."`
+	SendBudget int `env:"DOHOST_SEND_BUDGET" default:"256" placeholder:"MIB" help:"Maximum size of all frames and HTTP responses waiting for clients (${default} MiB). Above it the host disconnects the clients with the most waiting bytes."`
 }
 
 // conns returns the bounds of the connections of clients.
@@ -34,7 +34,7 @@ func (f *limitFlags) sensible() error {
 		"--max-frame": f.MaxFrame, "--max-body": f.MaxBody, "--read-budget": f.ReadBudget, "--send-budget": f.SendBudget,
 	} {
 		if v < 0 || v > maxMiB {
-			return fmt.Errorf("%s %d: want MiB, 1 to %d", flag, v, maxMiB)
+			return fmt.Errorf("%s %d: want 1 to %d MiB, or 0 for the default", flag, v, maxMiB)
 		}
 	}
 	if f.MaxConns < 0 || f.MaxPerAddr < 0 {

@@ -15,8 +15,8 @@ import (
 type lsCmd struct {
 	hostFlags
 	Class string `arg:"" optional:"" help:"Only objects of this class."`
-	Live  bool   `help:"Those in memory, instead of those on the disk."`
-	Page  int    `hidden:"" default:"1000" help:"How many to ask for at a time."`
+	Live  bool   `help:"List the objects in memory instead of those on the disk."`
+	Page  int    `hidden:"" default:"1000" help:"Objects per request."`
 }
 
 // Run is the command.
@@ -88,7 +88,7 @@ type showCmd struct {
 	hostFlags
 	ID      objectID `arg:"" name:"class/name" help:"The object."`
 	Sockets bool     `help:"List its WebSockets too."`
-	Limit   int      `default:"100" help:"List at most so many of the things that it has (${default}), as an agent's fibers."`
+	Limit   int      `default:"100" help:"List at most this many items of the object, such as an agent's fibers (${default})."`
 }
 
 // Run is the command.

@@ -22,18 +22,18 @@ type commands struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run objects and serve them over HTTP. The default."`
 	Chat    chatCmd    `cmd:"" help:"Talk to a chat agent of a running host."`
 	Ls      lsCmd      `cmd:"" help:"List the objects of a running host."`
-	Show    showCmd    `cmd:"" help:"Tell what is known of an object. Looking does not wake it."`
-	Pins    pinsCmd    `cmd:"" help:"Tell why an object is in memory."`
-	Cancel  cancelCmd  `cmd:"" help:"Cancel something that an object has: a fiber, a schedule, an item of its queue."`
-	Rerun   rerunCmd   `cmd:"" help:"Have something run again that has failed: a fiber, a dead letter."`
-	Clear   clearCmd   `cmd:"" help:"Remove something that has ended or failed: a fiber, a dead letter."`
+	Show    showCmd    `cmd:"" help:"Show the state of an object without waking it."`
+	Pins    pinsCmd    `cmd:"" help:"Show why an object is in memory."`
+	Cancel  cancelCmd  `cmd:"" help:"Cancel a fiber, a schedule or a queue item of an object."`
+	Rerun   rerunCmd   `cmd:"" help:"Run a failed fiber or a dead letter of an object again."`
+	Clear   clearCmd   `cmd:"" help:"Remove an ended fiber or a dead letter of an object."`
 	Close   closeCmd   `cmd:"" help:"Close an object's WebSockets."`
-	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request begins another."`
+	Evict   evictCmd   `cmd:"" help:"End an object's incarnation. The next request starts a new one."`
 	Alarm   alarmCmd   `cmd:"" help:"Show, set or delete an object's alarm; list and revive parked alarms."`
 	Export  exportCmd  `cmd:"" help:"Write an object's durable state to a file."`
-	Import  importCmd  `cmd:"" help:"Make an object out of an export."`
-	Backup  backupCmd  `cmd:"" help:"Copy the store of a running host, as of one moment."`
-	Check   checkCmd   `cmd:"" help:"Prove a store consistent that no host is using."`
+	Import  importCmd  `cmd:"" help:"Create an object from an export."`
+	Backup  backupCmd  `cmd:"" help:"Make a consistent copy of the store of a running host."`
+	Check   checkCmd   `cmd:"" help:"Check the consistency of a store that no host is using."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

@@ -19,8 +19,8 @@ import (
 type closeCmd struct {
 	hostFlags
 	ID  objectID `arg:"" name:"class/name" help:"The object."`
-	Tag string   `arg:"" optional:"" help:"Those that have this tag, as show --sockets lists it; an agent's connections have their id."`
-	All bool     `help:"All of them."`
+	Tag string   `arg:"" optional:"" help:"Close the WebSockets with this tag, as show --sockets lists it. The tag of an agent's connection is its id."`
+	All bool     `help:"Close all WebSockets of the object."`
 }
 
 // Run is the command.
@@ -49,7 +49,7 @@ func (c *closeCmd) Run(ctx context.Context, out io.Writer) error {
 type evictCmd struct {
 	hostFlags
 	ID    objectID `arg:"" name:"class/name" help:"The object."`
-	Style string   `default:"fence" enum:"fence,restart,crash" help:"fence keeps what it wrote; crash loses what is not on its way to the disk."`
+	Style string   `default:"fence" enum:"fence,restart,crash" help:"How to end the incarnation: fence and restart keep its commits; crash loses writes that are not on their way to the disk."`
 }
 
 // Run is the command.
@@ -67,8 +67,8 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 type alarmCmd struct {
-	Show   alarmShowCmd   `cmd:"" help:"Tell when an object's alarm is due."`
-	Set    alarmSetCmd    `cmd:"" help:"Set an object's alarm, in place of what was set. Wakes the object."`
+	Show   alarmShowCmd   `cmd:"" help:"Show when an object's alarm is due."`
+	Set    alarmSetCmd    `cmd:"" help:"Set an object's alarm, replacing an earlier one. Wakes the object."`
 	Delete alarmDeleteCmd `cmd:"" help:"Remove an object's alarm. Wakes the object."`
 	Parked alarmParkedCmd `cmd:"" help:"List parked alarms, which the host no longer delivers."`
 	Revive alarmReviveCmd `cmd:"" help:"Make a parked alarm due now, and clear its counts of failures."`
@@ -87,7 +87,7 @@ func (c *alarmShowCmd) Run(ctx context.Context, out io.Writer) error {
 type alarmSetCmd struct {
 	hostFlags
 	ID objectID `arg:"" name:"class/name" help:"The object."`
-	At alarmAt  `arg:"" name:"time" help:"As 2006-01-02T15:04:05Z, or from now as 10m."`
+	At alarmAt  `arg:"" name:"time" help:"A time such as 2006-01-02T15:04:05Z, or a delay from now such as 10m."`
 }
 
 // alarmAt is a time, or a duration from now.
@@ -101,7 +101,7 @@ func (a *alarmAt) UnmarshalText(text []byte) error {
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(text))
 	if err != nil {
-		return fmt.Errorf("time %q: want one as 2006-01-02T15:04:05Z, or from now as 10m", text)
+		return fmt.Errorf("time %q: want a time such as 2006-01-02T15:04:05Z, or a delay from now such as 10m", text)
 	}
 	a.Time = at
 	return nil
@@ -142,8 +142,8 @@ func (f *hostFlags) alarm(ctx context.Context, out io.Writer, method string, id 
 type exportCmd struct {
 	hostFlags
 	ID   objectID `arg:"" name:"class/name" help:"The object."`
-	Out  string   `short:"o" default:"-" placeholder:"FILE" help:"Where to write it; - is the standard output."`
-	Data string   `placeholder:"DIR" help:"Read it from this store, which no host may be using."`
+	Out  string   `short:"o" default:"-" placeholder:"FILE" help:"File to write to; - is the standard output."`
+	Data string   `placeholder:"DIR" help:"Read the object from this store, which no host may be using."`
 }
 
 // Run is the command.
@@ -180,7 +180,7 @@ func (c *exportCmd) export(ctx context.Context, w io.Writer) error {
 
 type importCmd struct {
 	hostFlags
-	ID   objectID `arg:"" name:"class/name" help:"The object to make. It must not exist."`
+	ID   objectID `arg:"" name:"class/name" help:"The object to create. It must not exist."`
 	File string   `arg:"" optional:"" default:"-" help:"The export; - is the standard input."`
 }
 
@@ -204,7 +204,7 @@ func (c *importCmd) Run(ctx context.Context, std streams) error {
 
 type backupCmd struct {
 	hostFlags
-	Dir string `arg:"" help:"The folder to make, on the host's machine and file system."`
+	Dir string `arg:"" help:"The folder to create, on the host's machine and file system."`
 }
 
 // Run is the command.

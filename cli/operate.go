@@ -29,7 +29,7 @@ func (c *showCmd) details(ctx context.Context, table io.Writer) error {
 		fmt.Fprintln(table)
 	}
 	if list.More {
-		fmt.Fprintf(table, "more\t--limit shows it\n")
+		fmt.Fprintf(table, "more\tuse a larger --limit to list the rest\n")
 	}
 	return err
 }
@@ -42,9 +42,9 @@ func detailsOf(ctx context.Context, f *hostFlags, id dohost.ID, query url.Values
 type operateCmd struct {
 	hostFlags
 	Object objectID `arg:"" name:"class/name" help:"The object."`
-	Kind   string   `arg:"" help:"What it is, as show names it: fiber, schedule, item, dead-letter."`
-	ID     string   `arg:"" optional:"" help:"Which of them."`
-	All    bool     `help:"All of that kind with which it can be done."`
+	Kind   string   `arg:"" help:"Kind of the item, as show prints it: fiber, schedule, item or dead-letter."`
+	ID     string   `arg:"" optional:"" help:"Id of the item, as show prints it."`
+	All    bool     `help:"All items of that kind that allow the action."`
 }
 
 type (
@@ -60,7 +60,7 @@ func (c *cancelCmd) Run(ctx context.Context, out io.Writer) error {
 
 // Run is the command.
 func (c *rerunCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.do(ctx, out, dohost.Rerun, "runs again:")
+	return c.do(ctx, out, dohost.Rerun, "rerun")
 }
 
 // Run is the command.
@@ -73,7 +73,7 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	case c.All && c.ID != "":
 		return errors.New("--all and an id: want one of them")
 	case !c.All && c.ID == "":
-		return fmt.Errorf("want the id of the %s, as show tells it, or --all", c.Kind)
+		return fmt.Errorf("want the id of the %s, as show prints it, or --all", c.Kind)
 	case !c.All:
 		done, err := c.one(ctx, a, c.ID)
 		if err == nil && !done {
@@ -88,7 +88,11 @@ func (c *operateCmd) do(ctx context.Context, out io.Writer, a dohost.Action, tol
 	if err != nil && n == 0 {
 		return err
 	}
-	_, err2 := fmt.Fprintf(out, "%s %d of kind %s of %v\n", told, n, shown(c.Kind), shown(c.Object.String()))
+	items := "items"
+	if n == 1 {
+		items = "item"
+	}
+	_, err2 := fmt.Fprintf(out, "%s %d %s of kind %s of %v\n", told, n, items, shown(c.Kind), shown(c.Object.String()))
 	return errors.Join(err, err2)
 }
 

@@ -89,14 +89,14 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	const dead = `letter 0, failed, "letter", since TIME, "no such address"` + "\n"
 	expect(`FIBER, running, "watch", started, since TIME, checkpoint of 1 bytes`, "show", "clerk/a")
 	expect(dead, "show", "clerk/a")
-	expect("more         --limit shows it\n", "show", "clerk/a", "--limit", "2")
+	expect("more         use a larger --limit to list the rest\n", "show", "clerk/a", "--limit", "2")
 	expect("limit \"0\": want 1 to 10000", "show", "clerk/a", "--limit", "0")
 	expect("cancelled fiber FIBER of clerk/a\n0", "cancel", "clerk/a", "fiber", "FIBER")
 	expect("dohost: clerk/a has no fiber FIBER to cancel\n1", "cancel", "clerk/a", "fiber", "FIBER")
 	expect("FIBER, cancelled, ", "show", "clerk/a")
-	expect("cleared 1 of kind fiber of clerk/a\n0", "clear", "clerk/a", "fiber", "--all")
+	expect("cleared 1 item of kind fiber of clerk/a\n0", "clear", "clerk/a", "fiber", "--all")
 	expect("cleared dead-letter letter 1 of clerk/a\n0", "clear", "clerk/a", "dead-letter", "letter 1")
-	expect("runs again: 2 of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("rerun 2 items of kind dead-letter of clerk/a\n0", "rerun", "clerk/a", "dead-letter", "--all")
 	for strings.Count(run("show", "clerk/a"), "dead-letter") != 2 {
 	}
 	err = clerks.Get(h, "a").Do(t.Context(), func(ctx context.Context, c *clerk) error {
@@ -107,12 +107,12 @@ func TestOperateCommandsOnFibersAndDeadLetters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect("runs again: 1 of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
+	expect("rerun 1 item of kind dead-letter of clerk/a\ndohost: dead-letter letter 0: ", "rerun", "clerk/a", "dead-letter", "--all")
 	expect("cancelled item letter 0 of clerk/a\n0", "cancel", "clerk/a", "item", "letter 0")
 	h.Evict(clerks.Get(h, "a").ID(), dohost.EndFence) // with the run that waits
-	expect("want the id of the fiber, as show tells it, or --all\n1", "clear", "clerk/a", "fiber")
+	expect("want the id of the fiber, as show prints it, or --all\n1", "clear", "clerk/a", "fiber")
 	expect("--all and an id: want one of them\n1", "clear", "clerk/a", "fiber", "x", "--all")
-	expect(`an agent has no "egg" that could be asked to clear`, "clear", "clerk/a", "egg", "x")
+	expect(`items of kind "egg" do not allow the action clear`, "clear", "clerk/a", "egg", "x")
 	expect(`no such class: "egg"`, "clear", "egg/a", "fiber", "x")
 	if got := run("clear", "egg/a", "fiber", "--all"); !strings.HasPrefix(got, "dohost: ") {
 		t.Errorf("all of what is not there: %s", got)

@@ -86,7 +86,7 @@ func parkedText(p web.Parked) string {
 type alarmReviveCmd struct {
 	hostFlags
 	ID    objectID `arg:"" optional:"" name:"class/name" help:"The object."`
-	All   bool     `help:"All parked alarms, of one class with --class."`
+	All   bool     `help:"Revive all parked alarms, or with --class those of one class."`
 	Class string   `help:"With --all: only alarms of objects of this class."`
 }
 

@@ -22,20 +22,20 @@ import (
 )
 
 type serveCmd struct {
-	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Where the store lives (${default})."`
-	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Where objects are served (${default})."`
+	Data       string        `env:"DOHOST_DATA" default:"./dohost-data" placeholder:"DIR" help:"Folder of the store (${default})."`
+	Listen     string        `env:"DOHOST_LISTEN" default:"127.0.0.1:8787" placeholder:"ADDR" help:"Address of the listener for clients (${default}): host:port."`
 	Admin      string        `env:"DOHOST_ADMIN" default:"127.0.0.1:8788" placeholder:"ADDR" help:"Address of the admin listener (${default}): host:port, unix:PATH, or off."`
 	Origin     []string      `env:"DOHOST_ORIGIN" placeholder:"URL" help:"Origins whose pages may call objects, and connect to them."`
 	CORS       bool          `env:"DOHOST_CORS" help:"Let pages of all origins reach agents by HTTP; sockets need --origin."`
 	NoObjects  bool          `env:"DOHOST_NO_OBJECTS" help:"Serve agents only, and nothing under /objects/."`
 	NewObjects int           `env:"DOHOST_NEW_OBJECTS" placeholder:"N" help:"Objects that the clients of one address may create in a minute; 0 for 1000, negative for no limit."`
-	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long, up to twice that; negative for never (70s; with WebSockets 10s)."`
-	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects beyond so many in memory; 0 for no bound."`
-	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no bound."`
+	Idle       time.Duration `env:"DOHOST_IDLE" placeholder:"TIME" help:"Evict objects that were idle for this long; an eviction may take up to twice as long. Negative for never (70s; with WebSockets 10s)."`
+	MaxLive    int           `env:"DOHOST_MAX_LIVE" placeholder:"N" help:"Evict idle objects while more than this many are in memory; 0 for no limit."`
+	HeapBudget uint64        `env:"DOHOST_HEAP_BUDGET" placeholder:"MIB" help:"Evict idle objects while the live heap has more MiB than this; 0 for no limit."`
 	TimeScale  float64       `env:"DOHOST_TIME_SCALE" default:"1" placeholder:"X" help:"Divide the platform's times by this: idle eviction, limits of handlers."`
 	Grace      time.Duration `env:"DOHOST_GRACE" default:"30s" placeholder:"TIME" help:"Let handlers finish for this long when closing (${default})."`
-	Supervise  bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a process of its own, and start it again when that is killed or fails."`
-	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"text, json or off; debug, info, warn or error (${default})."`
+	Supervise  bool          `env:"DOHOST_SUPERVISE" help:"Run the server in a child process, and restart it when it is killed or fails."`
+	Log        string        `env:"DOHOST_LOG" default:"text" placeholder:"FORMAT[:LEVEL]" help:"Format of the log: text, json or off; and its level: debug, info, warn or error (${default})."`
 
 	accessFlags
 	limitFlags
@@ -75,7 +75,7 @@ func (c *serveCmd) sensible() error {
 		return err
 	}
 	if c.MaxLive < 0 || c.HeapBudget > 1<<40 {
-		return fmt.Errorf("--max-live %d, --heap-budget %d: want 0, or up to a memory that exists", c.MaxLive, c.HeapBudget)
+		return fmt.Errorf("--max-live %d, --heap-budget %d: want --max-live of 0 or more, and --heap-budget of at most 1099511627776 MiB", c.MaxLive, c.HeapBudget)
 	}
 	if s := c.TimeScale; s <= 0 || math.IsNaN(s) || math.IsInf(s, 0) {
 		return fmt.Errorf("--time-scale %v: want a finite number above 0", s)
@@ -85,10 +85,10 @@ func (c *serveCmd) sensible() error {
 	}
 	for _, origin := range c.Origin {
 		if strings.ContainsAny(origin, `*?[\`) {
-			return fmt.Errorf("--origin %q: want one origin without a pattern, as https://example.com", origin)
+			return fmt.Errorf("--origin %q: want one origin without a pattern, such as https://example.com", origin)
 		}
 		if err := http.NewCrossOriginProtection().AddTrustedOrigin(origin); err != nil {
-			return fmt.Errorf("--origin %q: want one as https://example.com: %w", origin, err)
+			return fmt.Errorf("--origin %q: want an origin such as https://example.com: %w", origin, err)
 		}
 	}
 	return nil
@@ -265,7 +265,7 @@ func (s *server) serve(srv *http.Server, l net.Listener) {
 }
 
 // errSecond is the error after a second signal.
-var errSecond = errors.New("ended by a second signal; what was acknowledged is on the disk")
+var errSecond = errors.New("ended by a second signal; all acknowledged writes are on the disk")
 
 // maxNamed is the maximum of running activities that the error names.
 const maxNamed = 20
@@ -300,9 +300,9 @@ func (s *server) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var failure error
 	select {
 	case sig := <-signals:
-		fmt.Fprintf(s.std.err, "dohost: %v: closing; a second signal ends at once\n", sig)
+		fmt.Fprintf(s.std.err, "dohost: %v: closing; a second signal ends the process immediately\n", sig)
 	case <-s.host.Failed():
-		failure = errors.New("the store has failed; what was acknowledged is on the disk")
+		failure = errors.New("the store has failed; all acknowledged writes are on the disk")
 	case failure = <-s.served:
 	}
 	s.closing.Store(true)

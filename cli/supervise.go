@@ -53,7 +53,7 @@ func (c *serveCmd) supervise(ctx context.Context, std streams) error {
 		if time.Since(begun) > longLife {
 			pause = firstPause
 		}
-		fmt.Fprintf(std.err, "dohost: the process has ended: %v; it is being started again\n", err)
+		fmt.Fprintf(std.err, "dohost: the server process has ended: %v; starting it again\n", err)
 		s.args = slices.Concat(os.Args[1:], c.drawn(at))
 		select {
 		case <-time.After(pause):

@@ -14,7 +14,7 @@ import (
 // stuckAfter is how long nothing may move, by the real clock, before a bubble is given up.
 var stuckAfter = 20 * time.Second
 
-var errStuck = errors.New("nothing has moved")
+var errStuck = errors.New("no progress")
 
 // bubble runs f in a bubble of virtual time. Its error is a fault of the bubble itself:
 // leaked goroutines, or goroutines that wait for something outside of virtual time, such as
@@ -26,7 +26,7 @@ func bubble(t *testing.T, moved *atomic.Int64, f func(t *testing.T)) error {
 		defer func() { ended <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("a goroutine is leaked (%v):\n%s", p, strings.Join(left(), "\n\n"))
+				err = fmt.Errorf("a goroutine has leaked (%v):\n%s", p, strings.Join(left(), "\n\n"))
 			}
 		}()
 		synctest.Test(t, f)
@@ -46,9 +46,9 @@ func bubble(t *testing.T, moved *atomic.Int64, f func(t *testing.T)) error {
 			last, still = n, 0
 		}
 		if still++; still > ticks {
-			return fmt.Errorf("%w for %v: some goroutine does not come to rest, or waits for what "+
-				"virtual time does not know of, as a real socket, a mutex held for ever, or a host that was opened "+
-				"outside:\n%s", errStuck, stuckAfter, strings.Join(left(), "\n\n"))
+			return fmt.Errorf("%w for %v: a goroutine keeps running, or waits for something outside "+
+				"virtual time, such as a real socket, a mutex that is never unlocked, or a host that was opened "+
+				"outside the bubble:\n%s", errStuck, stuckAfter, strings.Join(left(), "\n\n"))
 		}
 	}
 }

@@ -54,7 +54,7 @@ type Scenario struct {
 	Batched bool
 }
 
-var replayFlag = flag.String("dohosttest.replay", "", "run a scenario once, as a line of a failure says")
+var replayFlag = flag.String("dohosttest.replay", "", "replay one run: the value is in the replay line of a failure")
 
 // maxReported is the number of points that are reported in full.
 const maxReported = 3
@@ -111,7 +111,7 @@ func (s *Scenario) check() error {
 	case s.Run == nil:
 		return errors.New("the scenario has no Run")
 	case s.Check == nil:
-		return errors.New("the scenario has no Check: it would pass whatever happens")
+		return errors.New("the scenario has no Check: it would pass for any behaviour")
 	case len(s.Classes) == 0:
 		return errors.New("the scenario has no Classes")
 	}
@@ -156,7 +156,7 @@ func (s *Scenario) try(t *testing.T, moved *atomic.Int64, o order, plan []strike
 func (s *Scenario) run(h *Host) error {
 	limit := cmp.Or(s.Timeout, longestRest)
 	late := time.AfterFunc(limit, func() {
-		h.w.atRest(func() { h.w.fail(fmt.Errorf("run: it does not end within %v", limit)) })
+		h.w.atRest(func() { h.w.fail(fmt.Errorf("run: the Run function did not return within %v", limit)) })
 	})
 	defer late.Stop()
 	err := h.Client(func(ctx context.Context) error { return s.Run(ctx, h) }).Wait()
@@ -263,7 +263,7 @@ func (x *explorer) fail(tr *trial, plan []strike, err error) {
 func (x *explorer) untouched() bool {
 	x.base = x.s.try(x.t, x.moved, x.order, nil)
 	if x.base.err != nil {
-		x.fail(x.base, nil, fmt.Errorf("the untouched run fails, before anything was ended: %w", x.base.err))
+		x.fail(x.base, nil, fmt.Errorf("the undisturbed run fails: %w", x.base.err))
 		return false
 	}
 	if len(x.base.points) == 0 {
@@ -272,8 +272,8 @@ func (x *explorer) untouched() bool {
 	}
 	again := x.s.try(x.t, x.moved, x.order, nil)
 	if again.err != nil {
-		x.fail(again, nil, fmt.Errorf("a second untouched run fails, so something is left of the first "+
-			"(a Service that is not among Services, or what Reset should make anew): %w", again.err))
+		x.fail(again, nil, fmt.Errorf("a second undisturbed run fails, because the first left state "+
+			"(a FakeService that is not in Services, or state that Reset must recreate): %w", again.err))
 		return false
 	}
 	if err := differ(x.base.points, again.points); err != nil {
@@ -300,7 +300,7 @@ func differ(a, b []Point) error {
 			is = b[i].String()
 		}
 		if was != is {
-			return fmt.Errorf("%w: of two untouched runs, the first has %s where the second has %s", errNotDeterministic, was, is)
+			return fmt.Errorf("%w: of two undisturbed runs, the first has %s where the second has %s", errNotDeterministic, was, is)
 		}
 	}
 	return nil
@@ -344,7 +344,7 @@ func (x *explorer) over() bool { return x.stuck || len(x.r.Failures) >= maxFailu
 
 func (x *explorer) note(tr *trial, plan []strike) {
 	if tr.err == nil && x.base.w.panics.Load() == 0 && tr.w.panics.Load() > 0 {
-		tr.err = errors.New("an object's code panicked, which it does not if nothing is ended")
+		tr.err = errors.New("an object's code panicked, but does not in an undisturbed run")
 	}
 	if tr.err != nil {
 		x.stuck = x.stuck || errors.Is(tr.err, errStuck)

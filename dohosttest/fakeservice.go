@@ -60,7 +60,7 @@ func (s *FakeService) begin(log *journal) {
 }
 
 // Call requests an effect. The key is the idempotency key; payload is the content of the
-// request, and counts in the recovery bill if it is sent again. Call it inside an Await,
+// request, and counts in the recovery cost if it is sent again. Call it inside an Await,
 // with the context that the Await passes to its function.
 //
 // Errors: Fail's, and the cause of ctx: then the effect may have happened, or not.
@@ -174,7 +174,7 @@ func (s *FakeService) Keys() []string {
 }
 
 // Total returns the number of effects, of all keys. A bug that repeats a request with
-// another key is visible here, and neither in RanOnce nor in the recovery bill.
+// another key is visible here, and neither in RanOnce nor in the recovery cost.
 func (s *FakeService) Total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (b *RecoveryCost) add(c RecoveryCost) {
 	b.Time += c.Time
 }
 
-// String formats the bill as a line.
+// String formats the cost as a line.
 func (b RecoveryCost) String() string {
 	return fmt.Sprintf("%s repeated (%d bytes), %s redelivered, %s more, %v",
 		count(b.Effects, "effect"), b.Bytes, count(b.Events, "event"), count(b.Lives, "incarnation"), b.Time.Round(time.Millisecond))
@@ -230,4 +230,4 @@ func count(n int, thing string) string {
 }
 
 // ErrRefused is an error for [FakeService.Fail] to return.
-var ErrRefused = errors.New("dohosttest: the service refuses")
+var ErrRefused = errors.New("dohosttest: the fake service refuses the request")

@@ -141,7 +141,7 @@ func (h *history) make(ctx context.Context, host *Host, c *call) error {
 		c.fate, c.out, c.err = fate, out, err
 		c.ended = h.add(event{call: c, end: true})
 		if h.calm && bad == nil && fate != answered {
-			bad = fmt.Errorf("nothing is ended any more, and it has no answer: %w", err)
+			bad = fmt.Errorf("it has no answer, although interruptions have stopped: %w", err)
 		}
 	})
 	if bad != nil {
@@ -173,13 +173,13 @@ func fateOf(err error) (fate, error) {
 	case !ok:
 		return unknown, err
 	case own && !byEnding(err):
-		return unknown, fmt.Errorf("the object has ended itself; if it is meant to, Do has to say so in Out: %w", err)
+		return unknown, fmt.Errorf("the object ended its own incarnation; if that is intended, Do must return it in Out: %w", err)
 	case e.Outcome == dohost.OutcomeNotRun:
 		return leftOut, nil
 	case e.Outcome == dohost.OutcomeUnknown, errors.Is(err, dohost.ErrFenced), errors.Is(err, dohost.ErrClosed), errors.Is(err, runtime.ErrConstructor):
 		return unknown, nil
 	}
-	return unknown, fmt.Errorf("the method returned an error, which is an answer, so Do has to say it in Out: %w", err)
+	return unknown, fmt.Errorf("the method returned an error; an error is an answer, so Do must return it in Out: %w", err)
 }
 
 // chance is the chance of the world: a pure function of the seed and the point.
@@ -212,7 +212,7 @@ func differAt(a, b *history) error {
 		}
 		if i >= len(a.events) || i >= len(b.events) || !a.agree(a.events[i], b, b.events[i]) {
 			return fmt.Errorf("%w: of two runs of seed %d, the first has %q where the second has %q; "+
-				"if something is left of the first, let Reset make it anew", errNotDeterministic, a.part.seed, was, is)
+				"if the first run left state, Reset must recreate it", errNotDeterministic, a.part.seed, was, is)
 		}
 	}
 	return nil
@@ -296,9 +296,9 @@ func (h *history) tell(e event) string {
 	case !e.end:
 		return fmt.Sprintf("%s calls %v", who, e.call.in)
 	case e.call.fate == answered:
-		return fmt.Sprintf("%s has %v for %v", who, e.call.out, e.call.in)
+		return fmt.Sprintf("%s gets %v from %v", who, e.call.out, e.call.in)
 	case e.call.fate == leftOut:
-		return fmt.Sprintf("%s is told that %v did not run: %v", who, e.call.in, e.call.err)
+		return fmt.Sprintf("%s: %v did not run: %v", who, e.call.in, e.call.err)
 	}
-	return fmt.Sprintf("%s is not told what came of %v: %v", who, e.call.in, e.call.err)
+	return fmt.Sprintf("%s: the outcome of %v is unknown: %v", who, e.call.in, e.call.err)
 }

@@ -93,8 +93,8 @@ func (h *history) judgeWithin(patience time.Duration) error {
 	case porcupine.Illegal:
 		return errNoOrder
 	}
-	return fmt.Errorf("no verdict on a history of %d calls within %v: have fewer Clients or Calls, or a lower Chance, "+
-		"or say which Object a call is about", len(h.operations()), patience)
+	return fmt.Errorf("no verdict on a history of %d calls within %v: use fewer Clients or Calls, or a lower Chance, "+
+		"or set Object, so that each object has a history of its own", len(h.operations()), patience)
 }
 
 // pure checks that the model gives the same result twice.
@@ -109,11 +109,11 @@ func (x *workload) pure(h *history) error {
 		}
 		nextA, outA := x.step(s.a, c.in)
 		if !x.equal(s.a, s.b) {
-			return fmt.Errorf("Model.Step changes the state that it is given: %v, which was %v before %v", s.a, s.b, c.in)
+			return fmt.Errorf("Model.Step modifies its argument: the state is %v, and was %v before %v", s.a, s.b, c.in)
 		}
 		nextB, outB := x.step(s.b, c.in)
 		if !x.equal(nextA, nextB) || !reflect.DeepEqual(outA, outB) {
-			return fmt.Errorf("Model.Step says two things about %v in the state %v: %v and %v, then %v and %v", c.in, s.b, outA, nextA, outB, nextB)
+			return fmt.Errorf("Model.Step has two results for %v in the state %v: %v and %v, then %v and %v", c.in, s.b, outA, nextA, outB, nextB)
 		}
 		states[key] = twins{nextA, nextB}
 	}

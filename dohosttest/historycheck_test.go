@@ -138,10 +138,10 @@ func TestHistoryTable(t *testing.T) {
 	const want = `
 ┌    client 0 calls 5
 │ ┌  client 2 calls 0
-? │  client 0 is not told what came of 5: lost
+? │  client 0: the outcome of 5 is unknown: lost
 ┌ │  client 0 calls 6
-│ └  client 2 has 5 for 0
-└    client 0 is told that 6 did not run: refused
+│ └  client 2 gets 5 from 0
+└    client 0: 6 did not run: refused
 `
 	var lines strings.Builder
 	for line := range strings.Lines(got) {

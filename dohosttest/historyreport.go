@@ -24,7 +24,7 @@ func (v *verdict) text(test, dir string) string {
 		b.WriteString(v.bad.table())
 		b.WriteString(v.bad.explain(dir))
 	case v.bad.err != nil:
-		fmt.Fprintf(&b, "what happened:\n%s", v.bad.w.log.about(false))
+		fmt.Fprintf(&b, "log:\n%s", v.bad.w.log.about(false))
 	}
 	if v.note != "" {
 		fmt.Fprintf(&b, "%s\n", v.note)
@@ -66,7 +66,7 @@ func goesAway() string {
 	if f := flag.Lookup("test.artifacts"); f != nil && f.Value.String() == "true" {
 		return ""
 	}
-	return " (go test removes it, unless it is given -artifacts)"
+	return " (go test removes it, unless -artifacts is set)"
 }
 
 func longestOf(orders [][]porcupine.Operation) []porcupine.Operation {
@@ -94,7 +94,7 @@ func (h *history) follow(all, longest []porcupine.Operation) string {
 	for _, o := range left {
 		later := slices.ContainsFunc(left, func(l porcupine.Operation) bool { return l.Return < o.Call })
 		if _, want := h.x.step(s, o.Input); !later {
-			fmt.Fprintf(&b, "  client %d has %v for %v, where the model has %v\n", o.ClientId, o.Output, o.Input, want)
+			fmt.Fprintf(&b, "  client %d got %v from %v, the model returns %v\n", o.ClientId, o.Output, o.Input, want)
 		}
 	}
 	return b.String()

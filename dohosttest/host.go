@@ -141,7 +141,7 @@ func (h *Host) WaitIdle(within time.Duration) error {
 			return nil
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("it does not come to rest within %v: %s", within, h.busy(now))
+			return fmt.Errorf("the host is not idle after %v: %s", within, h.busy(now))
 		}
 		wait = min(2*wait, time.Second)
 		if now.Events == 0 && now.Undurable == 0 {
@@ -185,7 +185,7 @@ func (w *world) atRest(f func()) {
 // would end the test's process.
 func (w *world) mustGoOn() {
 	if w.over.Load() {
-		panic("dohosttest: the run of this Host is over; use the Host that the function is given")
+		panic("dohosttest: the run of this Host is over; use the Host that the function gets")
 	}
 }
 

@@ -193,7 +193,7 @@ func (x *workload) check() error {
 		slices.Sort(x.missing)
 		return fmt.Errorf("the workload has no %s", strings.Join(x.missing, ", "))
 	case x.clients < 0 || x.calls < 0 || x.runs < 0 || x.patience < 0:
-		return errors.New("the workload has less than no Clients, Calls, Runs or Patience")
+		return errors.New("the workload has negative Clients, Calls, Runs or Patience")
 	case !(x.chance > 0 && x.chance <= 1):
 		return fmt.Errorf("the workload's Chance is %v: want above 0, and at most 1", x.chance)
 	case len(x.ways) == 0:
@@ -201,7 +201,7 @@ func (x *workload) check() error {
 	}
 	for _, way := range x.ways {
 		if way <= None || way > Kill {
-			return fmt.Errorf("the workload's Ways have %d, which is none", way)
+			return fmt.Errorf("the workload's Ways contain %d, which is not a Way", way)
 		}
 	}
 	return nil

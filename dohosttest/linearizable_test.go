@@ -153,7 +153,7 @@ func TestLinearizableFindsBrokenObjects(t *testing.T) {
 			if got := len(v.bad.w.struck) > 0; got != c.endings {
 				t.Errorf("%d endings are left", len(v.bad.w.struck))
 			}
-			for _, want := range []string{`seed \d+: no order`, `(?m)^ +\d+m?s .* calls [ab]\+\d$`, `where the model has \d`, `history\.html`, `replay: go test .*seed:\d+,clients:\d,calls:\d`} {
+			for _, want := range []string{`seed \d+: no order`, `(?m)^ +\d+m?s .* calls [ab]\+\d$`, `the model returns \d`, `history\.html`, `replay: go test .*seed:\d+,clients:\d,calls:\d`} {
 				if !regexp.MustCompile(want).MatchString(text) {
 					t.Errorf("no %s in:\n%s", want, text)
 				}
@@ -185,21 +185,21 @@ func TestLinearizableRejectsVacuousWorkloads(t *testing.T) {
 		spoil func(w *Workload[int, add, int])
 		want  string
 	}{
-		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "nothing was ended in 60 runs"},
+		"nothing ends":     {func(w *Workload[int, add, int]) { w.Chance = 1e-9 }, "none of 60 runs was interrupted"},
 		"one client":       {func(w *Workload[int, add, int]) { w.Clients = 1 }, "no two calls of one object overlapped"},
 		"an object each":   {func(w *Workload[int, add, int]) { w.Draw = strangers }, "no two calls of one object overlapped"},
 		"one answer":       {func(w *Workload[int, add, int]) { w.Draw = nothing }, "every answer was 0"},
-		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object has ended itself; if it is meant to, Do has to say so in Out: dohost: Add sum/"},
-		"no answer":        {func(w *Workload[int, add, int]) { w.Do = never }, "nothing is ended any more, and it has no answer: "},
-		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "nothing was ended"},
-		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do has to say it in Out: "},
+		"no constructor":   {func(w *Workload[int, add, int]) { w.Classes = noSums() }, "the object ended its own incarnation; if that is intended, Do must return it in Out: dohost: Add sum/"},
+		"no answer":        {func(w *Workload[int, add, int]) { w.Do = never }, "it has no answer, although interruptions have stopped: "},
+		"no host":          {func(w *Workload[int, add, int]) { w.Do, w.Draw = nowhere, nothing }, "was interrupted"},
+		"a method's error": {func(w *Workload[int, add, int]) { w.Classes = counting(failing).Classes }, "Do must return it in Out: "},
 		"another error":    {func(w *Workload[int, add, int]) { w.Do = counting(rude).Do }, "never mind"},
 		"a panic": {func(w *Workload[int, add, int]) {
 			w.Do = func(context.Context, *Host, add) (int, error) { panic("oh") }
 		}, "panic: oh"},
 		"a moody Step": {func(w *Workload[int, add, int]) {
 			w.Model.Step = func(s int, _ add) (int, int) { noise++; return noise, s }
-		}, "Model.Step says two things"},
+		}, "Model.Step has two results"},
 		"a Draw with memory":  {func(w *Workload[int, add, int]) { w.Draw = func(*rand.Rand) add { noise++; return add{"a", noise} } }, "not deterministic"},
 		"a cache never reset": {func(w *Workload[int, add, int]) { *w = *counting(caching); w.Reset = nil }, "not deterministic"},
 		"a check without end": {func(w *Workload[int, add, int]) { w.Patience = 1 }, "no verdict on a history of"},
@@ -237,7 +237,7 @@ func TestLinearizableReportsUnrepeatableFailure(t *testing.T) {
 	w := counting(sharing)
 	w.Reset = nil
 	v, text := searching(t, w)
-	if !errors.Is(v.err, errNoOrder) || !v.bad.part.all || !strings.Contains(text, "not made shorter, and it may not come again") {
+	if !errors.Is(v.err, errNoOrder) || !v.bad.part.all || !strings.Contains(text, "not shortened, and it may not be reproducible") {
 		t.Error(text)
 	}
 }
@@ -253,7 +253,7 @@ func TestModelStepMustNotChangeItsState(t *testing.T) {
 			},
 		},
 	}
-	if _, text := searching(t, w); !strings.Contains(text, "Model.Step changes the state") {
+	if _, text := searching(t, w); !strings.Contains(text, "Model.Step modifies its argument") {
 		t.Error(text)
 	}
 }
@@ -265,11 +265,11 @@ func TestWorkloadIsChecked(t *testing.T) {
 		"no Draw":              func(w *w) { w.Draw = nil },
 		"no Model.Init":        func(w *w) { w.Model.Init = nil },
 		"no Model.Step":        func(w *w) { w.Model.Step = nil },
-		"less than no Clients": func(w *w) { w.Runs = -1 },
+		"has negative Clients": func(w *w) { w.Runs = -1 },
 		"Chance is 2":          func(w *w) { w.Chance = 2 },
 		"Chance is NaN":        func(w *w) { w.Chance /= w.Chance },
 		"no Ways":              func(w *w) { w.Ways = []Way{} },
-		"Ways have 0":          func(w *w) { w.Ways = []Way{Fence, None} },
+		"Ways contain 0":       func(w *w) { w.Ways = []Way{Fence, None} },
 	} {
 		w := counting(atOnce)
 		spoil(w)

@@ -66,7 +66,7 @@ func (v *verdict) blame(t *testing.T, h *history) {
 	try := func(p part) *history { return v.x.try(t, p) }
 	again := try(h.part)
 	if err := cmp.Or(again.err, differAt(h, again)); err != nil {
-		v.note = fmt.Sprintf("not made shorter, and it may not come again: %v", err)
+		v.note = fmt.Sprintf("not shortened, and it may not be reproducible: %v", err)
 		return
 	}
 	v.bad = shrink(cmp.Or(v.x.small(try), h), try)
@@ -100,11 +100,11 @@ func (v *verdict) accident() error {
 	}
 	switch {
 	case ended == 0:
-		return fmt.Errorf("nothing was ended in %d runs: %s; have more Calls or Runs, or a higher Chance", v.runs, so)
+		return fmt.Errorf("none of %d runs was interrupted: %s; use more Calls or Runs, or a higher Chance", v.runs, so)
 	case v.overlaps == 0:
-		return fmt.Errorf("no two calls of one object overlapped in %d runs: %s; have more Clients or Calls, or fewer objects", v.runs, so)
+		return fmt.Errorf("no two calls of one object overlapped in %d runs: %s; use more Clients or Calls, or fewer objects", v.runs, so)
 	case !v.several:
-		return fmt.Errorf("every answer was %v in %d runs: %s; have calls that read", v.first, v.runs, so)
+		return fmt.Errorf("every answer was %v in %d runs: %s; add calls that read", v.first, v.runs, so)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (v *verdict) summary() string {
 			by = append(by, fmt.Sprintf("%d %v", n, way))
 		}
 	}
-	return fmt.Sprintf("%d histories: %d calls answered, %d with unknown outcome, %d that did not run; %d overlaps; endings: %s; %v",
+	return fmt.Sprintf("%d histories: %d calls answered, %d with unknown outcome, %d that did not run; %d overlaps; interruptions: %s; %v",
 		v.runs, v.fates[answered], v.fates[unknown], v.fates[leftOut], v.overlaps, strings.Join(by, ", "), v.took.Round(time.Millisecond))
 }
 

@@ -31,7 +31,7 @@ func (p Point) String() string {
 
 // name returns the part of a point that must be the same in every run.
 func (p Point) name() string {
-	return fmt.Sprintf("life %d, event %d %s, %s %d", p.Life, p.Event, p.Op, p.Place, p.N)
+	return fmt.Sprintf("incarnation %d, event %d %s, %s %d", p.Life, p.Event, p.Op, p.Place, p.N)
 }
 
 // ours are the packages that are not the object's code.

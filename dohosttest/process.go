@@ -178,7 +178,7 @@ func (w *world) bury(p *process) {
 func (w *world) next(fs *objectstore.FS, old *process) {
 	p, err := w.start(fs, w.classes)
 	if err != nil {
-		w.fail(fmt.Errorf("the host does not start again: %w", err))
+		w.fail(fmt.Errorf("the host does not restart: %w", err))
 		p = old
 	}
 	w.seat.put(p, old)
@@ -199,7 +199,7 @@ func (w *world) leave() error {
 	}
 	for _, p := range append(w.buried, p) {
 		if left := p.host.Zombies(); len(left) > 0 {
-			err = errors.Join(err, fmt.Errorf("handlers that ignore the end of their context still run: %v", left))
+			err = errors.Join(err, fmt.Errorf("handlers are still running after their contexts were canceled: %v", left))
 		}
 	}
 	return err

@@ -62,7 +62,7 @@ func TestPointsOfRecordsAreNumbered(t *testing.T) {
 			at = append(at, p.name())
 		}
 	}
-	want := "life 1, event 1 record, sync 1; life 1, event 1 record, durable 1; life 1, event 1 record, sync 2; life 1, event 1 record, durable 2"
+	want := "incarnation 1, event 1 record, sync 1; incarnation 1, event 1 record, durable 1; incarnation 1, event 1 record, sync 2; incarnation 1, event 1 record, durable 2"
 	if got := strings.Join(at, "; "); tr.err != nil || got != want {
 		t.Errorf("%v, %s; want %s", tr.err, got, want)
 	}

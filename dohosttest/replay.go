@@ -73,7 +73,7 @@ func (f *failure) text(test string) string {
 		fmt.Fprintf(&b, "%v", f.err)
 	}
 	if f.log != "" {
-		fmt.Fprintf(&b, "\nwhat happened:\n%s", f.log)
+		fmt.Fprintf(&b, "\nlog:\n%s", f.log)
 	}
 	if len(f.plan) > 0 {
 		fmt.Fprintf(&b, "replay: %s", f.replayLine(test))
@@ -166,13 +166,13 @@ func replay(t *testing.T, s *Scenario, text string) {
 		tr := s.try(t, new(atomic.Int64), o, plan[:i])
 		at := slices.IndexFunc(tr.points, func(p Point) bool { return p.Object == plan[i].Point.Object && p.Index == plan[i].Point.Index })
 		if at < 0 && tr.err != nil {
-			t.Fatalf("-dohosttest.replay: before it comes to point %d of %v, the run fails: %v", plan[i].Point.Index, plan[i].Point.Object, tr.err)
+			t.Fatalf("-dohosttest.replay: the run fails before point %d of %v: %v", plan[i].Point.Index, plan[i].Point.Object, tr.err)
 		}
 		if at < 0 {
 			t.Fatalf("-dohosttest.replay: there is no point %d of %v in this scenario", plan[i].Point.Index, plan[i].Point.Object)
 		}
 		if was := plan[i].Point.Place; was != "" && was != tr.points[at].Place {
-			t.Fatalf("-dohosttest.replay: %v is not the place %q any more", tr.points[at], was)
+			t.Fatalf("-dohosttest.replay: %v is no longer at the place %q", tr.points[at], was)
 		}
 		plan[i].Point = tr.points[at]
 	}

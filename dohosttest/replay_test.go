@@ -83,7 +83,7 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 			t.Fatalf("%d failures in full:\n%s", len(failures), out)
 		}
 		for _, f := range failures {
-			for _, want := range []string{"class purse", "event ", "the purse holds 70, want 100", "what happened:"} {
+			for _, want := range []string{"class purse", "event ", "the purse holds 70, want 100", "log:"} {
 				if !strings.Contains(f, want) {
 					t.Errorf("no %q in:\n%s", want, f)
 				}
@@ -98,7 +98,7 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 			}
 		}
 	}
-	slow := regexp.MustCompile(`await 1\n +0s  purse/a: life 1, event 1 record, sync 1\n`)
+	slow := regexp.MustCompile(`await 1\n +0s  purse/a: incarnation 1, event 1 record, sync 1\n`)
 	each := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=purse/a:14:fence")
 	batched := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay=batched,purse/a:14:fence")
 	if slow.MatchString(each) || !slow.MatchString(batched) {
@@ -107,7 +107,7 @@ func TestReplayLineRepeatsFailure(t *testing.T) {
 	for line, want := range map[string]string{
 		"purse/a:999:fence":     "there is no point 999 of purse/a in this scenario",
 		"purse/a:9":             `"purse/a:9": want class/name:point:way@place`,
-		"purse/a:9:fence@lunch": `(life 1, event 1 record, durable 1) is not the place "lunch" any more`,
+		"purse/a:9:fence@lunch": `(incarnation 1, event 1 record, durable 1) is no longer at the place "lunch"`,
 		"purse/a:9:lunch":       `way "lunch": want one of fence, crash, power-cut, kill`,
 	} {
 		if out := child(t, "each", "-test.run=^TestReplayChildEveryPoint$", "-dohosttest.replay="+line); !strings.Contains(out, want) {

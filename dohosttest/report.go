@@ -25,9 +25,9 @@ type report struct {
 func (r *report) vacuous(s *Scenario) error {
 	switch {
 	case r.Points == r.Skipped:
-		return fmt.Errorf("nothing was ended: none of %s is at a place among %v", count(r.Points, "point"), s.Places)
+		return fmt.Errorf("no run was interrupted: none of %s is at one of the places %v", count(r.Points, "point"), s.Places)
 	case s.Pairs > 0 && r.AllPairs == 0:
-		return errors.New("no pair was tried: no run has points after its ending")
+		return errors.New("no pair was tried: no run has points after its interruption")
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (r *report) summary() string {
 	}
 	fmt.Fprintf(&b, "; %v", r.Took.Round(time.Millisecond))
 	if runs > 0 {
-		fmt.Fprintf(&b, "\nrecovery bill of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
+		fmt.Fprintf(&b, "\nrecovery cost of the runs that passed: %v; the longest: %v", r.Bill, r.Worst)
 	}
 	return b.String()
 }

@@ -39,6 +39,6 @@ func Run(t *testing.T, o *Options, f func(t *testing.T, h *Host)) {
 		t.FailNow()
 	}
 	if t.Failed() {
-		t.Fatalf("what happened:\n%s", &w.log)
+		t.Fatalf("log:\n%s", &w.log)
 	}
 }

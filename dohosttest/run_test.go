@@ -102,8 +102,8 @@ func TestRunSupportsEveryHostFailure(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		for _, want := range []string{
-			"clock/a: life 1, event 1 Bump, storage 1", "clock/a: evicted by the test", "host: power cut by the test",
-			"host: kill by the test", "host: restart by the test", "out of cylinders", "life 6, event 1 alarm, settle 1",
+			"clock/a: incarnation 1, event 1 Bump, storage 1", "clock/a: evicted by the test", "host: power cut by the test",
+			"host: kill by the test", "host: restart by the test", "out of cylinders", "incarnation 6, event 1 alarm, settle 1",
 		} {
 			if !strings.Contains(h.Log(), want) {
 				t.Errorf("the log does not have %q", want)

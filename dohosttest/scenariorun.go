@@ -160,7 +160,7 @@ func (w *world) visit(g *grant) eviction.EndMode {
 		return eviction.EndNone
 	}
 	if w.steps++; w.steps > w.maxSteps && w.failed == nil {
-		w.fail(fmt.Errorf("it does not end: %d steps, the last of them at %s of %v", w.steps, at.Place, at.ID))
+		w.fail(fmt.Errorf("the run does not end: %d steps, the last of them at %s of %v", w.steps, at.Place, at.ID))
 		w.end(false)
 		return eviction.EndNone
 	}
@@ -286,10 +286,10 @@ func compareIDs(a, b dohost.ID) int {
 func (w *world) sound() error {
 	s, err := objectstore.Open(dir, &objectstore.Options{FS: w.seat.proc.fs, ReadOnly: true})
 	if err != nil {
-		return fmt.Errorf("opening what is left: %w", err)
+		return fmt.Errorf("opening the store after the run: %w", err)
 	}
 	var problems []error
-	note := func(p dohost.CheckProblem) { problems = append(problems, fmt.Errorf("the store is not sound: %v", p)) }
+	note := func(p dohost.CheckProblem) { problems = append(problems, fmt.Errorf("store is inconsistent: %v", p)) }
 	_, err = dohost.CheckStore(w.ctx, s, note, w.classes...)
 	return errors.Join(errors.Join(problems...), err, s.Close())
 }

@@ -50,13 +50,13 @@ const (
 func (a action) String() string {
 	switch a.fault {
 	case faultAway:
-		return fmt.Sprintf("%v: %v, and away for %v", a.at, a.way, a.away)
+		return fmt.Sprintf("%v: %v, then down for %v", a.at, a.way, a.away)
 	case faultSync:
 		return fmt.Sprintf("%v: the next sync fails", a.at)
 	case faultRestart:
 		return fmt.Sprintf("%v: restart", a.at)
 	}
-	return fmt.Sprintf("%v: client %d: %s (draws from %d)", a.at, a.client, a.name, a.seed)
+	return fmt.Sprintf("%v: client %d: %s (seed %d)", a.at, a.client, a.name, a.seed)
 }
 
 // gaps are the times between two operations: zero, so that they overlap, or enough for

@@ -24,7 +24,7 @@ func kind(err error) string { return numbers.ReplaceAllString(err.Error(), "#") 
 // The note describes the returned script.
 func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script, tr *trial, note string) {
 	if errors.Is(got.err, errStuck) {
-		return sc, got, "not made shorter, as each run takes long to fail; the script"
+		return sc, got, "not shortened, because each run takes long to fail; the script"
 	}
 	runs, stuck, until := 0, false, time.Now().Add(shrinkFor)
 	at, spots := *sc, sc.spots()
@@ -46,14 +46,14 @@ func (s *Simulation) shrink(t *testing.T, sc *script, got *trial) (least *script
 		return true
 	}
 	if !found() {
-		return sc, got, "not made shorter, as it did not come again; the script"
+		return sc, got, "not shortened, because the failure did not recur; the script"
 	}
 	for size := -1; size != len(at.actions)+len(spots); {
 		size = len(at.actions) + len(spots)
 		reduce(&at.actions, found)
 		reduce(&spots, found)
 	}
-	return least, got, "the shortest script that does so"
+	return least, got, "the shortest script that fails in this way"
 }
 
 // reduce removes as many items as it can while ok holds: halves first, and single ones

@@ -91,11 +91,11 @@ func (s *Simulation) all(t *testing.T, first uint64, runs int) (told string, err
 	case sum.Points == 0:
 		return "", fmt.Errorf("no points in %d runs: no object was reached", runs)
 	case sum.Endings == 0 && (s.Chance >= 0 || s.Faults >= 0) && runs > 1:
-		return "", fmt.Errorf("nothing was ended in %d runs: they would pass whatever happens", runs)
+		return "", fmt.Errorf("none of %d runs was interrupted: they would pass for any behaviour", runs)
 	case sum.Ops == 0 && len(s.Ops) > 0 && runs > 1:
-		return "", fmt.Errorf("no operation succeeded in %d runs: they would pass whatever happens; have a lower Chance", runs)
+		return "", fmt.Errorf("no operation succeeded in %d runs: they would pass for any behaviour; use a lower Chance", runs)
 	}
-	return fmt.Sprintf("%d runs from seed %d, %d operations, %d endings; %v",
+	return fmt.Sprintf("%d runs from seed %d, %d operations, %d interruptions; %v",
 		runs, first, sum.Ops, sum.Endings, time.Since(begun).Round(time.Millisecond)), nil
 }
 
@@ -128,7 +128,7 @@ func (s *Simulation) Try(t *testing.T, seed uint64) (RunStats, error) {
 		return RunStats{got.w.steps, len(got.points), int(got.ops.Load()), got.w.endings(), got.took}, nil
 	}
 	sc, got, note := s.shrink(t, sc, got)
-	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vwhat happened:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
+	return RunStats{}, fmt.Errorf("seed %d: %w\n%s:\n%vlog:\n%s", seed, got.err, note, sc, got.w.log.about(len(got.w.struck) > 0))
 }
 
 func (s *Simulation) check() error {
@@ -140,7 +140,7 @@ func (s *Simulation) check() error {
 	case s.Ways != nil && len(s.Ways) == 0:
 		return errors.New("the simulation has no Ways: nil means all")
 	case s.Clients < 0 || s.Steps < 0 || s.Runs < 0:
-		return errors.New("the simulation has less than no Clients, Steps or Runs")
+		return errors.New("the simulation has negative Clients, Steps or Runs")
 	case !(s.Chance <= 1) || !(s.Faults <= 1):
 		return fmt.Errorf("the simulation's Chance is %v, and Faults %v: want at most 1", s.Chance, s.Faults)
 	}
@@ -241,7 +241,7 @@ func (s *Simulation) act(ctx context.Context, h *Host, sc *script, tr *trial) er
 	return errors.Join(errs...)
 }
 
-var errDisk = errors.New("the disk fails a sync")
+var errDisk = errors.New("a sync of the disk failed")
 
 // do does one action.
 func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
@@ -249,7 +249,7 @@ func (s *Simulation) do(ctx context.Context, h *Host, a action) error {
 	case faultAway:
 		h.w.atRest(func() {
 			h.w.disturbed = true
-			h.w.log.note(dohost.ID{}, "%v, and away for %v", a.way, a.away)
+			h.w.log.note(dohost.ID{}, "%v, then down for %v", a.way, a.away)
 			h.w.endFor(a.way == Kill, a.away)
 		})
 		return nil
@@ -282,7 +282,7 @@ func (s *Scenario) checkTwice(ctx context.Context, h *Host) error {
 	}
 	h.EvictAll()
 	if err := s.Check(ctx, h); err != nil {
-		return fmt.Errorf("check, of new incarnations: %w", err)
+		return fmt.Errorf("check, with new incarnations: %w", err)
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ func TestSimulateFindsAndShrinksABug(t *testing.T) {
 		if !strings.Contains(text, "check: the accounts hold ") || !strings.Contains(text, "Take") {
 			t.Fatalf("another failure: %v", err)
 		}
-		script, _, _ := strings.Cut(text[strings.Index(text, "does so:\n"):], "what happened:")
+		script, _, _ := strings.Cut(text[strings.Index(text, "in this way:\n"):], "log:")
 		if lines := strings.Count(script, "\n") - 1; lines > 6 || len(drawn.actions) < 30 {
 			t.Errorf("of %d actions %d lines are left: %s", len(drawn.actions), lines, script)
 		}
@@ -197,10 +197,10 @@ func TestSimulateRejectsVacuousSimulations(t *testing.T) {
 		"an operation fails": {func(s *Simulation) {
 			s.Ops[0].Do = func(context.Context, *Host, *rand.Rand) error { return errors.New("out of ink") }
 		}, "out of ink"},
-		"nothing ended": {func(s *Simulation) { s.Chance, s.Faults, s.Runs = 1e-9, 1e-9, 2 }, "nothing was ended in 2 runs"},
+		"nothing ended": {func(s *Simulation) { s.Chance, s.Faults, s.Runs = 1e-9, 1e-9, 2 }, "none of 2 runs was interrupted"},
 		"all ended":     {func(s *Simulation) { s.Chance, s.Faults, s.Places = 1, -1, []string{"start"} }, "no operation succeeded in 2 runs"},
 		"chance":        {func(s *Simulation) { s.Chance = 1.5 }, "Chance is 1.5, and Faults 0: want at most 1"},
-		"steps":         {func(s *Simulation) { s.Steps = -1 }, "less than no Clients, Steps or Runs"},
+		"steps":         {func(s *Simulation) { s.Steps = -1 }, "negative Clients, Steps or Runs"},
 		"no ways":       {func(s *Simulation) { s.Ways = []Way{} }, "no Ways"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 	}
 	s.Faults, s.Chance = -1, 0.3
 	_, err := s.Try(t, 1)
-	if want := "check: 1 endings\nthe shortest script that does so:\n"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "check: 1 endings\nthe shortest script that fails in this way:\n"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q in %v", want, err)
 	}
 	runs := 0
@@ -237,7 +237,7 @@ func TestSimulateShrinkKeepsTheFailure(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := s.Try(t, 1); err == nil || !strings.Contains(err.Error(), "check: once\nnot made shorter, as it did not come again") {
+	if _, err := s.Try(t, 1); err == nil || !strings.Contains(err.Error(), "check: once\nnot shortened, because the failure did not recur") {
 		t.Errorf("%v", err)
 	}
 }

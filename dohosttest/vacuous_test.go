@@ -70,7 +70,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 		"no Check":           {func(s *Scenario) { s.Check = nil }, "no Check"},
 		"no Classes":         {func(s *Scenario) { s.Classes = nil }, "no Classes"},
 		"place":              {func(s *Scenario) { s.Places = []string{"lunch"} }, `place "lunch": want some of [construct start`},
-		"no such place here": {func(s *Scenario) { s.Places = []string{"chunk"} }, "nothing was ended: none of 11 points is at a place among [chunk]"},
+		"no such place here": {func(s *Scenario) { s.Places = []string{"chunk"} }, "no run was interrupted: none of 11 points is at one of the places [chunk]"},
 		"a client that fails": {func(s *Scenario) {
 			run := s.Run
 			s.Run = func(ctx context.Context, h *Host) error {
@@ -108,14 +108,14 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				return dohost.Retry(ctx, &dohost.RetryPolicy{ShouldRetry: dohost.RetryIdempotent}, func(ctx context.Context) error { return run(ctx, h) })
 			}
 			s.Reset = func() { n = 0 }
-		}, "an object's code panicked, which it does not if nothing is ended"},
+		}, "an object's code panicked, but does not in an undisturbed run"},
 		"no points": {func(s *Scenario) { s.Run = func(context.Context, *Host) error { return nil } }, "no points"},
 		"untouched run": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { return errors.New("out of milk") })
-		}, "the untouched run fails, before anything was ended: run: dohost: do thing/a: out of milk"},
+		}, "the undisturbed run fails: run: dohost: do thing/a: out of milk"},
 		"untouched check": {func(s *Scenario) {
 			s.Check = func(context.Context, *Host) error { return errors.New("wrong from the start") }
-		}, "the untouched run fails, before anything was ended: check: wrong from the start"},
+		}, "the undisturbed run fails: check: wrong from the start"},
 		"left of the last run": {func(s *Scenario) {
 			n := 0
 			s.Check = func(context.Context, *Host) error {
@@ -124,7 +124,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				}
 				return nil
 			}
-		}, "a second untouched run fails, so something is left of the first"},
+		}, "a second undisturbed run fails, because the first left state"},
 		"points differ": {func(s *Scenario) {
 			*s = *doing(func(ctx context.Context, t *thing) error {
 				if runs.Add(1)%2 == 0 {
@@ -132,7 +132,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				}
 				return dohost.Sleep(ctx, time.Second)
 			})
-		}, "not deterministic: of two untouched runs, the first has thing/a point 5 (life 1, event 1 do, handover 1) where the second has thing/a point 5 (life 1, event 1 do, storage 1)"},
+		}, "not deterministic: of two undisturbed runs, the first has thing/a point 5 (incarnation 1, event 1 do, handover 1) where the second has thing/a point 5 (incarnation 1, event 1 do, storage 1)"},
 		"unreached": {func(s *Scenario) {
 			n, run := 0, s.Run
 			s.Run = func(ctx context.Context, h *Host) error {
@@ -141,15 +141,15 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				}
 				return run(ctx, h)
 			}
-		}, "not deterministic: thing/a point 1 (life 1, event 0 constructor, construct 1) was not reached; the object has 0 points in this run"},
+		}, "not deterministic: thing/a point 1 (incarnation 1, event 0 constructor, construct 1) was not reached; the object has 0 points in this run"},
 		"no rest": {func(s *Scenario) {
 			*s = *doing(func(ctx context.Context, t *thing) error { return t.st.SetAlarm(ctx, time.Now().Add(time.Hour)) })
-		}, "it does not come to rest within 24h0m0s: 1 alarms are set, the next for"},
+		}, "the host is not idle after 24h0m0s: 1 alarms are set, the next for"},
 		"an event without end": {func(s *Scenario) {
 			*s = *doing(func(ctx context.Context, t *thing) error {
 				return t.st.Go(ctx, "wait", func(ctx context.Context) error { return dohost.Sleep(ctx, 100*24*time.Hour) })
 			})
-		}, "it does not come to rest within 24h0m0s: 1 events have not ended; thing/a: task wait"},
+		}, "the host is not idle after 24h0m0s: 1 events have not ended; thing/a: task wait"},
 		"a loop without end": {func(s *Scenario) {
 			*s = *doing(func(ctx context.Context, t *thing) error {
 				for {
@@ -158,13 +158,13 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 					}
 				}
 			})
-		}, "it does not end: 262145 steps, the last of them at storage of thing/a"},
+		}, "the run does not end: 262145 steps, the last of them at storage of thing/a"},
 		"a leaked goroutine": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error {
 				go func() { select {} }()
 				return nil
 			})
-		}, "a goroutine is leaked"},
+		}, "a goroutine has leaked"},
 		"a handler without end": {func(s *Scenario) {
 			*s = *doing(func(context.Context, *thing) error { select {} })
 			s.Timeout = time.Minute
@@ -175,14 +175,14 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				})
 				return nil
 			}
-		}, "run: it does not end within 1m0s"},
+		}, "run: the Run function did not return within 1m0s"},
 		"a Run without end": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, h *Host) error {
 				_, err := dohost.Call(ctx, things.Get(h, "a"), (*thing).do, 0)
 				<-ctx.Done()
 				return err
 			}
-		}, "run: it does not end within 24h0m0s"},
+		}, "run: the Run function did not return within 24h0m0s"},
 		"a panic": {func(s *Scenario) {
 			s.Run = func(context.Context, *Host) error { panic("out of paper") }
 		}, "panic: out of paper"},
@@ -214,7 +214,7 @@ func TestEveryPointRejectsVacuousScenarios(t *testing.T) {
 				_, err := dohost.Call(ctx, things.Get(first, "a"), (*thing).do, 0)
 				return err
 			}
-		}, "the run of this Host is over; use the Host that the function is given"},
+		}, "the run of this Host is over; use the Host that the function gets"},
 		"a host that was opened outside": {func(s *Scenario) {
 			s.Run = func(ctx context.Context, _ *Host) error {
 				_, err := dohost.Call(ctx, things.Get(host, "a"), (*thing).do, 0)

@@ -94,11 +94,11 @@ var pageCases = []pageCase{
 		v.isStored(t, 1)
 	}},
 	{"kills the process in mid-sentence", []screen{desktop, phone}, true, func(t *testing.T, v *visit) {
-		v.do(t, speaks+`await press("kill"); await until("the page says so", () => the("#banner").innerText.includes("is being started again")
-			|| the("#history").textContent.includes("Another process answers"));`) // the next process may be there before the page looks
+		v.do(t, speaks+`await press("kill"); await until("the page says so", () => the("#banner").innerText.includes("is starting it again")
+			|| the("#history").textContent.includes("A new process answers"));`) // the next process may be there before the page looks
 		v.picture(t, "killed")
 		v.do(t, `const before = words(); await until("it goes on", () => words() > before + 3);`+ends)
-		v.do(t, `await until("the page says so", () => the("#history").textContent.includes("Another process answers"));`)
+		v.do(t, `await until("the page says so", () => the("#history").textContent.includes("A new process answers"));`)
 		v.picture(t, "killed over")
 		v.isStored(t, 1)
 	}},
@@ -155,7 +155,7 @@ var pageCases = []pageCase{
 			type("\u0001".repeat(5 << 20)); // each of which takes seven bytes on the wire
 			the("#question").hidden = false;
 			await until("it is refused", () => the('[data-state="refused"] .foot'));
-			const why = the(".foot").textContent; if (!why.startsWith("Not taken: ") || why.length < 15) throw new Error(why);`)
+			const why = the(".foot").textContent; if (!why.startsWith("Not accepted: ") || why.length < 15) throw new Error(why);`)
 		v.do(t, speaks+ends)
 		v.isStored(t, 1)
 	}},

@@ -82,7 +82,7 @@ func Places() []Place {
 func ParsePlace(name string) (Place, error) {
 	i := slices.Index(placeNames[:], name)
 	if i < 0 || !Place(i).Ends() {
-		return 0, fmt.Errorf("chaos place %q: want some of %v", name, Places())
+		return 0, fmt.Errorf("dohost: chaos place %q: want some of %v", name, Places())
 	}
 	return Place(i), nil
 }
@@ -140,7 +140,7 @@ func (c *Chaos) Validate() error {
 		return fmt.Errorf("chaos rate %v: want a chance per place from 0 to 1", c.Rate)
 	}
 	if c.Mean < 0 {
-		return fmt.Errorf("chaos mean %v: want a mean age from 0", c.Mean)
+		return fmt.Errorf("chaos mean %v: want a mean age of 0 or more", c.Mean)
 	}
 	for _, p := range c.Places {
 		if !p.Ends() {
@@ -189,7 +189,7 @@ func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 	if style != "" {
 		i := slices.Index(modes, style)
 		if i < int(EndFence) {
-			return c, fmt.Errorf("chaos style %q: want one of %s", style, strings.Join(modes[EndFence:], ", "))
+			return c, fmt.Errorf("dohost: chaos style %q: want one of %s", style, strings.Join(modes[EndFence:], ", "))
 		}
 		c.Style = EndMode(i)
 	}
@@ -201,7 +201,7 @@ func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 		c.Places = append(c.Places, p)
 	}
 	if at != "" && c.Places == nil {
-		return c, fmt.Errorf("chaos place %q: want some of %v", at, Places())
+		return c, fmt.Errorf("dohost: chaos place %q: want some of %v", at, Places())
 	}
 	if evict == "" {
 		return c, nil
@@ -214,5 +214,5 @@ func ParseChaos(evict, at, style string, seed uint64) (Chaos, error) {
 		c.Rate = p
 		return c, nil
 	}
-	return c, fmt.Errorf("chaos eviction %q: want a mean interval such as 200ms, or a chance per place from 0 to 1", evict)
+	return c, fmt.Errorf("dohost: chaos eviction %q: want a mean interval such as 200ms, or a chance per place from 0 to 1", evict)
 }

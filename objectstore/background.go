@@ -111,7 +111,7 @@ func (b *background) failed(err error) {
 		b.failedLocked(&b.compact, "compaction", err, maxCompactPause)
 	default:
 		if b.unknown++; b.unknown&(b.unknown-1) == 0 {
-			b.log.Error("work of the engine in the background failed", "err", err, "times", b.unknown)
+			b.log.Error("background work of the engine failed", "err", err, "times", b.unknown)
 		}
 	}
 	b.mu.Unlock()
@@ -137,7 +137,7 @@ func collectsStatistics() bool {
 // failedLocked records a failure, and logs the first one of a row. Damage is logged where it is found.
 func (b *background) failedLocked(a *attempts, kind string, err error, most time.Duration) {
 	if a.err == nil && !pebble.IsCorruptionError(err) {
-		b.log.Error(kind+" failed, and is repeated until it succeeds", "err", err)
+		b.log.Error(kind+" failed, and will be retried until it succeeds", "err", err)
 	}
 	a.pause = min(retryPause<<min(a.failed, 20), most)
 	a.err = err

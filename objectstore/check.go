@@ -141,7 +141,7 @@ func (c *checker) key() error {
 	case key[0] == keyImporting:
 		id, rest, ok := splitID(key[1:])
 		if !ok || len(rest) > 0 || id.Validate() != nil {
-			c.problem(ID{}, "importing mark cannot be decoded")
+			c.problem(ID{}, "mark of an unfinished import cannot be decoded")
 			return nil
 		}
 		c.stats.Importing++
@@ -149,7 +149,7 @@ func (c *checker) key() error {
 	case key[0] == keyObject:
 		return c.objectKey()
 	default:
-		c.problem(ID{}, "key of no known kind")
+		c.problem(ID{}, "key of unknown kind")
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (c *checker) objectKey() error {
 		}
 		return c.collectionKey(id, rest[1:])
 	default:
-		c.problem(id, "row of no known kind")
+		c.problem(id, "row of unknown kind")
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (c *checker) indexEntry(id ID, isKey bool, index string) error {
 	case dueMS(slot.Due) != e.dueMS || slot.Generation != e.generation:
 		c.problem(id, "index entry differs from the alarm")
 	case index == "boot" && !slot.inBootIndex():
-		c.problem(id, "boot index entry of an alarm that is not delivered at boot")
+		c.problem(id, "boot index entry of an alarm that is not delivered when the host starts")
 	case index != "boot" && !bytes.Equal(c.w.key, slot.indexKey(id)):
 		c.problem(id, "index entry differs from the alarm")
 	}

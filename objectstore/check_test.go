@@ -38,7 +38,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			s := slot
 			s.AtBoot = false
 			return b.Set(slotKey(id), encodeSlot(s), nil)
-		}, "not delivered at boot"},
+		}, "not delivered when the host starts"},
 		{"second index entry", func(b *pebble.Batch) error {
 			return b.Set(alarmKey(8, id), indexEntry{dueMS: 8, generation: 3}.encode(), nil)
 		}, "differs from the alarm"},
@@ -66,11 +66,11 @@ func TestCheckFindsDamage(t *testing.T) {
 		{"parked key", func(b *pebble.Batch) error { return b.Set([]byte("pc\x00"), nil, nil) }, "parked index key"},
 		{"alarm key", func(b *pebble.Batch) error { return b.Set([]byte("a123"), nil, nil) }, "alarm index key"},
 		{"boot key", func(b *pebble.Batch) error { return b.Set([]byte("bc\x00"), nil, nil) }, "boot index key"},
-		{"mark", func(b *pebble.Batch) error { return b.Set([]byte("ic\x00a\x00x"), nil, nil) }, "importing mark"},
+		{"mark", func(b *pebble.Batch) error { return b.Set([]byte("ic\x00a\x00x"), nil, nil) }, "unfinished import"},
 		{"object key", func(b *pebble.Batch) error { return b.Set([]byte("oc"), nil, nil) }, "object key"},
 		{"name", func(b *pebble.Batch) error { return b.Set([]byte("oc\x00\x01\x00kx"), nil, nil) }, "control character"},
-		{"space", func(b *pebble.Batch) error { return b.Set([]byte("oc\x00a\x00zx"), nil, nil) }, "row of no known kind"},
-		{"kind", func(b *pebble.Batch) error { return b.Set([]byte("zzz"), nil, nil) }, "no known kind"},
+		{"space", func(b *pebble.Batch) error { return b.Set([]byte("oc\x00a\x00zx"), nil, nil) }, "row of unknown kind"},
+		{"kind", func(b *pebble.Batch) error { return b.Set([]byte("zzz"), nil, nil) }, "key of unknown kind"},
 		{"host record", func(b *pebble.Batch) error { return b.Set([]byte{keyHost}, []byte{99}, nil) }, "version 99"},
 		{"no host record", func(b *pebble.Batch) error { return b.Delete([]byte{keyHost}, nil) }, "no host record"},
 	} {

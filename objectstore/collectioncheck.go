@@ -3,6 +3,7 @@ package objectstore
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 )
 
 // collections is the state of the check of an object's collections from one key to the next.
@@ -30,14 +31,17 @@ func (c *checker) collectionKey(id ID, rest []byte) error {
 	case kindRow:
 		return c.collectionRow(id, string(name), rest)
 	}
-	c.problem(id, "key of a collection has no known kind")
+	c.problem(id, "key of a collection is of unknown kind")
 	return nil
 }
 
 // collectionRow checks that a row has its index entries.
 func (c *checker) collectionRow(id ID, collection string, key []byte) error {
 	rec, err := decodeRow(c.w.value)
-	if err != nil || len(key) == 0 {
+	if err == nil && len(key) == 0 {
+		err = errors.New("the key is empty")
+	}
+	if err != nil {
 		c.problem(id, "row of collection %q, key %q: %v", collection, key, err)
 		return nil
 	}
@@ -47,7 +51,7 @@ func (c *checker) collectionRow(id ID, collection string, key []byte) error {
 			return c.unreadable(id, "index entry", err)
 		}
 		if !ok {
-			c.problem(id, "row of collection %q is not in index %q under %q", collection, e.Index, e.Key)
+			c.problem(id, "row of collection %q is not in index %q under the key %q", collection, e.Index, e.Key)
 		}
 	}
 	return nil
@@ -75,7 +79,7 @@ func (c *checker) collectionEntry(id ID, collection string, rest []byte) error {
 	}
 	// An unreadable row is reported at its own key.
 	if rec, err := decodeRow(v); err == nil && !rec.has(IndexEntry{Index: string(index), Key: at}) {
-		c.problem(id, "entry in index %q of collection %q is not that of its row %q", index, collection, key)
+		c.problem(id, "entry in index %q of collection %q does not match its row %q", index, collection, key)
 	}
 	return nil
 }
@@ -102,7 +106,7 @@ func (c *checker) feedKey(id ID, feed string, rest []byte) {
 		c.problem(id, "feed %q, entry %d: %v", feed, offset, err)
 	}
 	if !f.header {
-		c.problem(id, "feed %q has entries and no header", feed)
+		c.problem(id, "feed %q has entries but no header", feed)
 		f.header = true
 	}
 	if f.next > 0 && offset != f.next {

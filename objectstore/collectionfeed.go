@@ -113,7 +113,7 @@ func (s *Batch) seekFeed(name string) (*feedEnds, error) {
 		}
 		switch {
 		case !found:
-			return nil, fmt.Errorf("%w: feed %q has a header and no entries", ErrFormat, name)
+			return nil, fmt.Errorf("%w: feed %q has a header but no entries", ErrFormat, name)
 		case last:
 			f.next = offset + 1
 		default:

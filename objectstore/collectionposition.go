@@ -43,7 +43,7 @@ func (e *FeedError) Error() string {
 	if e.Reset {
 		why = "feed was reset"
 	}
-	return fmt.Sprintf("dohost: %s: %q cannot be read after %d of log %q, its first entry is %d of log %q",
+	return fmt.Sprintf("dohost: %s: %q cannot be read after entry %d of log %q, its first entry is %d of log %q",
 		why, e.Feed, e.At.Offset, e.At.Log, e.First.Offset+1, e.First.Log)
 }
 

@@ -74,7 +74,7 @@ func (c *committer) unwound() {
 	if v := recover(); v != nil {
 		cause = fmt.Errorf("the committer panicked: %v", v)
 	}
-	c.s.opts.Logger.Error("the committer unwinds", "err", cause, "stack", string(debug.Stack()))
+	c.s.opts.Logger.Error("the committer's goroutine ended", "err", cause, "stack", string(debug.Stack()))
 	c.s.fail(cause)
 	// Each call skips the output that ended the previous call.
 	for guard.Run(c.releaseDurable) != nil {

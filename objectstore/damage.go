@@ -74,7 +74,7 @@ func (d *damages) add(found Damage) {
 		return
 	}
 	if f := guard.Run(func() { d.on(found) }); f != nil {
-		d.log.Error("OnDamage did not return", "cause", f, "stack", string(f.Stack))
+		d.log.Error("OnDamage failed", "cause", f, "stack", string(f.Stack))
 	}
 }
 
@@ -94,7 +94,7 @@ func (d *damages) count() int64 {
 func readError(key []byte, err error) error {
 	info := pebble.ExtractDataCorruptionInfo(err)
 	if info == nil {
-		return fmt.Errorf("dohost: reading: %w", err)
+		return fmt.Errorf("dohost: reading the store: %w", err)
 	}
 	e := &DamageError{Damage: damageOf(*info)}
 	e.Object = objectOf(key)

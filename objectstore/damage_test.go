@@ -167,9 +167,9 @@ func TestDamagedBlockIsReportedByCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Abandon()
-		whole := wantProblems(t, fs, "no known kind")
+		whole := wantProblems(t, fs, "unknown kind")
 		flip(t, fs, damagedAt(t, noise(1000, 150)[:100]))
-		got := wantProblems(t, fs, "cannot be read", "no known kind")
+		got := wantProblems(t, fs, "cannot be read", "unknown kind")
 		if lost := whole.Objects - got.Objects; lost < 1 || lost > 100 {
 			t.Errorf("check has seen %d of %d objects", got.Objects, whole.Objects)
 		}

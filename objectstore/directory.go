@@ -56,7 +56,7 @@ func claimDir(fsys vfs.FS, dir string, o *Options) (c claim, err error) {
 	case slices.ContainsFunc(names, func(n string) bool {
 		return n != lockName && n != formatNew && !(n == dbName && begun)
 	}):
-		return c, fmt.Errorf("%w: %s has other files", ErrForeign, dir)
+		return c, fmt.Errorf("%w: %s contains other files", ErrForeign, dir)
 	case o.ReadOnly:
 		return c, fmt.Errorf("%w: %s", ErrAbsent, dir)
 	}
@@ -92,7 +92,7 @@ func (c *claim) reread(fsys vfs.FS, dir string) (err error) {
 // does not promise that it can be opened.
 func beginDir(fsys vfs.FS, dir string, entropy io.Reader) (id Identity, err error) {
 	if _, err := fsys.Stat(fsys.PathJoin(dir, formatName)); err == nil {
-		return id, fmt.Errorf("%w: %s was made by another host just now", ErrLocked, dir)
+		return id, fmt.Errorf("%w: another host has just created the store in %s", ErrLocked, dir)
 	}
 	if err := fsys.RemoveAll(fsys.PathJoin(dir, dbName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, fmt.Errorf("dohost: %w", err)

@@ -10,7 +10,7 @@ import (
 )
 
 // errInUse reports that another opener holds a lock, in this process or in another.
-var errInUse = errors.New("the lock is held by another opener")
+var errInUse = errors.New("the lock file is in use")
 
 const (
 	privateDir  fs.FileMode = 0o700

@@ -79,8 +79,8 @@ func (l *engineLogger) Fatalf(format string, args ...any) {
 // die ends the process. It writes the reason to the standard error, too: a program without a Logger must not end
 // silently.
 func die(log *slog.Logger, why string) {
-	log.Error("the process ends: " + why)
-	fmt.Fprintln(os.Stderr, "dohost: the process ends:", why)
+	log.Error("ending the process: " + why)
+	fmt.Fprintln(os.Stderr, "dohost: ending the process:", why)
 	os.Exit(1)
 }
 
@@ -88,7 +88,7 @@ func die(log *slog.Logger, why string) {
 // mutex of its own is in a state that turns the panic into a fatal error without the name of the disk.
 func (s *Store) logFileCreated(i pebble.WALCreateInfo) {
 	if i.Err != nil && s.db != nil { // while it is nil, Open returns the error
-		die(s.opts.Logger, fmt.Sprintf("no log file can be made in %s: %v", s.dir, i.Err))
+		die(s.opts.Logger, fmt.Sprintf("cannot create a log file in %s: %v", s.dir, i.Err))
 	}
 }
 
@@ -98,6 +98,6 @@ func (s *Store) logFileCreated(i pebble.WALCreateInfo) {
 // stays without serving calls. So the panic must not unwind.
 func (s *Store) dieOfPanic() {
 	if p := recover(); p != nil {
-		die(s.opts.Logger, fmt.Sprintf("the store in %s cannot go on: %v\n%s", s.dir, p, debug.Stack()))
+		die(s.opts.Logger, fmt.Sprintf("the store in %s cannot continue: %v\n%s", s.dir, p, debug.Stack()))
 	}
 }

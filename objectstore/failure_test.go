@@ -299,11 +299,11 @@ func TestDiskFailureKeepsAcknowledgedWrites(t *testing.T) {
 		if err != nil {
 			died++
 			// Pebble's mutex ends the process when the old log file cannot be closed.
-			if !strings.Contains(said.String(), "dohost: the process ends") && !strings.Contains(said.String(), "unlock of unlocked mutex") {
+			if !strings.Contains(said.String(), "dohost: ending the process") && !strings.Contains(said.String(), "unlock of unlocked mutex") {
 				t.Errorf("disk dead from write %d: %v, and the child said\n%s", k, err, &said)
 			}
 		}
-		if k == 0 && !strings.Contains(said.String(), "no log file can be made in "+d) {
+		if k == 0 && !strings.Contains(said.String(), "cannot create a log file in "+d) {
 			t.Errorf("without another log file: %v, and the child said\n%s", err, &said)
 		}
 		wantAcknowledged(t, d, k, string(out))

@@ -136,14 +136,14 @@ func wantDatabase(fsys vfs.FS, dir string, f identityFile) error {
 	db, err := readIdentity(fsys, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s is %v, but its database is not there or not whole: %w",
+		return fmt.Errorf("%w: %s names %v, but its database is missing or incomplete: %w",
 			ErrAbsent, fsys.PathJoin(dir, formatName), f, err)
 	case err != nil:
 		return err
 	case db == f, f.copied && db.Store == f.Store:
 		return nil
 	}
-	return fmt.Errorf("%w: the database in %s is another one: %s is %v, %s is %v",
+	return fmt.Errorf("%w: the database in %s belongs to another store: %s names %v, %s names %v",
 		ErrForeign, fsys.PathJoin(dir, dbName), fsys.PathJoin(dir, formatName), f, path, db)
 }
 
@@ -170,7 +170,7 @@ func (f identityFile) next(last hostRecord, entropy io.Reader) (hostRecord, erro
 		mine = last.identity.Store == f.Store && (last.identity.Fork == f.Fork || last.parent == f.Fork)
 	}
 	if !mine {
-		return next, fmt.Errorf("%w: DOHOST is %v, the host record of the database is that of %v", ErrForeign, f, last.identity)
+		return next, fmt.Errorf("%w: DOHOST names %v, but the host record of the database names %v", ErrForeign, f, last.identity)
 	}
 	if !f.copied {
 		return next, nil

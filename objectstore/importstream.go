@@ -17,7 +17,7 @@ type importStream struct {
 func (in *importStream) header() error {
 	magic, err := in.bytes(len(exportMagic))
 	if err != nil || string(magic) != exportMagic {
-		return fmt.Errorf("%w: it does not begin like one", ErrStream)
+		return fmt.Errorf("%w: the header of an export is missing", ErrStream)
 	}
 	n, err := in.dec.DecodeUint64()
 	if err != nil {
@@ -59,7 +59,7 @@ func (in *importStream) frame(im *importer) (done bool, err error) {
 	case frameEnd:
 		return true, in.end()
 	}
-	return false, fmt.Errorf("%w: frame of kind %d", ErrStream, kind)
+	return false, fmt.Errorf("%w: unknown frame kind %d", ErrStream, kind)
 }
 
 func (in *importStream) row(im *importer) error {
@@ -71,7 +71,7 @@ func (in *importStream) row(im *importer) error {
 	in.sum.add(frameRow, key, value)
 	in.rows++
 	if len(key) < 2 || Space(key[0]) != SpaceKV && Space(key[0]) != SpaceCollection {
-		return fmt.Errorf("%w: row with key %q", ErrStream, key)
+		return fmt.Errorf("%w: invalid row key %q", ErrStream, key)
 	}
 	if Space(key[0]) == SpaceCollection {
 		if value, err = importedFeed(key[1:], value); err != nil {
@@ -109,7 +109,7 @@ func (in *importStream) end() error {
 		return broken(err)
 	}
 	if rows != in.rows || want != sum {
-		return fmt.Errorf("%w: %d rows with checksum %08x, it was written with %d and %08x", ErrStream, in.rows, sum, rows, want)
+		return fmt.Errorf("%w: it contains %d rows with checksum %08x, but was written with %d rows and checksum %08x", ErrStream, in.rows, sum, rows, want)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (g *spaceGuard) look() {
 	}
 	space := DiskSpace{Dir: g.dir, Full: full, Free: free, Reserve: uint64(max(0, g.reserve)), Err: cause}
 	if f := guard.Run(func() { g.on(space) }); f != nil {
-		g.log.Error("OnSpace did not return", "cause", f, "stack", string(f.Stack))
+		g.log.Error("OnSpace failed", "cause", f, "stack", string(f.Stack))
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 	ErrForeign = errkind.New(errkind.Damaged, "not a store")
 	// ErrAbsent reports that the database of a store is missing or incomplete, or that there is no store to open
 	// read-only.
-	ErrAbsent = errkind.New(errkind.NotFound, "no store there")
+	ErrAbsent = errkind.New(errkind.NotFound, "store not found")
 )
 
 // Errors of a running store.
@@ -40,7 +40,7 @@ var (
 	// failed. The error wraps that of the flush.
 	ErrNoSpace = errkind.NoSpace
 	// ErrReadOnlyStore reports that the store was opened with Options.ReadOnly.
-	ErrReadOnlyStore = errkind.New(errkind.Forbidden, "opened read-only")
+	ErrReadOnlyStore = errkind.New(errkind.Forbidden, "the store was opened read-only")
 )
 
 // Store is the objects of one host, in one directory. All methods may be called
@@ -231,6 +231,6 @@ func (s *Store) hook(stage Stage, objects iter.Seq[ID]) {
 		return
 	}
 	if f := guard.Run(func() { s.opts.Hook(stage, objects) }); f != nil {
-		s.opts.Logger.Error("Hook did not return", "cause", f, "stack", string(f.Stack))
+		s.opts.Logger.Error("Hook failed", "cause", f, "stack", string(f.Stack))
 	}
 }

@@ -129,7 +129,7 @@ type constructorError struct {
 
 // Error names the cause.
 func (e *constructorError) Error() string {
-	return fmt.Sprintf("%v (next try in %v): %s", ErrConstructor, e.wait, e.text)
+	return fmt.Sprintf("%v (next attempt in %v): %s", ErrConstructor, e.wait, e.text)
 }
 
 // Unwrap returns ErrConstructor and the cause.

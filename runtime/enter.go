@@ -56,7 +56,7 @@ func Enter(ctx context.Context, fn func(context.Context) error) error {
 func enter(ctx context.Context) (*turn, error) {
 	released, ok := ctx.Value(turnKey{}).(*releasedCtx)
 	if !ok {
-		return nil, fmt.Errorf("%w: Enter wants the context that Await passed to its fn", ErrNoTurn)
+		return nil, fmt.Errorf("%w: Enter needs the context that Await passed to its fn", ErrNoTurn)
 	}
 	ev := released.t.ev
 	ev.obj.at(ev, eviction.PlaceEnter)

@@ -117,7 +117,7 @@ func Transaction(ctx context.Context, fn func(context.Context) error) (err error
 	}
 	if outer, _ := ctx.Value(transactionKey{}).(*transaction); t.tx != nil && outer != t.tx {
 		t.done()
-		return fmt.Errorf("%w: a transaction is open that this one is not part of", ErrTurnBusy)
+		return fmt.Errorf("%w: another transaction is open on this turn", ErrTurnBusy)
 	}
 	seg := t.ev.incarnation.batch
 	tx := &transaction{t.tx, seg.Begin()}

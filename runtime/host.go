@@ -269,7 +269,7 @@ const unwindTime = time.Second
 // stragglers returns an error with the code of ended incarnations that still runs.
 func (h *Host) stragglers() error {
 	if left := h.Zombies(); len(left) > 0 {
-		return fmt.Errorf("dohost: handlers that ignore the end of their context still run: %v", left)
+		return fmt.Errorf("dohost: handlers are still running after their contexts were canceled: %v", left)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (c *hostFunc) call(f func()) {
 	if failure, ok := err.(*guard.Failure); ok {
 		c.host.misbehaved(c.name, failure, failure.Stack)
 	} else if err != nil {
-		c.host.misbehaved(c.name, fmt.Errorf("%w, and is not called again until it returns", err), nil)
+		c.host.misbehaved(c.name, fmt.Errorf("%w; the host does not call it again until it returns", err), nil)
 	}
 }
 

@@ -17,7 +17,7 @@ type Sent struct {
 func (h *Host) Send(ctx context.Context, id ID, c Call) (*Sent, error) {
 	err := endedOf(ctx)
 	if err == nil && turnOf(ctx) != nil {
-		err = fmt.Errorf("%w: it holds the turn, which Do would give up", ErrTurnBusy)
+		err = fmt.Errorf("%w: Send needs a context that does not hold a turn", ErrTurnBusy)
 	}
 	if err != nil {
 		return nil, refusal(id, c.Op, err)

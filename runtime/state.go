@@ -185,7 +185,7 @@ func (s *State) task(ctx context.Context, op string, fn func(context.Context) er
 	defer t.done()
 	if most := s.incarnation().obj.host().opts.MaxEvents; s.incarnation().tasks.Add(1) > int64(most) {
 		s.incarnation().tasks.Add(-1)
-		return fmt.Errorf("%w: it has %d background tasks", ErrOverloaded, most)
+		return fmt.Errorf("%w: the limit is %d background tasks per object", ErrOverloaded, most)
 	}
 	ev := &event{op: op, kind: kindBackground, only: s.incarnation()}
 	ev.turn.ev = ev

@@ -75,7 +75,7 @@ func (s *State) waitRoom(ctx context.Context, seg *objectstore.Batch) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: a write has waited for memory for %v: %d bytes of the host are not durable",
+		return fmt.Errorf("%w: a write waited %v for memory: %d bytes of the host's writes are not durable yet",
 			ErrOverloaded, maxThrottle, inc.obj.host().store.Stats().Undurable)
 	}
 	return inc.orFenced()

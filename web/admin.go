@@ -119,9 +119,9 @@ func Admin(h *dohost.Host, o *AdminOptions) http.Handler {
 }
 
 func noRoute(w http.ResponseWriter, r *http.Request) {
-	message := "there is nothing at " + r.Method + " " + r.URL.Path
+	message := "no route for " + r.Method + " " + r.URL.Path
 	if strings.HasPrefix(r.URL.Path, "/objects/") {
-		message += ": objects are served by the other listener, --listen"
+		message += ": the listener for clients, --listen, serves objects"
 	}
 	refuse(w, http.StatusNotFound, "no_route", message)
 }
@@ -141,7 +141,7 @@ func (a *admin) guard(next http.Handler) http.Handler {
 	}
 	return checkHost(names, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !ownOrigin(r) && !isVisit(r) {
-			refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
+			refuse(w, http.StatusForbidden, "foreign_origin", "requests from pages of other origins are not allowed")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -382,7 +382,7 @@ func TestLogReportsFullDisk(t *testing.T) {
 	l.Space(dohost.DiskSpace{Dir: "data", Free: 1000, Reserve: 1000})
 	first, second, _ := strings.Cut(buf.String(), "\n")
 	if !strings.Contains(first, "writes are refused") || !strings.Contains(first, "folder=data free=999 reserve=1000") ||
-		!strings.Contains(second, "writes are taken again") || !strings.Contains(second, "free=1000") {
+		!strings.Contains(second, "writes are accepted again") || !strings.Contains(second, "free=1000") {
 		t.Errorf("logged\n%s", buf.String())
 	}
 }

@@ -309,7 +309,7 @@ func (a *admin) alarm(r *http.Request, id dohost.ID) (Alarm, error) {
 func (a *admin) setAlarm(w http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	var req Alarm
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&req); err != nil || req.At == nil {
-		return nil, &dohost.ArgumentError{Method: "alarm", Err: fmt.Errorf(`want {"at": a time as RFC 3339 has it}: %w`, orMissing(err))}
+		return nil, &dohost.ArgumentError{Method: "alarm", Err: fmt.Errorf(`want {"at": an RFC 3339 time}: %w`, orMissing(err))}
 	}
 	if err := a.host.SetAlarm(r.Context(), id, *req.At); err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (a *admin) setAlarm(w http.ResponseWriter, r *http.Request, id dohost.ID) (
 
 func orMissing(err error) error {
 	if err == nil {
-		return errors.New("it is missing")
+		return errors.New("the time is missing")
 	}
 	return err
 }

@@ -31,7 +31,7 @@ type ClosedSockets struct {
 func (a *admin) closeSockets(_ http.ResponseWriter, r *http.Request, id dohost.ID) (any, error) {
 	q := r.URL.Query()
 	if q.Has("tag") && q.Get("tag") == "" {
-		return nil, &dohost.ArgumentError{Method: "sockets", Err: errors.New("the tag is empty: want one, or none for all")}
+		return nil, &dohost.ArgumentError{Method: "sockets", Err: errors.New("the tag is empty: want a tag, or no tag parameter for all sockets")}
 	}
 	return ClosedSockets{a.host.CloseSockets(id, q.Get("tag"))}, nil
 }

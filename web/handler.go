@@ -242,7 +242,7 @@ func (p *public) bounded(w http.ResponseWriter, r *http.Request, op string, id d
 func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, method string) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "calls are made with POST")
+		refuse(w, http.StatusMethodNotAllowed, "method_not_allowed", "a call needs the method POST")
 		return
 	}
 	ctx, err := p.host.AuthorizeCall(r, id, method)
@@ -274,7 +274,7 @@ func (p *public) invoke(w http.ResponseWriter, r *http.Request, id dohost.ID, me
 // elsewhere names the right listener for an operator's request.
 func elsewhere(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
-		return "; operators are served by the other listener, --admin"
+		return "; the admin listener, --admin, serves operators"
 	}
 	return ""
 }
@@ -305,7 +305,7 @@ func (p *public) fail(w http.ResponseWriter, err error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.Header().Set("Connection", "close")
-		refuse(w, http.StatusRequestTimeout, "slow_body", "the body came too slowly")
+		refuse(w, http.StatusRequestTimeout, "slow_body", "the request body arrived too slowly")
 		return
 	}
 	p.host.WriteError(w, err)

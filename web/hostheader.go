@@ -29,7 +29,7 @@ func checkHost(names []string, next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !namesListener(r.Host, names) {
-			refuse(w, http.StatusForbidden, "foreign_host", "this listener does not answer to the Host of the request")
+			refuse(w, http.StatusForbidden, "foreign_host", "the Host header of the request does not name this listener")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -51,7 +51,7 @@ func LogListener(l *slog.Logger) dohost.Listener {
 			case d.Full:
 				l.Warn("disk almost full: writes are refused", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
 			default:
-				l.Warn("disk has space: writes are taken again", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
+				l.Warn("disk has space: writes are accepted again", "folder", d.Dir, "free", d.Free, "reserve", d.Reserve)
 			}
 		},
 		Failed: func(err error) { l.Error("background work failed", "err", err) },

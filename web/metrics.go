@@ -37,21 +37,21 @@ func NewMetrics() *Metrics {
 	}
 	m := &Metrics{
 		registry:     prometheus.NewRegistry(),
-		wakes:        counter("dohost_wakes_total", "Incarnations begun.", "class"),
-		ended:        counter("dohost_evictions_total", "Incarnations ended, by cause, and by place if it was chaos.", "class", "cause", "place"),
-		events:       counter("dohost_events_total", "Events whose code has returned, by result: ok, error, or no_space.", "class", "result"),
-		refused:      counter("dohost_refused_writes_total", "Hand-overs of ended incarnations that were refused.", "class"),
+		wakes:        counter("dohost_wakes_total", "Incarnations started.", "class"),
+		ended:        counter("dohost_evictions_total", "Incarnations ended, by cause, and by place if the cause was chaos.", "class", "cause", "place"),
+		events:       counter("dohost_events_total", "Finished events, by result: ok, error or no_space.", "class", "result"),
+		refused:      counter("dohost_refused_writes_total", "Refused commits of ended incarnations.", "class"),
 		turns:        counter("dohost_long_turns_total", "Turns held for more than a second.", "class"),
-		staleAlarms:  counter("dohost_stale_alarms_total", "Deliveries superseded by a newer alarm.", "class"),
+		staleAlarms:  counter("dohost_stale_alarms_total", "Alarm deliveries superseded by a newer alarm.", "class"),
 		parkedAlarms: counter("dohost_parked_alarms_total", "Alarms that were parked: the host no longer delivers them.", "class", "reason"),
-		failures:     counter("dohost_background_failures_total", "Failures of the host's own work."),
-		responses:    counter("dohost_http_responses_total", "Responses of the public listener.", "route", "status"),
-		service:      counter("dohost_service_events_total", "What services report, as agents do of their fibers, schedules and queues.", "class", "event", "outcome"),
-		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule, or an item of a queue, was due to the beginning of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
-		queueDepth:   histogram("dohost_queue_depth", "Items that come after one of an agent's queue when that has run.", prometheus.ExponentialBuckets(1, 4, 8)),
+		failures:     counter("dohost_background_failures_total", "Failures of the host's background work."),
+		responses:    counter("dohost_http_responses_total", "Responses of the listener for clients, by route and status.", "route", "status"),
+		service:      counter("dohost_service_events_total", "Reports of services, such as agents about their fibers, schedules and queues.", "class", "event", "outcome"),
+		serviceLag:   histogram("dohost_schedule_lag_seconds", "Time from when a schedule or queue item was due to the start of its run.", prometheus.ExponentialBuckets(0.001, 4, 10)),
+		queueDepth:   histogram("dohost_queue_depth", "Items left in an agent's queue after a run of an item.", prometheus.ExponentialBuckets(1, 4, 8)),
 		eventSeconds: histogram("dohost_event_seconds", "Time from the start of an event to its end, Awaits included.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
-		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm's delivery was due to the beginning of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
-		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 once the store has failed."}),
+		alarmLag:     histogram("dohost_alarm_lag_seconds", "Time from when an alarm was due to the start of its handler.", prometheus.ExponentialBuckets(0.001, 4, 10)),
+		storeFailed:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "dohost_store_failed", Help: "1 if the store has failed, otherwise 0."}),
 	}
 	m.registry.MustRegister(
 		m.wakes, m.ended, m.events, m.refused, m.turns, m.staleAlarms, m.parkedAlarms, m.failures, m.responses,
@@ -132,13 +132,13 @@ type hostCollector struct{ m *Metrics }
 
 var (
 	descLive      = prometheus.NewDesc("dohost_live_objects", "Objects with an incarnation in memory.", nil, nil)
-	descSockets   = prometheus.NewDesc("dohost_sockets", "WebSockets of objects in memory, and of hibernating ones.", []string{"state"}, nil)
-	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that still run in ended incarnations.", nil, nil)
+	descSockets   = prometheus.NewDesc("dohost_sockets", "WebSockets by state: live (the object is in memory) or hibernating.", []string{"state"}, nil)
+	descZombies   = prometheus.NewDesc("dohost_zombies", "Events that are still running in ended incarnations.", nil, nil)
 	descRecords   = prometheus.NewDesc("dohost_store_records_total", "Records made durable.", nil, nil)
-	descBatches   = prometheus.NewDesc("dohost_store_batches_total", "Batches with writes in those records.", nil, nil)
-	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of those records.", nil, nil)
+	descBatches   = prometheus.NewDesc("dohost_store_batches_total", "Batches with writes in the durable records.", nil, nil)
+	descBytes     = prometheus.NewDesc("dohost_store_bytes_total", "Bytes of the durable records.", nil, nil)
 	descDamaged   = prometheus.NewDesc("dohost_store_damaged_blocks", "Blocks and records of the store that could not be read.", nil, nil)
-	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that are read and handled.", nil, nil)
+	descReads     = prometheus.NewDesc("dohost_read_budget_bytes", "Bytes of request bodies and frames that the host is reading or handling.", nil, nil)
 	descReadsFull = prometheus.NewDesc("dohost_read_budget_refused_total", "Requests and frames that were refused because the read budget was exhausted.", nil, nil)
 	descSends     = prometheus.NewDesc("dohost_send_queue_bytes", "Bytes of frames and responses that wait for clients.", nil, nil)
 	descSlow      = prometheus.NewDesc("dohost_slow_sockets_total", "WebSockets closed, and HTTP responses cut, because their clients did not read.", nil, nil)

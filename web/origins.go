@@ -25,7 +25,7 @@ func newOrigins(trusted []string, log *slog.Logger) *origins {
 func (o *origins) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isHandshake(r) && !isLink(r) && o.foreign(r) {
-			refuse(w, http.StatusForbidden, "foreign_origin", "a page of another origin may not call this")
+			refuse(w, http.StatusForbidden, "foreign_origin", "requests from pages of other origins are not allowed")
 			return
 		}
 		next.ServeHTTP(w, r)

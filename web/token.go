@@ -32,7 +32,7 @@ func ReadTokens(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%s: no token in it", path)
+		return nil, fmt.Errorf("%s: the file contains no token", path)
 	}
 	return tokens, nil
 }

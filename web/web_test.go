@@ -314,7 +314,7 @@ func TestBodyStallReturns408(t *testing.T) {
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusRequestTimeout || err != nil || !bytes.Contains(b, []byte(`"the body came too slowly"`)) {
+	if res.StatusCode != http.StatusRequestTimeout || err != nil || !bytes.Contains(b, []byte(`"the request body arrived too slowly"`)) {
 		t.Errorf("status %d, %s, %v: want 408 without the text of the network error", res.StatusCode, b, err)
 	}
 }

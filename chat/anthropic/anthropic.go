@@ -195,7 +195,7 @@ func (m *Model) params(p *chat.Prompt) (params sdk.MessageNewParams, blanks bool
 		}
 		if len(t.Parameters) > 0 {
 			if err := json.Unmarshal(t.Parameters, &tool.InputSchema.ExtraFields); err != nil {
-				return params, false, fmt.Errorf("anthropic: the parameters of the tool %q are no JSON schema: %w", t.Name, err)
+				return params, false, fmt.Errorf("anthropic: the parameters of the tool %q are not a JSON schema: %w", t.Name, err)
 			}
 			delete(tool.InputSchema.ExtraFields, "type")
 		}

@@ -32,7 +32,7 @@ func New(fsys fs.FS, o *Options) (*Model, error) {
 		m.pace = o.Pace
 	}
 	if m.pace < 0 {
-		return nil, fmt.Errorf("extract: Options.Pace is %v", m.pace)
+		return nil, fmt.Errorf("extract: Options.Pace is %v: want 0 or more", m.pace)
 	}
 	var err error
 	m.x, err = newIndex(fsys)
@@ -119,7 +119,7 @@ func (p *passage) title() string {
 func (m *Model) answer(question string) (text string, sources []*passage) {
 	best := m.x.search(question, 2)
 	if len(best) == 0 {
-		return fmt.Sprintf("I have found nothing about that in %d files. Ask about something that stands in them, such as %q.",
+		return fmt.Sprintf("I found nothing about that in %d files. Ask about something that they contain, such as %q.",
 			len(m.x.files), m.x.passages[0].heading), nil
 	}
 	var b strings.Builder

@@ -55,16 +55,16 @@ func TestAnswers(t *testing.T) {
 			"Fibers, fiber after fiber, end: fiber by fiber.",
 		"queue":                "A list about queues has items.",
 		"how is a chunk shown": "Chat goes on in mid-sentence, since each chunk is written before it is shown.",
-		"func in code":         `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
-		"which flags":          `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
-		"What is the meaning?": `I have found nothing about that in 2 files. Ask about something that stands in them, such as "Eviction".`,
+		"func in code":         `I found nothing about that in 2 files. Ask about something that they contain, such as "Eviction".`,
+		"which flags":          `I found nothing about that in 2 files. Ask about something that they contain, such as "Eviction".`,
+		"What is the meaning?": `I found nothing about that in 2 files. Ask about something that they contain, such as "Eviction".`,
 	} {
 		got, files, _ := said(t, m, question, chat.Message{})
 		if got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", question, got, want)
 		}
 		wantFiles := 1
-		if strings.HasPrefix(want, "I have found nothing") {
+		if strings.HasPrefix(want, "I found nothing") {
 			wantFiles = 0
 		}
 		if len(files) != wantFiles {

@@ -58,7 +58,7 @@ func schema(t chat.ToolSpec) (s map[string]any, err error) {
 		return map[string]any{"type": "object", "properties": map[string]any{}}, nil
 	}
 	if err := json.Unmarshal(t.Parameters, &s); err != nil {
-		return nil, fmt.Errorf("openai: the parameters of the tool %q are no JSON schema: %w", t.Name, err)
+		return nil, fmt.Errorf("openai: the parameters of the tool %q are not a JSON schema: %w", t.Name, err)
 	}
 	return s, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // errEnough stops reading after the consumer has stopped.
-var errEnough = errors.New("openai: nobody reads on")
+var errEnough = errors.New("openai: the caller stopped reading")
 
 // maxTries bounds the fetches in a row that yield no more text. The provider sometimes never begins an answer if its
 // connection ended immediately.

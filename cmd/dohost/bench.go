@@ -15,14 +15,14 @@ import (
 
 // benchCmd measures recovery times of objects on the user's machine.
 type benchCmd struct {
-	Data    string        `help:"Folder on the disk that is meant, in which a temporary one is made; the system's own if empty, which may be memory." env:"DOHOST_BENCH_DATA"`
-	Seed    uint64        `help:"Draws which object is ended, and when a process." default:"1" env:"DOHOST_SEED"`
-	Objects int           `help:"Objects that are fenced, one at a time." default:"1000" env:"DOHOST_BENCH_OBJECTS"`
-	Fences  int           `help:"How often, at rest, busy and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
-	Workers int           `help:"Objects in the middle of a step when their process ends." default:"64" env:"DOHOST_BENCH_WORKERS"`
-	Ends    int           `help:"Ends of a process, in each of three ways; of one at rest five times as many." default:"20" env:"DOHOST_BENCH_ENDS"`
-	Rest    time.Duration `help:"How long objects have had nothing to do when they are fenced at rest." default:"4s" env:"DOHOST_BENCH_REST"`
-	Work    time.Duration `help:"About how long a process works before it is ended." default:"150ms" env:"DOHOST_BENCH_WORK"`
+	Data    string        `help:"Folder on the disk to measure, for a temporary store. If empty, the system's temporary folder, which may be in memory." env:"DOHOST_BENCH_DATA"`
+	Seed    uint64        `help:"Seed of the random choices of objects to fence and of the times of kills." default:"1" env:"DOHOST_SEED"`
+	Objects int           `help:"Number of objects to fence, one at a time." default:"1000" env:"DOHOST_BENCH_OBJECTS"`
+	Fences  int           `help:"Number of fences in each state: at rest, busy and under load." default:"5000" env:"DOHOST_BENCH_FENCES"`
+	Workers int           `help:"Number of objects in the middle of a step when their process ends." default:"64" env:"DOHOST_BENCH_WORKERS"`
+	Ends    int           `help:"Number of process ends by each of SIGKILL and restart under load; SIGKILL at rest has five times as many." default:"20" env:"DOHOST_BENCH_ENDS"`
+	Rest    time.Duration `help:"Idle time of an object before a fence at rest." default:"4s" env:"DOHOST_BENCH_REST"`
+	Work    time.Duration `help:"Approximate run time of a process before it is ended." default:"150ms" env:"DOHOST_BENCH_WORK"`
 }
 
 // Run is the command.
@@ -45,11 +45,11 @@ func (c *benchCmd) Run(out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "How long it takes until work goes on, in %s, seed %d\n\n%s", dir, c.Seed, recovery.Table(ds))
+	fmt.Fprintf(out, "Time until work resumes, in %s, seed %d\n\n%s", dir, c.Seed, recovery.Table(ds))
 	return nil
 }
 
 // benchCommand is the command of benchCmd.
 var benchCommand = cli.Command{
-	Name: "bench", Help: "Measure how long objects take to go on after an eviction, a SIGKILL and a restart, on this machine.", Value: &benchCmd{},
+	Name: "bench", Help: "Measure how long objects take to resume after an eviction, a SIGKILL and a restart, on this machine.", Value: &benchCmd{},
 }

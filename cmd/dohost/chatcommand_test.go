@@ -105,7 +105,7 @@ func TestChatCommandSurvivesSIGKILL(t *testing.T) {
 	if got := strings.TrimSpace(printed.String()); got != strings.TrimSpace(whole) {
 		t.Errorf("got  %q\nwant %q\n%s", got, whole, stderr.String())
 	}
-	if !strings.Contains(stderr.String(), "coming back") {
+	if !strings.Contains(stderr.String(), "reconnecting") {
 		t.Errorf("the server was not gone: %q", stderr.String())
 	}
 }

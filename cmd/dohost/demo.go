@@ -18,13 +18,13 @@ import (
 // ends the process. It compares their counts with a count made without them.
 type demoCmd struct {
 	Dir        string `help:"Folder to count the words of; the project's own documents if empty." type:"path"`
-	Data       string `help:"Where the store lives. A run that was broken off goes on from there." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
+	Data       string `help:"Folder of the store. An interrupted run resumes from it." default:"./dohost-demo" env:"DOHOST_DEMO_DATA"`
 	Keep       bool   `help:"Keep the store after a successful run."`
-	Kills      int    `help:"How often the process dies by SIGKILL." default:"3"`
-	ChaosEvict string `help:"A mean interval per object (200ms) or a chance per place (0.02). If empty, a chance that fits the size of a step; 0 for none." env:"DOHOST_CHAOS_EVICT"`
+	Kills      int    `help:"Number of times that the process is killed by SIGKILL." default:"3"`
+	ChaosEvict string `help:"Mean interval between evictions of an object (200ms), or chance of an eviction per place (0.02). If empty, a chance that fits the size of a step; 0 for none." env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string `help:"Places at which objects are evicted; all if empty." env:"DOHOST_CHAOS_AT"`
-	ChaosStyle string `help:"How: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
-	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero draws one." env:"DOHOST_CHAOS_SEED"`
+	ChaosStyle string `help:"How to evict objects: fence, restart or crash." default:"fence" env:"DOHOST_CHAOS_STYLE"`
+	ChaosSeed  uint64 `help:"Seed of evictions and kills; zero chooses a random seed." env:"DOHOST_CHAOS_SEED"`
 	Worker     string `hidden:"" help:"Run the job: begin or resume."`
 }
 
@@ -63,7 +63,7 @@ func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 	s := &supervisor{cmd: c, plan: plan, show: newDisplay(out)}
 	result, err := s.run(ctx)
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintf(out, "\nBroken off. The data is kept in %s; the same command goes on from there.\n", c.Data)
+		fmt.Fprintf(out, "\nInterrupted. The data is kept in %s; the same command resumes the run.\n", c.Data)
 		return errBrokenOff
 	}
 	if result != nil {
@@ -72,7 +72,7 @@ func (c *demoCmd) run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nThe data is kept in %s; the same command goes on from there.\nReplay: %s", err, c.Data, c.replay(plan))
+		return fmt.Errorf("%w\nThe data is kept in %s; the same command resumes the run.\nReplay: %s", err, c.Data, c.replay(plan))
 	}
 	if c.Keep {
 		fmt.Fprintf(out, "The store is in %s.\n", c.Data)
@@ -98,7 +98,7 @@ func (c *demoCmd) conclude(out io.Writer, plan *demoPlan, r *demoResult) error {
 
 var (
 	errInexact   = fmt.Errorf("the result is not exact: %w", cli.ErrReported)
-	errBrokenOff = fmt.Errorf("broken off: %w", cli.ErrReported)
+	errBrokenOff = fmt.Errorf("interrupted: %w", cli.ErrReported)
 )
 
 func (c *demoCmd) replay(p *demoPlan) string {

@@ -80,11 +80,11 @@ func (a *account) print(w io.Writer, p *demoPlan) {
 	} else {
 		row("kills (SIGKILL)", "%d", p.Killed)
 	}
-	row("fibers", "%d came to their end; gone on with from the last checkpoint %d times", a.Fibers, a.Recoveries)
-	row("recovery bill", "%d steps begun again, %s read again, %d results that had arrived before",
+	row("fibers", "%d ended; resumed from the last checkpoint %d times", a.Fibers, a.Recoveries)
+	row("recovery cost", "%d steps repeated, %s read again, %d duplicate results",
 		max(0, a.Reads-a.Steps), bytesText(max(0, a.ReadBytes-a.Bytes)), a.Duplicate)
 	row("wakes", "%d", a.Wakes)
-	row("alarms", "%d runs, %d of them failed or cut off", a.Alarms, a.Failed)
+	row("alarms", "%d runs, %d of them failed or interrupted", a.Alarms, a.Failed)
 	row("refused writes", "%d, of incarnations that had ended", a.Refused)
 }
 

@@ -45,15 +45,15 @@ func (c *directCount) compare(r *demoResult) string {
 		own += n
 	}
 	if own != c.total {
-		return fmt.Sprintf("the documents' own rows add up to %d words, there are %d", own, c.total)
+		return fmt.Sprintf("the documents' own rows add up to %d words, want %d", own, c.total)
 	}
 	for _, w := range slices.Sorted(maps.Keys(c.words)) {
 		if r.Words[w] != c.words[w] {
-			return fmt.Sprintf("the mergers have %d times %q, there are %d", r.Words[w], w, c.words[w])
+			return fmt.Sprintf("the mergers have %d times %q, want %d", r.Words[w], w, c.words[w])
 		}
 	}
 	if len(r.Words) != len(c.words) {
-		return fmt.Sprintf("the mergers have %d different words, there are %d", len(r.Words), len(c.words))
+		return fmt.Sprintf("the mergers have %d different words, want %d", len(r.Words), len(c.words))
 	}
 	return ""
 }

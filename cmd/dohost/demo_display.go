@@ -35,7 +35,7 @@ func (d *display) begin(p *demoPlan) {
 		what = p.Dir
 	}
 	if p.resumed {
-		fmt.Fprintln(d.out, "Going on with a run that was broken off; its flags stand.")
+		fmt.Fprintln(d.out, "Resuming an interrupted run, with the flags of its start.")
 	}
 	fmt.Fprintf(d.out, "Counting the words of %s: %d files, %s, in steps of about %d bytes.\nEvictions: %s; seed %d.\n", what, p.Files, bytesText(p.Bytes), p.Piece, p.Evict, p.Seed)
 }

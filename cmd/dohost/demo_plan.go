@@ -43,7 +43,7 @@ const (
 )
 
 // errRunning is the error for a folder that another process has locked.
-var errRunning = errors.New("another demo is running there")
+var errRunning = errors.New("another demo is running in this folder")
 
 // claim makes the demo's folder, and locks it against another demo.
 func (c *demoCmd) claim() (io.Closer, error) {
@@ -60,7 +60,7 @@ func (c *demoCmd) claim() (io.Closer, error) {
 	}
 	foreign := func(name string) bool { return name != planTemp && name != lockFile }
 	if !slices.Contains(names, planFile) && slices.ContainsFunc(names, foreign) {
-		return nil, fmt.Errorf("--data %s: it holds something else than a demo; choose another folder", c.Data)
+		return nil, fmt.Errorf("--data %s: the folder contains other files than those of a demo; choose another folder", c.Data)
 	}
 	if err := os.MkdirAll(c.Data, 0o755); err != nil {
 		return nil, flagError("--data", c.Data, err)
@@ -114,10 +114,10 @@ func (c *demoCmd) readPlan() (*demoPlan, error) {
 	}
 	p := &demoPlan{resumed: true}
 	if err = json.Unmarshal(data, p); err == nil && (p.Files < 1 || p.Piece < 1) {
-		err = errors.New("it has no plan in it")
+		err = errors.New("the file contains no plan")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is broken, and its run cannot go on: %w\nchoose another folder with --data, or delete %s", name, err, c.Data)
+		return nil, fmt.Errorf("%s is damaged, and its run cannot be resumed: %w\nchoose another folder with --data, or delete %s", name, err, c.Data)
 	}
 	return p, nil
 }

@@ -96,7 +96,7 @@ func TestDemoResumesWithItsFlagsAndLocksItsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, status := runDemo(t, bin, "--data", data)
-	if status != 1 || !strings.Contains(out, "dohost: --data "+data+": another demo is running there\n") || strings.Contains(out, "goes on") {
+	if status != 1 || !strings.Contains(out, "dohost: --data "+data+": another demo is running in this folder\n") || strings.Contains(out, "resumes the run") {
 		t.Errorf("a second demo: status %d\n%s", status, out)
 	}
 	if after, err := os.ReadFile(filepath.Join(data, planFile)); err != nil || !bytes.Equal(before, after) {
@@ -105,11 +105,11 @@ func TestDemoResumesWithItsFlagsAndLocksItsData(t *testing.T) {
 	if err := first.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := first.end(); err == nil || !strings.Contains(out, "Broken off. The data is kept in "+data) {
+	if out, err := first.end(); err == nil || !strings.Contains(out, "Interrupted. The data is kept in "+data) {
 		t.Fatalf("interrupted: %v\n%s", err, out)
 	}
 	out, status = runDemo(t, bin, "--data", data)
-	if status != 0 || !strings.Contains(out, "its flags stand") || !strings.Contains(out, "agree to the last one") ||
+	if status != 0 || !strings.Contains(out, "with the flags of its start") || !strings.Contains(out, "agree to the last one") ||
 		!regexp.MustCompile(`kills \(SIGKILL\) +0\n`).MatchString(out) || !regexp.MustCompile(`evictions by place +(release \d+)?\n`).MatchString(out) {
 		t.Errorf("resumed: status %d\n%s", status, out)
 	}

@@ -78,7 +78,7 @@ func (s *supervisor) process(ctx context.Context) (*demoResult, error) {
 	}
 	if werr != nil {
 		// It may have sent the result and failed afterwards.
-		return result, s.saved(fmt.Errorf("the process that does the job failed: %w", werr))
+		return result, s.saved(fmt.Errorf("the worker process failed: %w", werr))
 	}
 	return result, s.saved(err)
 }
@@ -103,7 +103,7 @@ func (s *supervisor) stuck(steps int, why *trouble) {
 	}
 	text := "No step succeeds: " + why.Err
 	if why.Full {
-		text = fullText(s.cmd.Data) + "; make room, and it goes on"
+		text = fullText(s.cmd.Data) + "; free some space, and the run continues"
 	}
 	if !s.told[text] {
 		s.told[text] = true

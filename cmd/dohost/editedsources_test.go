@@ -100,7 +100,7 @@ func TestDemoReportsFullDiskAndContinues(t *testing.T) {
 	if err := os.WriteFile(full, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const says = "The store in %/store refuses writes, because the disk is almost full; make room, and it goes on"
+	const says = "The store in %/store refuses writes, because the disk is almost full; free some space, and the run continues"
 	want := strings.ReplaceAll(says, "%", data)
 	s.until("(?m)^" + regexp.QuoteMeta(want) + "$")
 	if err := os.Remove(full); err != nil {

@@ -32,7 +32,7 @@ func main() {
 		}, simCommand, benchCommand},
 		Questions: map[string][]string{string(assistant.Assistants): {
 			"What happens to an object when it is evicted?",
-			"How does a reply go on after a crash?",
+			"How does a reply continue after a crash?",
 			"When does an alarm fire?",
 			"What keeps an object in memory?",
 		}},

@@ -21,13 +21,13 @@ import (
 
 // simCmd runs the project's own workloads in virtual time, with random endings.
 type simCmd struct {
-	Seed       uint64  `help:"The first seed; zero draws one." env:"DOHOST_SEED"`
-	Minutes    float64 `help:"For how long, by the clock on the wall." default:"1" env:"DOHOST_MINUTES"`
-	Runs       int     `help:"After how many runs to stop; zero is as many as there is time for." env:"DOHOST_RUNS"`
-	Workload   string  `help:"The one workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
-	ChaosEvict float64 `help:"Chance of an ending at each place. Far above the default all seven runs of an alarm may be ended, after which it is given up; some workloads then report what it would have done." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
+	Seed       uint64  `help:"The first seed; zero chooses a random seed." env:"DOHOST_SEED"`
+	Minutes    float64 `help:"Duration in minutes of real time." default:"1" env:"DOHOST_MINUTES"`
+	Runs       int     `help:"Number of runs; zero for as many as fit into --minutes." env:"DOHOST_RUNS"`
+	Workload   string  `help:"The workload to run; all in turn if empty." env:"DOHOST_WORKLOAD"`
+	ChaosEvict float64 `help:"Chance of an interruption at each place. Far above the default, all seven attempts of an alarm may be interrupted, after which the host parks it; some workloads then report its missing effects." default:"0.02" env:"DOHOST_CHAOS_EVICT"`
 	ChaosAt    string  `help:"Places at which incarnations are ended; all if empty." env:"DOHOST_CHAOS_AT"`
-	ChaosStyle string  `help:"How: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_STYLE"`
+	ChaosStyle string  `help:"How to end incarnations: fence, restart (the whole host, by power cut or SIGKILL) or crash; all if empty." env:"DOHOST_CHAOS_STYLE"`
 }
 
 // Run is the command.
@@ -72,7 +72,7 @@ func (c *simCmd) plan(out io.Writer) (*sim, error) {
 		return nil, err
 	}
 	if c.Minutes <= 0 || c.Minutes != c.Minutes || c.Runs < 0 {
-		return nil, fmt.Errorf("--minutes %v, --runs %d: want more than no time, and no fewer than 0 runs", c.Minutes, c.Runs)
+		return nil, fmt.Errorf("--minutes %v, --runs %d: want more than 0 minutes, and 0 or more runs", c.Minutes, c.Runs)
 	}
 	for _, p := range chaos.Places {
 		s.places = append(s.places, p.String())
@@ -107,14 +107,14 @@ func (s *sim) run(t *testing.T) int {
 			if s.over() {
 				when := "Done"
 				if s.ctx.Err() != nil {
-					when = "Broken off"
+					when = "Interrupted"
 				}
 				s.tell(when)
 				if s.runs == 0 {
 					fmt.Fprintln(s.out, "There was no time for a run.")
 					return 1
 				}
-				fmt.Fprintln(s.out, "Every check of every run held.")
+				fmt.Fprintln(s.out, "Every check of every run passed.")
 				return 0
 			}
 			if err := s.try(t, w, seed); err != nil {
@@ -165,7 +165,7 @@ func (c *simCmd) flags() string {
 }
 
 func (s *sim) tell(when string) {
-	fmt.Fprintf(s.out, "%s: %d runs, %d endings, %d steps, %v of virtual time\n",
+	fmt.Fprintf(s.out, "%s: %d runs, %d interruptions, %d steps, %v of virtual time\n",
 		when, s.runs, s.endings, s.steps, s.virtual.Round(time.Second))
 }
 

@@ -18,7 +18,7 @@ const Free = 4 << 10
 const Wait = 10 * time.Second
 
 // ErrExhausted reports that the bytes were not available within Wait.
-var ErrExhausted = errors.New("the host holds as many bytes for its clients as it may")
+var ErrExhausted = errors.New("the read budget of the host is exhausted")
 
 // Usage is a budget at one moment.
 type Usage struct {

@@ -63,7 +63,7 @@ func parseFindings(output string) *findings {
 		}
 		switch {
 		case !reading:
-		case text == "what happened:":
+		case text == "log:":
 			reading = false
 		case strings.HasPrefix(text, "and another, in the recovery from that: "):
 			now.where += "; " + text

@@ -12,12 +12,12 @@ import (
 
 const output = `--- FAIL: TestScenarios (0.00s)
     --- FAIL: TestScenarios/cancel (1.41s)
-        simtest_test.go:25: after a power cut at the place "sync" of class a, event record (a/b point 9 (life 1, event 1 record, sync 1))
-            and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (life 2, event 1 set, end 1))
+        simtest_test.go:25: after a power cut at the place "sync" of class a, event record (a/b point 9 (incarnation 1, event 1 record, sync 1))
+            and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (incarnation 2, event 1 set, end 1))
             check: it is lost
             and so is that
-            what happened:
-                    0s  a/b: life 1, event 0 constructor, construct 1
+            log:
+                    0s  a/b: incarnation 1, event 0 constructor, construct 1
             replay: go test -run '^TestScenarios$/^cancel$' . -dohosttest.replay='batched,a/b:9:power-cut,a/b:17:fence'
         simtest_test.go:25: 5 more failures: 3 at handed, 2 at sync
         simtest_test.go:25: 66 points of 1 objects, 100% of them tried; 2.107s
@@ -27,8 +27,8 @@ FAIL
 func TestParseFindings(t *testing.T) {
 	f := parseFindings(output)
 	want := finding{
-		where: `after a power cut at the place "sync" of class a, event record (a/b point 9 (life 1, event 1 record, sync 1)); ` +
-			`and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (life 2, event 1 set, end 1))`,
+		where: `after a power cut at the place "sync" of class a, event record (a/b point 9 (incarnation 1, event 1 record, sync 1)); ` +
+			`and another, in the recovery from that: a fence at the place "end" of class a, event set (a/b point 17 (incarnation 2, event 1 set, end 1))`,
 		err:    "check: it is lost\nand so is that",
 		run:    "^TestScenarios$/^cancel$",
 		plan:   "batched,a/b:9:power-cut,a/b:17:fence",
@@ -43,7 +43,7 @@ func TestParseFindings(t *testing.T) {
 }
 
 func TestParseFindingsOfUntouchedRun(t *testing.T) {
-	f := parseFindings("        simtest_test.go:25: the untouched run fails, before anything was ended: check: no\n            what happened:\n")
+	f := parseFindings("        simtest_test.go:25: the undisturbed run fails: check: no\n            log:\n")
 	if f.untouched == "" || f.count() != 0 {
 		t.Errorf("untouched %q, %d points", f.untouched, f.count())
 	}

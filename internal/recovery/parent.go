@@ -53,7 +53,7 @@ func (p *process) firsts(workers int) (at []time.Time, replayed int64, err error
 	for armed := false; !armed || len(at) < workers; {
 		var n news
 		if err := p.lines.Decode(&n); err != nil {
-			return nil, 0, fmt.Errorf("%d of %d workers have gone on: %w", len(at), workers, err)
+			return nil, 0, fmt.Errorf("%d of %d workers have resumed: %w", len(at), workers, err)
 		}
 		armed = armed || n.Armed
 		replayed += n.Replayed

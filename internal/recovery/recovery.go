@@ -62,10 +62,10 @@ const restWork = 8 * time.Millisecond
 func Run(ctx context.Context, o Options) ([]Distribution, error) {
 	if min(o.Objects, o.Fences, o.Workers, o.Ends) < 1 || o.Work < time.Millisecond {
 		return nil, fmt.Errorf("recovery: %d objects, %d fences, %d workers, %d ends, %v of work: "+
-			"want at least one of each, and a millisecond", o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
+			"want at least one of each, and at least 1ms of work", o.Objects, o.Fences, o.Workers, o.Ends, o.Work)
 	}
 	if o.Rest < 0 {
-		return nil, fmt.Errorf("recovery: %v of rest: want no less than none", o.Rest)
+		return nil, fmt.Errorf("recovery: %v of rest: want 0 or more", o.Rest)
 	}
 	o.Rest = cmp.Or(o.Rest, 4*time.Second)
 	ds, err := o.fences(ctx)
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) ([]Distribution, error) {
 			o.Ends, ending{workers: o.Workers, kill: true, work: o.Work},
 		},
 		{
-			"R5", fmt.Sprintf("restart of the host, under load: from the order to close, the same %d objects", o.Workers),
+			"R5", fmt.Sprintf("restart of the host, under load: from the start of Close, the same %d objects", o.Workers),
 			o.Ends, ending{workers: o.Workers, work: o.Work},
 		},
 	} {
@@ -175,10 +175,10 @@ func (o Options) warm(ctx context.Context, f *fenced) ([]Distribution, error) {
 		return err
 	})
 	return []Distribution{
-		{ID: "R1", Took: rested, What: fmt.Sprintf("fence, at rest: %d objects that have had nothing to do for %v, "+
+		{ID: "R1", Took: rested, What: fmt.Sprintf("fence, at rest: %d objects that were idle for %v, "+
 			"from the fence to the next incarnation's first step", o.Objects, o.Rest)},
 		{ID: "R1b", Took: busy, What: "fence, busy a moment before: the same objects, each called just before its fence"},
-		{ID: "R2", Took: loaded, What: fmt.Sprintf("fence, under load: as R1b, beside %d callers of other objects",
+		{ID: "R2", Took: loaded, What: fmt.Sprintf("fence, under load: as R1b, with %d callers of other objects",
 			loadCallers)},
 	}, err
 }

@@ -26,13 +26,36 @@ type ledger struct {
 	kept   map[string]int
 	begun  map[*scholar]map[string]bool // fibers that an incarnation runs
 	asked  map[string]int               // the attempt number of the last call of a fiber's hook
+	built  int                          // incarnations
 	faults []string
 }
 
 func (l *ledger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept, l.asked, l.begun, l.faults = map[string]int{}, map[string]int{}, map[*scholar]map[string]bool{}, nil
+	l.kept, l.asked, l.begun, l.built, l.faults = map[string]int{}, map[string]int{}, map[*scholar]map[string]bool{}, 0, nil
+}
+
+// constructed counts an incarnation.
+func (l *ledger) constructed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.built++
+}
+
+// maxHooks is the documented number of calls of a hook, each cut off by the end of its incarnation, after which a
+// fiber is dead.
+const maxHooks = 5
+
+// retried records that a dead fiber gets its hook again, with attempts counted from one. It must have had maxHooks
+// calls, each in an incarnation that has ended.
+func (l *ledger) retried(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.built <= maxHooks {
+		l.faults = append(l.faults, fmt.Sprintf("%s is dead in incarnation %d: it cannot have had %d calls of its hook", id, l.built, maxHooks))
+	}
+	delete(l.asked, id)
 }
 
 // stashed records that a checkpoint is durable.
@@ -134,6 +157,18 @@ func (s *scholar) left(ctx context.Context, _ none) (int, error) {
 	return len(all) + len(dead), err
 }
 
+// retryDead passes dead fibers to their hook again, as an operator would, and returns their number.
+func (s *scholar) retryDead(ctx context.Context) (int, error) {
+	dead, err := s.Fibers().ListDead(ctx, 0)
+	for _, f := range dead {
+		s.ledger.retried(f.ID)
+		if _, err := s.Fibers().RetryDead(ctx, f.ID); err != nil {
+			return 0, err
+		}
+	}
+	return len(dead), err
+}
+
 // run runs a fiber within this call, once for each name.
 func (s *scholar) run(ctx context.Context, name string) (none, error) {
 	_, begun, err := dohost.Get[bool](ctx, s.Storage(), "begun "+name)
@@ -179,6 +214,7 @@ func newScholar(begin func(*scholar, context.Context, string) (none, error), ban
 	l.reset()
 	return dohosttest.Scenario{
 		Classes: []dohost.Class{agent.Bind(scholars, func(_ context.Context, a *agent.Agent[none]) (*scholar, error) {
+			l.constructed()
 			return &scholar{a, bank, l}, nil
 		}, on, entries...)},
 		Services: []*dohosttest.FakeService{bank},
@@ -198,7 +234,11 @@ func newScholar(begin func(*scholar, context.Context, string) (none, error), ban
 			}
 			return all
 		},
-		Check: func(ctx context.Context, h *dohosttest.Host) (err error) {
+		Check: func(ctx context.Context, h *dohosttest.Host) error {
+			dead, err := dohost.CallNoArg(ctx, scholars.Get(h, "a"), (*scholar).retryDead)
+			if dead > 0 {
+				err = errors.Join(err, h.WaitIdle(0))
+			}
 			for _, name := range names {
 				n, err2 := dohost.Call(ctx, scholars.Get(h, "a"), (*scholar).finished, name)
 				err = errors.Join(err, err2, differ("ends of fiber "+name, n, 1))

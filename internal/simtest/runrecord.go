@@ -111,6 +111,12 @@ func (w *witness) mayPostpone() bool {
 	return w.hosts > 3
 }
 
+// onTime reports whether the Scheduled time of a run is the time that the alarm was set for, both in milliseconds,
+// or a later one if the alarm may have been postponed.
+func (w *witness) onTime(scheduled, due int64) bool {
+	return scheduled == due || scheduled > due && w.mayPostpone()
+}
+
 // wrong returns the faults as an error.
 func (w *witness) wrong() error {
 	w.mu.Lock()

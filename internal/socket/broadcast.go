@@ -122,7 +122,7 @@ func NewBroadcast(to []*Conn, frame Packed) (*Broadcast, error) {
 	unsent := &to[0].room.fan.unsent
 	if n := unsent.Add(b.p.size); n > maxBroadcasts && n > b.p.size {
 		unsent.Add(-b.p.size)
-		return nil, fmt.Errorf("%w: %d bytes of broadcasts wait to be handed out", runtime.ErrOverloaded, n-b.p.size)
+		return nil, fmt.Errorf("%w: %d bytes of broadcasts are waiting to be sent", runtime.ErrOverloaded, n-b.p.size)
 	}
 	return b, nil
 }

@@ -85,7 +85,7 @@ func (c *Conn) Open(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if c.orphaned() {
-		http.Error(w, "the incarnation that accepted the socket was ended", http.StatusServiceUnavailable)
+		http.Error(w, "the incarnation that accepted the socket has ended", http.StatusServiceUnavailable)
 		return
 	}
 	t := &taker{ResponseWriter: w}
@@ -133,7 +133,7 @@ func (c *Conn) parting(how Closing) Closing {
 	return how
 }
 
-var neverAnswered = Closing{Code: noFrame, Reason: "the client was never answered"}
+var neverAnswered = Closing{Code: noFrame, Reason: "the handshake was not completed"}
 
 // end tells the object how the socket has ended, unless it has nothing to do with it any
 // more, and takes the socket away when the object has heard of it.
@@ -232,11 +232,11 @@ func (c *Conn) refuse(err error) {
 	case refused && e.Err == runtime.ErrClosed:
 		how = Closing{Code: Restart, Reason: "the host is closing"}
 	case refused && e.Err == runtime.ErrOverloaded:
-		how = Closing{Code: Busy, Reason: "the object has too much to do"}
+		how = Closing{Code: Busy, Reason: "the object is overloaded"}
 	case err == errNotUTF8:
-		how = Closing{Code: notUTF8, Reason: "a text frame is not UTF-8"}
+		how = Closing{Code: notUTF8, Reason: "the text frame is not valid UTF-8"}
 	case !refused && errors.Is(err, budget.ErrExhausted):
-		how = Closing{Code: Busy, Reason: "the host has too much to read"}
+		how = Closing{Code: Busy, Reason: "the read budget of the host is exhausted"}
 	}
 	c.HangUp(how)
 }

@@ -48,7 +48,7 @@ func (c *Conn) receive(lease *budget.Lease, discard bool) (Frame, error) {
 }
 
 // errNotUTF8 is the error for a text frame that RFC 6455 does not allow.
-var errNotUTF8 = errors.New("dohost: a text frame is not UTF-8")
+var errNotUTF8 = errors.New("dohost: the text frame is not valid UTF-8")
 
 // readAll reads a frame to its end. A large one has a time limit.
 func (c *Conn) readAll(r io.Reader, lease *budget.Lease) ([]byte, error) {

@@ -45,7 +45,7 @@ func (c *Conn) refundLocked(frames []queued) {
 func (c *Conn) overflowLocked() {
 	c.refundLocked(c.out[c.flying:])
 	c.out = c.out[:c.flying]
-	c.hangUpLocked(Closing{Code: Busy, Reason: "the client does not read what is sent to it"})
+	c.hangUpLocked(Closing{Code: Busy, Reason: "the client does not read its frames fast enough"})
 	if c.waiting > maxUnsent {
 		c.cutLocked()
 	}

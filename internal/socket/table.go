@@ -329,7 +329,7 @@ func (t *Table) Close() error {
 	if t.wait() {
 		return nil
 	}
-	return fmt.Errorf("dohost: %d sockets have not ended", t.conns.Load())
+	return fmt.Errorf("dohost: %d sockets are still open", t.conns.Load())
 }
 
 // cutDetached cuts the sockets that are detached from their objects.

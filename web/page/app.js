@@ -63,8 +63,8 @@ function objectName(text) {
 }
 
 function suggestions(of) {
-  setText(by('hint'), !of.chat ? `${of.name} is no chat agent: here is its object alone.`
-    : facts.operator ? 'Then press Evict while it speaks. The sentence goes on.' : 'It goes on where it was, whatever happens to its process.')
+  setText(by('hint'), !of.chat ? `${of.name} is not a chat agent: this page shows only its object.`
+    : facts.operator ? 'Then press Evict during the answer. The sentence continues.' : 'An answer continues where it stopped, even after its process has ended.')
   by('start').querySelector('h2').textContent = of.chat ? 'Ask something' : 'Nothing to talk to'
   by('questions').replaceChildren(...(of.questions ?? []).map((q) => {
     const b = document.createElement('button')
@@ -83,10 +83,10 @@ function learn(f) {
 }
 
 function linkState(state, detail, code) {
-  if (code === tooLarge) talk = take(talk, { type: 'refused', why: detail || 'it is too large' })
+  if (code === tooLarge) talk = take(talk, { type: 'refused', why: detail || 'the message is too large' })
   const cut = talk.reply && link === 'open' && state !== 'open'
   link = state
-  const words = { connecting: 'connecting', open: 'connected', away: 'cut off', gone: 'host is gone', none: 'no chat', refused: 'refused', denied: 'no token' }
+  const words = { connecting: 'connecting', open: 'connected', away: 'disconnected', gone: 'host unreachable', none: 'no chat', refused: 'refused', denied: 'no token' }
   if (state !== 'connecting' || by('link').dataset.state === 'connecting') {
     by('link').dataset.state = state
     setText(by('link'), words[state])
@@ -114,9 +114,9 @@ function linkState(state, detail, code) {
 }
 
 function goneText() {
-  if (facts?.supervised) return 'The process is gone. It is being started again…'
-  if (facts?.operator) return 'The process is gone. Start it again: dohost serve. This page comes back by itself.'
-  return 'The server is gone. This page comes back by itself when it does.'
+  if (facts?.supervised) return 'The process has ended. The supervisor is starting it again…'
+  if (facts?.operator) return 'The process has ended. Start it again: dohost serve. This page reconnects automatically.'
+  return 'The server is unreachable. This page reconnects automatically when it is back.'
 }
 
 function banner(text) {
@@ -205,7 +205,7 @@ function approve(toolCallId, approved) {
 
 function askToken() {
   const dialog = by('token')
-  if (host.hasToken) setText(by('token-why'), 'The one that you gave is none of its tokens.')
+  if (host.hasToken) setText(by('token-why'), 'The server does not accept the token that you entered.')
   if (!dialog.open) dialog.showModal()
 }
 

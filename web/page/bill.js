@@ -49,7 +49,7 @@ export class Bills {
     const b = this.#of.get(id)
     if (!b?.cuts) return ''
     const how = b.cuts === 1 ? 'Cut off in mid-sentence' : `Cut off in mid-sentence ${b.cuts} times`
-    if (b.cutAt) return how + ': it will go on'
-    return `${how}, went on ${b.gaps.map((g) => `${(g / 1000).toFixed(2)} s`).join(' and ')} later`
+    if (b.cutAt) return how + ': it will continue'
+    return `${how}, continued ${b.gaps.map((g) => `${(g / 1000).toFixed(2)} s`).join(' and ')} later`
   }
 }

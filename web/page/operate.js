@@ -86,14 +86,14 @@ export class Operator {
   }
 
   process() {
-    this.happened('back', 'Another process answers')
+    this.happened('back', 'A new process answers')
   }
 
   async #evict(style) {
     note(style, `${done[style]} was pressed`)
     try {
       const { evicted } = await this.#host.ask('POST', `${this.#watch.path}/evict?style=${style}`)
-      if (!evicted) note('cold', 'There was nothing in memory to end')
+      if (!evicted) note('cold', 'The object was not in memory')
     } catch (err) {
       note('failed', `${done[style]}: ${err.message}`)
     }

@@ -36,7 +36,7 @@ export function render(look, now) {
   const o = look.object
   const state = !look.reached ? 'gone' : !o ? 'unknown' : o.live ? 'live' : 'cold'
   const words = {
-    gone: 'The process is gone', unknown: look.error ?? 'unknown', live: 'In memory', cold: o?.durable ? 'Not in memory' : 'Not there yet',
+    gone: 'The host does not answer', unknown: look.error ?? 'unknown', live: 'In memory', cold: o?.durable ? 'Not in memory' : 'Does not exist yet',
   }
   by('state').dataset.state = by('object').dataset.state = state
   for (const button of document.querySelectorAll('.acts button')) button.setAttribute('aria-disabled', String(state === 'gone'))
@@ -51,7 +51,7 @@ export function render(look, now) {
     ['Idle', o.live && o.idle_seconds > 1 ? duration(o.idle_seconds) : null],
     ['Events', o.live ? o.events ?? 0 : null],
     ['Queued', o.queued || null],
-    ['Stays for', o.live ? (o.pins ?? []).map(pinText).join('; ') || 'nothing' : null],
+    ['Kept in memory by', o.live ? (o.pins ?? []).map(pinText).join('; ') || 'nothing' : null],
     ['Sockets', o.sockets ? (o.live ? o.sockets : `${o.sockets}, hibernating`) : 'none'],
     ['Alarm', alarmText(o, now)],
     ['Fibers', fibers.length ? fibers.map((d) => `${d.state} ${/^"([^"]*)"/.exec(d.text ?? '')?.[1] ?? ''}`.trim()).join(', ') : 'none'],
@@ -67,13 +67,13 @@ export function renderBill(request, seen) {
   if (!c && !seen) return
   const gap = seen?.gaps.length ? Math.max(...seen.gaps) : null
   list(by('bill'), [
-    ['Reply', request ? { running: 'being made', queued: 'waits', completed: 'complete', aborted: 'stopped', error: 'failed' }[request.state] ?? request.state : null],
-    ['Handler begun', c ? times(c.runs) : null],
+    ['Reply', request ? { running: 'running', queued: 'queued', completed: 'complete', aborted: 'stopped', error: 'failed' }[request.state] ?? request.state : null],
+    ['Handler started', c ? times(c.runs) : null],
     ['Recoveries', c ? c.recoveries : null],
     ['Without progress', c && c.idle > 1 ? `${c.idle} in a row` : null],
     ['Chunks', Math.max(c?.chunks ?? 0, seen?.chunks ?? 0) || null],
-    ['Shown again', seen?.again ? `${seen.again} chunks, ${bytes(seen.bytes)}` : null],
-    ['Longest silence', gap === null ? null : duration(gap / 1000)],
+    ['Sent again', seen?.again ? `${seen.again} chunks, ${bytes(seen.bytes)}` : null],
+    ['Longest gap', gap === null ? null : duration(gap / 1000)],
     ['Lost or repeated', seen ? (seen.broken ? 'yes' : 'none') : null],
   ])
 }

@@ -90,7 +90,7 @@ class Item {
   update(item, note, cut) {
     const state = item.refused ? 'refused' : item.waiting ? 'waiting' : item.live ? (cut ? 'cut' : 'live') : ''
     if (this.root.dataset.state !== state) this.root.dataset.state = state
-    const foot = item.refused ? `Not taken: ${item.refused}` : item.waiting ? 'Waits to be heard' : note ?? ''
+    const foot = item.refused ? `Not accepted: ${item.refused}` : item.waiting ? 'Waiting for the server' : note ?? ''
     this.#foot.hidden = foot === ''
     setText(this.#foot, foot)
     if (this.#seen === item.message && !item.live === !this.wasLive) return
@@ -155,7 +155,7 @@ function json(v) {
 }
 
 const toolStates = {
-  'input-streaming': 'is being called', 'input-available': 'runs', 'approval-requested': 'wants your approval',
+  'input-streaming': 'is being called', 'input-available': 'runs', 'approval-requested': 'needs your approval',
   'approval-responded': 'approved or denied', 'output-available': 'done', 'output-error': 'failed', 'output-denied': 'denied',
 }
 

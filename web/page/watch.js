@@ -61,7 +61,7 @@ const ends = { completed: 'The reply is complete', aborted: 'The reply was stopp
 // changes lists the events between two polls: [{kind, text}]. epoch is the last one seen before.
 export function changes(before, now, epoch) {
   if (!before) return []
-  if (before.reached && !now.reached) return [{ kind: 'gone', text: 'The process is gone' }]
+  if (before.reached && !now.reached) return [{ kind: 'gone', text: 'The host does not answer' }]
   const list = []
   if (!before.reached && now.reached) list.push({ kind: 'back', text: 'The host answers again' })
   if (!now.object) return list
@@ -76,7 +76,7 @@ export function changes(before, now, epoch) {
   for (const [id, d] of requests(now)) {
     const was = old.get(id)
     if (was && d.counts?.runs > was.counts?.runs && was.counts.runs > 0) {
-      list.push({ kind: 'recovered', text: `Handler begun again: run ${d.counts.runs}` })
+      list.push({ kind: 'recovered', text: `Handler started again: run ${d.counts.runs}` })
     }
     if (was && was.state !== d.state && ends[d.state]) list.push({ kind: d.state, text: ends[d.state] })
   }

@@ -113,7 +113,7 @@ func (p Provider) Failed(ctx context.Context, err error, opened bool) error {
 	case opened:
 		return p.because("the answer is malformed", err)
 	}
-	return p.because("it cannot be reached", err)
+	return p.because("the provider cannot be reached", err)
 }
 
 // because returns a failure with a cause that only the log contains.

@@ -25,7 +25,7 @@ async function toldToGo(t) {
 
 async function failedOnConnect(t) {
   const c = t.client({ query: { fickle: "1" } });
-  await t.until(c, 1, "close", 1011, "the agent does not take the connection");
+  await t.until(c, 1, "close", 1011, "the agent refused the connection");
   t.same("told", c.saw("message", '{"error":"come again"}'), 1);
   await t.until(c, 2, "open");
   await t.until(c, 2, "identity");
