@@ -624,7 +624,7 @@ func TestFiberRestartOfDeadOrUnknownKind(t *testing.T) {
 		h.Advance(time.Second)
 		same(t, "the fiber", inspect(t, h, ids[0]).Status, agent.FiberInterrupted)
 		do(t, h, func(ctx context.Context, a *worker) error {
-			if ok, err := a.Fibers().Restart(ctx, ids[0]); ok || err == nil || !strings.Contains(err.Error(), `no fiber "job"`) {
+			if ok, err := a.Fibers().Restart(ctx, ids[0]); ok || err == nil || !strings.Contains(err.Error(), `no fiber kind "job"`) {
 				t.Error(ok, err)
 			}
 			return nil

@@ -272,7 +272,7 @@ func TestMessageUnmarshalErrors(t *testing.T) {
 		`{"id":"a","role":"egg","parts":[]}`:    `message "a": role "egg": want system, user or assistant`,
 		`{"id":"a","role":"user"}`:              `message "a" has no parts`,
 		`{"id":"a","role":"user","parts":7}`:    "parts of a message",
-		`{"id":"a","role":"user","parts":[7]}`:  "a part is an object",
+		`{"id":"a","role":"user","parts":[7]}`:  "a part must be a JSON object",
 		`{"id":"a","role":"user","parts":[{}]}`: "a part without a type",
 	} {
 		var m Message

@@ -76,8 +76,11 @@ func TestCommitterPanicOrGoexitFailsStore(t *testing.T) {
 
 func TestOutputGoexitInCommitterFailsStore(t *testing.T) {
 	held(t, Options{}, func(t *testing.T, s *Store, fs *FS, j *journal) {
-		a, b := s.live("c", "a"), s.live("c", "b")
+		a, b, first := s.live("c", "a"), s.live("c", "b"), s.live("c", "first")
 		release := fs.HoldSyncs()
+		first.put(t, "n", "1")
+		first.handOver(t)
+		synctest.Wait() // until the committer syncs first: both others get into the next record
 		for _, l := range []live{a, b} {
 			l.put(t, "n", "1")
 			l.Emit(brokenOutput{ends["goexit"]})
